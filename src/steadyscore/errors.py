@@ -1,0 +1,72 @@
+"""What can go wrong, as one tree.
+
+SteadyscoreError            exit 1: something the user can mend; the message is one sentence that ends with the next action
+├── InputError              a file, a value or a score that cannot be used; may carry several mistakes, reported at once
+├── ModelError              a model, tokenizer or adapter that cannot serve the readout
+├── WindowTooLong           a window that does not fit the model's context
+├── RunMismatch             a run folder made by another fingerprint
+├── StorageError            the disk refused (permission, space) or a file on it is damaged
+└── MissingExtra            an optional dependency that is not installed, with the line that installs it
+UsageError                  exit 2: the command line itself is wrong
+GateFailed                  exit 3: a measured figure is on the wrong side of a bound
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class SteadyscoreError(Exception):
+    """Shown to the user as it is, without a stack trace."""
+
+    exit_code = 1
+
+
+class InputError(SteadyscoreError):
+    """One or more mistakes in what the user gave; all of them are in the message."""
+
+    def __init__(self, mistakes: str | Sequence[str]):
+        self.mistakes = [mistakes] if isinstance(mistakes, str) else list(mistakes)
+        super().__init__("\n".join(self.mistakes))
+
+
+class ModelError(SteadyscoreError):
+    """A model, tokenizer or adapter that cannot serve the readout."""
+
+
+class WindowTooLong(SteadyscoreError):
+    """A window that needs more tokens than the model takes."""
+
+    def __init__(self, width: int, window: int, query_id: str, needs: int, takes: int):
+        self.width, self.window, self.query_id, self.needs, self.takes = width, window, query_id, needs, takes
+        super().__init__(
+            f"width {width} does not fit: window {window} of query {query_id} needs {needs:,} tokens, "
+            f"the model takes {takes:,}. Lower --width or --chars, or pass --fit shrink."
+        )
+
+
+class RunMismatch(SteadyscoreError):
+    """A run folder whose fingerprint differs from the command's."""
+
+
+class StorageError(SteadyscoreError):
+    """The disk refused, or a file on it is damaged."""
+
+
+class MissingExtra(SteadyscoreError):
+    """An optional dependency that is not installed."""
+
+    def __init__(self, what: str, extra: str):
+        super().__init__(f"{what} needs an optional dependency. Install it with: pip install 'steadyscore[{extra}]'")
+
+
+class UsageError(SteadyscoreError):
+    """The command line itself is wrong."""
+
+    exit_code = 2
+
+
+class GateFailed(SteadyscoreError):
+    """A measured figure is on the wrong side of a bound the user set."""
+
+    exit_code = 3

@@ -1,0 +1,98 @@
+"""The paper's nouns: frozen values without behaviour. Section 3 of the paper, glossary in docs/architecture.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+GRADES = (0, 1, 2, 3)
+"""The four grades of every rubric (§4, score readout)."""
+
+TaskName = Literal["passage_reranking", "multidoc_qa", "response_ranking", "claim_verification"]
+Partition = Literal["contiguous", "round_robin"]
+Markers = Literal["numeric", "letters", "roman", "doc", "random3"]
+Placeholder = Literal["0", "1", "2", "3", "?"]
+Verdict = Literal["SUPPORTED", "REFUTED", "NOT ENOUGH INFO"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A document or a response that is scored."""
+
+    id: str
+    text: str
+    title: str | None = None
+    relevance: int | None = None
+    """The human judgement, where there is one: the gold grade."""
+    rank: int | None = None
+    """1-based first-stage rank."""
+    score: float | None = None
+    """First-stage score."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A query and its candidate set, x = (q, D). The pool stands in first-stage order."""
+
+    id: str
+    query: str
+    pool: tuple[Candidate, ...]
+    answers: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+    judged: dict[str, int] | None = None
+    """Relevance of judged documents outside the pool, which nDCG's ideal ranking counts (§5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What all instances of a file share: its header line. Instances themselves are streamed."""
+
+    name: str
+    task: TaskName
+    instruction: str | None = None
+    """Replaces the task's own instruction line."""
+    chars: int | None = 1200
+    """Characters of each candidate shown to the model (§B.1: 1200 on TREC-DL, QA and responses; 500 on BEIR); None keeps all."""
+    queries: int | None = None
+    """Number of instances, where the header states it."""
+    details: dict[str, Any] | None = None
+    """Provenance: licence, source, first stage, filters. Kept as it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presentation:
+    """One setting of the four channels (§3): what may vary while query and pool stay as they are."""
+
+    order: tuple[int, ...]
+    """Position in the prompt sequence -> index of the candidate in the pool."""
+    partition: Partition = "contiguous"
+    markers: Markers = "numeric"
+    placeholder: Placeholder = "0"
+    """The grade that stands in every slot of the answer skeleton."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The candidates that share a prompt; its position in the tuple is a candidate's slot."""
+
+    index: int
+    """0-based place of this window among those of its presentation."""
+    candidates: tuple[int, ...]
+    """Indices into the pool, in slot order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A window as token ids, with the places where its grades are read."""
+
+    prefix: tuple[int, ...]
+    """System message, instruction and query: shared by every window of a query."""
+    body: tuple[int, ...]
+    """Candidates, rubric and answer skeleton."""
+    slots: tuple[int, ...]
+    """Per candidate, the index in prefix + body of the token whose successor is the grade."""
+    grade_tokens: tuple[int, ...]
+    """Token ids of the grades 0, 1, 2, 3."""
+
+    def __len__(self) -> int:
+        return len(self.prefix) + len(self.body)
