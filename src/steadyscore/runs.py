@@ -1,0 +1,220 @@
+"""A run folder: what was asked, what was scored so far, and whether it is complete.
+
+    run.json          format, status, fingerprint, arguments, versions, coverage; `complete` only after all else exists
+    queries.parquet   per query: answers, verdict and the relevance of every judged document
+    shards/           whole queries, appended while scoring; gone once scores.parquet stands
+    scores.parquet    the score table
+
+Every file appears by rename, so a kill at any moment leaves either the old state or the new one. Starting the same
+command again goes on after the last query on disk; another fingerprint is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import InputError, RunMismatch, StorageError
+from .scores import Scored, from_table, read_table, to_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = 1
+
+
+@contextlib.contextmanager
+def storage(path: Path) -> Iterator[None]:
+    """Say what the disk refused in one sentence."""
+    try:
+        yield
+    except OSError as refusal:
+        raise StorageError(
+            f"cannot write {path}: {refusal.strerror or refusal}. What was scored so far is kept; "
+            "mend this and run the same command again, or choose another --out."
+        ) from refusal
+
+
+@contextlib.contextmanager
+def atomic(file: Path) -> Iterator[IO[bytes]]:
+    """Write a file so that it exists whole or not at all."""
+    scratch = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with open(scratch, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(scratch, file)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def write_json(file: Path, value: Any) -> None:
+    with atomic(file) as stream:
+        stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def write_parquet(file: Path, table: pa.Table) -> None:
+    import pyarrow.parquet as pq
+
+    with atomic(file) as stream:
+        pq.write_table(table, stream)
+
+
+class Run:
+    """The folder of one scorer on one collection."""
+
+    def __init__(self, folder: Path, record: dict[str, Any]):
+        self.folder, self.record = folder, record
+        self._buffer: list[pa.Table] = []
+        self._flushed = time.monotonic()
+
+    # -- beginning and going on
+
+    @classmethod
+    def begin(cls, folder: Path, fingerprint: dict[str, Any], **about: Any) -> Run:
+        """Open a folder to score into: a new one, or one with the same fingerprint to go on in."""
+        file = folder / "run.json"
+        if file.exists():
+            run = cls.open(folder)
+            _refuse_mismatch(folder, run.record["fingerprint"], fingerprint)
+            return run
+        record = {
+            "format": FORMAT,
+            "status": "scoring",
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "fingerprint": fingerprint,
+            **about,
+            "versions": versions(),
+        }
+        with storage(folder):
+            (folder / "shards").mkdir(parents=True, exist_ok=True)
+            write_json(file, record)
+        return cls(folder, record)
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        """Open an existing folder."""
+        try:
+            record = json.loads((folder / "run.json").read_text())
+        except FileNotFoundError:
+            raise InputError(f"{folder} is not a run folder: it has no run.json.") from None
+        except (OSError, json.JSONDecodeError) as damage:
+            raise StorageError(f"{folder / 'run.json'} cannot be read: {damage}.") from damage
+        if record.get("format") != FORMAT:
+            raise InputError(f"{folder} has format {record.get('format')}, this version reads {FORMAT}. Score it again.")
+        return cls(folder, record)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.record["status"] == "complete"
+
+    # -- scoring
+
+    def _shards(self) -> list[Path]:
+        return sorted((self.folder / "shards").glob("*.parquet"))
+
+    def done(self) -> set[str]:
+        """Ids of the queries that are on disk."""
+        if (table := self.folder / "scores.parquet").exists():
+            return set(read_table(table).column("query_id").unique().to_pylist())
+        return {i for shard in self._shards() for i in read_table(shard).column("query_id").unique().to_pylist()}
+
+    def append(self, scored: Scored, *, seconds: float = 2.0, rows: int = 200_000) -> None:
+        """Keep a query; written out as a shard every few seconds, so that a kill loses little and files stay few."""
+        self._buffer.append(to_table(scored))
+        if time.monotonic() - self._flushed >= seconds or sum(t.num_rows for t in self._buffer) >= rows:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._buffer:
+            import pyarrow as pa
+
+            # Queries are scored in collection order, so shards in the order of their numbers are too.
+            existing = self._shards()
+            index = int(existing[-1].stem) + 1 if existing else 0
+            file = self.folder / "shards" / f"{index:06d}.parquet"
+            with storage(file):
+                write_parquet(file, pa.concat_tables(self._buffer))
+            self._buffer = []
+        self._flushed = time.monotonic()
+
+    def finish(self, coverage: dict[str, Any], queries: pa.Table) -> None:
+        """Join the shards and mark the run complete, last."""
+        import pyarrow.parquet as pq
+
+        self.flush()
+        target = self.folder / "scores.parquet"
+        with storage(self.folder):
+            write_parquet(self.folder / "queries.parquet", queries)
+            if not target.exists():
+                tables = [read_table(shard) for shard in self._shards()]
+                with atomic(target) as stream, pq.ParquetWriter(stream, to_schema(tables)) as writer:
+                    for table in tables:
+                        writer.write_table(table)
+            shutil.rmtree(self.folder / "shards", ignore_errors=True)
+            self.record |= {"status": "complete", "coverage": coverage}
+            write_json(self.folder / "run.json", self.record)
+
+    # -- reading
+
+    def scored(self) -> list[Scored]:
+        """Every query of a complete run."""
+        if not self.is_complete:
+            raise InputError(f"{self.folder} is not complete. Run the command that made it again; it goes on where it stopped.")
+        ideals = {
+            row["query_id"]: np.asarray(row["judged"], dtype=float)
+            for row in read_table(self.folder / "queries.parquet").to_pylist()
+            if row["judged"] is not None
+        }
+        return list(from_table(read_table(self.folder / "scores.parquet"), ideals))
+
+
+def to_schema(tables: list[pa.Table]) -> pa.Schema:
+    from .scores import schema
+
+    return tables[0].schema if tables else schema()
+
+
+def find_runs(folders: list[Path]) -> list[Run]:
+    """The runs in and below some folders."""
+    runs = []
+    for folder in folders:
+        files = [folder / "run.json"] if (folder / "run.json").exists() else sorted(folder.glob("**/run.json"))
+        if not files:
+            raise InputError(f"{folder} holds no run: there is no run.json in or below it.")
+        runs += [Run.open(file.parent) for file in files]
+    return runs
+
+
+def _refuse_mismatch(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    if keys:
+        differing = "; ".join(f"{key} was {_short(old.get(key))}, now {_short(new.get(key))}" for key in keys)
+        raise RunMismatch(f"{folder} was made by another command: {differing}. Choose another --out, or delete the folder.")
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def versions() -> dict[str, str]:
+    """What produced a run: this package, Python, the machine, and the libraries that were installed."""
+    import importlib.metadata
+
+    found = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
+    for name in ("steadyscore", "numpy", "torch", "transformers", "peft"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found

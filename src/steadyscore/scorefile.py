@@ -1,0 +1,225 @@
+"""Anybody's scores: Parquet, CSV, TSV, JSONL, or a set of TREC runs, one per permutation. No model is needed.
+
+Columns `query_id, permutation, candidate_id, score` and, where present, `slot, window, relevance, grade_0..grade_3,
+label_mass`. Every mistake in a file is reported at once; nothing is dropped or filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .errors import InputError
+from .scores import Scored, from_table, schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REQUIRED = ("query_id", "permutation", "candidate_id", "score")
+MENTIONED = 5
+"""Places that one kind of mistake names before it only counts."""
+
+
+def read_scores(files: Sequence[Path], relevance: Path | None = None) -> list[Scored]:
+    """The queries of a score file, or of several TREC runs (one per permutation, in the order given)."""
+    if missing := [f"there is no file {file}." for file in (*files, *([relevance] if relevance else [])) if not file.is_file()]:
+        raise InputError(missing)
+    table = _trec_runs(files) if len(files) > 1 or _is_trec(files[0]) else _columns(files[0])
+    name = ", ".join(str(file) for file in files[:2]) + (", ..." if len(files) > 2 else "")
+    table = _sorted(table, name)
+    _refuse_mistakes(table, name)
+    queries = list(from_table(table))
+    if all(len(q.permuted) < 2 for q in queries):
+        raise InputError(
+            f"{name} holds one permutation per query; order instability needs at least two. Score another order too."
+        )
+    return _judged(queries, read_qrels(relevance)) if relevance else queries
+
+
+def read_qrels(file: Path) -> dict[str, dict[str, int]]:
+    """TREC qrels, `query 0 document relevance` a line."""
+    judged: dict[str, dict[str, int]] = {}
+    mistakes = []
+    for number, fields in _fields(file):
+        if len(fields) != 4 or not fields[3].lstrip("-").isdigit():
+            mistakes.append(f"{file}:{number}: a line of TREC qrels is `query 0 document relevance`.")
+            continue
+        judged.setdefault(fields[0], {})[fields[2]] = int(fields[3])
+    if mistakes:
+        raise InputError(_some(mistakes))
+    return judged
+
+
+def _judged(queries: list[Scored], qrels: dict[str, dict[str, int]]) -> list[Scored]:
+    found = []
+    for query in queries:
+        mine = qrels.get(query.query_id)
+        gains = None if mine is None else np.array([mine.get(i, np.nan) for i in query.candidate_ids], dtype=float)
+        ideal = None if mine is None else np.array(sorted(mine.values(), reverse=True), dtype=float)
+        found.append(replace(query, relevance=gains, ideal=ideal))
+    return found
+
+
+# -- reading
+
+
+def _columns(file: Path) -> pa.Table:
+    import pyarrow as pa
+
+    try:
+        table = _open(file)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as refusal:
+        raise InputError(f"{file} cannot be read as {file.suffix[1:] or 'a table'}: {str(refusal).splitlines()[0]}") from refusal
+    if absent := [name for name in REQUIRED if name not in table.column_names]:
+        raise InputError(
+            f"{file} has no column {', '.join(absent)}. It needs {', '.join(REQUIRED)}; it has {', '.join(table.column_names)}."
+        )
+    kinds = schema()
+    known = [name for name in table.column_names if name in kinds.names]
+    columns, mistakes = {}, []
+    for name in known:
+        column = _numbered(table.column(name)) if name == "permutation" else table.column(name)
+        try:
+            columns[name] = column.cast(kinds.field(name).type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refusal:
+            mistakes.append(f"{file}: column {name} cannot be read as {kinds.field(name).type}: {str(refusal).splitlines()[0]}")
+    if mistakes:
+        raise InputError(mistakes)
+    return pa.table(columns)
+
+
+def _open(file: Path) -> pa.Table:
+    if file.suffix in (".parquet", ".pq"):
+        import pyarrow.parquet as pq
+
+        return pq.read_table(file)
+    if file.suffix in (".jsonl", ".ndjson"):
+        import pyarrow.json as pj
+
+        return pj.read_json(file)
+    if file.suffix in (".csv", ".tsv"):
+        import pyarrow.csv as pc
+
+        return pc.read_csv(
+            file,
+            parse_options=pc.ParseOptions(delimiter="\t" if file.suffix == ".tsv" else ","),
+            convert_options=pc.ConvertOptions(null_values=[""]),  # "nan" is a score that went wrong, not a missing one
+        )
+    raise InputError(f"{file} is none of .parquet, .csv, .tsv, .jsonl or a TREC run.")
+
+
+def _numbered(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Permutations as numbers; named ones count in the order of their names."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_integer(column.type):
+        return column
+    names = pa.array(sorted(set(column.to_pylist()), key=str))
+    return pc.index_in(column, names)
+
+
+def _is_trec(file: Path) -> bool:
+    return file.suffix in (".run", ".trec", ".txt", ".res", "")
+
+
+def _fields(file: Path) -> Iterator[tuple[int, list[str]]]:
+    with open(file, encoding="utf-8-sig") as stream:
+        for number, line in enumerate(stream, 1):
+            if fields := line.split():
+                yield number, fields
+
+
+def _trec_runs(files: Sequence[Path]) -> pa.Table:
+    import pyarrow as pa
+
+    rows: dict[str, list] = {name: [] for name in REQUIRED}
+    mistakes = []
+    for permutation, file in enumerate(files):
+        for number, fields in _fields(file):
+            try:
+                query, _, candidate, _, score, _ = fields
+                values = (query, permutation, candidate, float(score))
+            except ValueError:
+                mistakes.append(f"{file}:{number}: a line of a TREC run is `query Q0 document rank score tag`.")
+                continue
+            for name, value in zip(REQUIRED, values, strict=True):
+                rows[name].append(value)
+    if mistakes:
+        raise InputError(_some(mistakes))
+    kinds = schema()
+    return pa.table(rows, schema=pa.schema([kinds.field(name) for name in REQUIRED]))
+
+
+# -- checking
+
+
+def _sorted(table: pa.Table, name: str) -> pa.Table:
+    """Rows by query (in the order of the file), permutation and candidate id."""
+    import pyarrow.compute as pc
+
+    if not table.num_rows:
+        raise InputError(f"{name} holds no row.")
+    if holes := [f"{name}: {table.column(c).null_count} rows have no {c}." for c in REQUIRED if table.column(c).null_count]:
+        raise InputError(holes)
+    first_seen = pc.index_in(table.column("query_id"), pc.unique(table.column("query_id")))
+    keyed = table.append_column("_query", first_seen)
+    return keyed.sort_by([("_query", "ascending"), ("permutation", "ascending"), ("candidate_id", "ascending")]).drop(["_query"])
+
+
+def _refuse_mistakes(table: pa.Table, name: str) -> None:
+    score = table.column("score").to_numpy()
+    codes = [table.column(c).combine_chunks().dictionary_encode().indices.to_numpy() for c in ("query_id", "candidate_id")]
+    query, candidate = codes
+    permutation = table.column("permutation").to_numpy()
+    mistakes = []
+    bad = np.flatnonzero(~np.isfinite(score))
+    if len(bad):
+        mistakes += [f"{len(bad):,} scores are NaN or infinite: {_places(table, bad)}. Score those candidates again."]
+    same = (np.diff(query) == 0) & (np.diff(permutation) == 0) & (np.diff(candidate) == 0)
+    twice = np.flatnonzero(np.r_[False, same])
+    if len(twice):
+        mistakes += [
+            f"{len(twice):,} rows stand twice: {_places(table, twice)}. Keep one score per query, permutation and candidate."
+        ]
+    else:
+        mistakes += _unequal(table, query, permutation, candidate)
+    if mistakes:
+        raise InputError([f"{name}: {mistake}" for mistake in mistakes])
+
+
+def _unequal(table: pa.Table, query: np.ndarray, permutation: np.ndarray, candidate: np.ndarray) -> list[str]:
+    """Queries whose permutations do not hold the same candidates."""
+    starts = np.flatnonzero(np.r_[True, np.diff(query) != 0])
+    found = []
+    for start, stop in zip(starts, np.r_[starts[1:], len(query)], strict=True):
+        turns = np.flatnonzero(np.r_[True, np.diff(permutation[start:stop]) != 0])
+        pools = np.split(candidate[start:stop], turns[1:])
+        if any(len(pool) != len(pools[0]) or (pool != pools[0]).any() for pool in pools[1:]):
+            everyone = set(candidate[start:stop].tolist())
+            odd, pool = next(
+                (p, pool) for p, pool in zip(permutation[start:stop][turns], pools, strict=True) if len(pool) < len(everyone)
+            )
+            gone = next(i for i in range(start, stop) if candidate[i] in everyone - set(pool.tolist()))
+            names = table.slice(gone, 1).to_pylist()[0]
+            found.append(f"query {names['query_id']} lacks candidate {names['candidate_id']} in permutation {odd}")
+    if not found:
+        return []
+    more = f" and {len(found) - MENTIONED:,} more queries" if len(found) > MENTIONED else ""
+    return [f"every permutation must hold the same candidates; {'; '.join(found[:MENTIONED])}{more}."]
+
+
+def _places(table: pa.Table, rows: np.ndarray) -> str:
+    named = [
+        f"query {r['query_id']}, permutation {r['permutation']}, candidate {r['candidate_id']}"
+        for r in table.take(rows[:MENTIONED]).to_pylist()
+    ]
+    return "; ".join(named) + (f"; and {len(rows) - MENTIONED:,} more" if len(rows) > MENTIONED else "")
+
+
+def _some(mistakes: list[str], most: int = 20) -> list[str]:
+    return mistakes if len(mistakes) <= most else [*mistakes[:most], f"... and {len(mistakes) - most:,} more."]

@@ -1,0 +1,188 @@
+"""A scorer: an engine or reranker, a task and a presentation. `Scorer.score(instance, order)` is the paper's f_B(x, π)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from . import readout
+from .engines import Engine, Reranker
+from .errors import InputError, WindowTooLong
+from .presentation import align, places, windows
+from .prompt import prompt_hash, prompt_text, shown
+from .scores import Scored
+from .tasks import Task
+from .terms import Instance, Markers, Partition, Placeholder, Prompt, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a pool is presented to the scorer; the order itself is given with each call."""
+
+    width: int | None = None
+    """Candidates per prompt, B. None: the task's width for an engine, the whole pool for a reranker."""
+    chars: int | None = 1200
+    """Characters kept of each candidate; None keeps all."""
+    partition: Partition = "contiguous"
+    markers: Markers = "numeric"
+    placeholder: Placeholder = "0"
+    instruction: str | None = None
+    fit: Literal["refuse", "shrink"] = "refuse"
+    """What to do with a window that does not fit the model's context: refuse it, or cut its candidates further."""
+    label_mass: bool = True
+
+
+class Scorer:
+    """f_B: scores a candidate set under an order, aligned back to candidate identity."""
+
+    def __init__(self, backend: Engine | Reranker, task: Task, settings: Settings | None = None):
+        self.backend, self.task, self.settings = backend, task, settings or Settings()
+        self.shrunk: list[tuple[str, int, int]] = []
+        """(query id, window, characters kept) of every window that was cut to fit."""
+
+    @property
+    def name(self) -> str:
+        return self.backend.name
+
+    @property
+    def width(self) -> int | None:
+        if self.settings.width is not None:
+            return self.settings.width
+        return self.task.width if isinstance(self.backend, Engine) else None
+
+    def identity(self) -> dict[str, Any]:
+        """Everything that determines a score besides the instance and the order."""
+        identity = {
+            "scorer": self.backend.identity(),
+            "task": self.task.name,
+            **asdict(self.settings),
+            "width": self.width,
+        }
+        if isinstance(self.backend, Engine):
+            template = "\ue000".join(self.backend.encoder.template(self.task.system))
+            identity["prompt_hash"] = prompt_hash(self.task, self.settings.markers, self.settings.placeholder, template)
+        return identity
+
+    def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
+        """f_B(x, π): scores (n,) in pool order. Without an order, the pool's own."""
+        order = np.arange(len(instance.pool)) if order is None else np.asarray(order)
+        return self._present(instance, order[None])["scores"][0]
+
+    def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
+        """Scores under several orders, (P, n), as the arrays every measure takes: columns sorted by candidate id."""
+        found = self._present(instance, np.asarray(orders))
+        ids = [candidate.id for candidate in instance.pool]
+        by_id = np.array(sorted(range(len(ids)), key=ids.__getitem__))
+        columns = {name: None if values is None else values[:, by_id] for name, values in found.items()}
+        judged = {c.id: c.relevance for c in instance.pool if c.relevance is not None}
+        relevance = np.array([judged.get(ids[i], np.nan) for i in by_id], dtype=float) if judged else None
+        return Scored(
+            query_id=instance.id,
+            candidate_ids=tuple(ids[i] for i in by_id),
+            permutations=np.asarray(permutations, dtype=np.int64),
+            relevance=relevance,
+            ideal=ideal_gains(instance),
+            **columns,  # type: ignore[arg-type]
+        )
+
+    def _present(self, instance: Instance, orders: np.ndarray) -> dict[str, np.ndarray | None]:
+        n = len(instance.pool)
+        cuts = [windows(order, self.width or n, self.settings.partition) for order in orders]
+        read = self._read_engine if isinstance(self.backend, Engine) else self._read_reranker
+        found = read(instance, cuts)
+        at = [places(cut, n) for cut in cuts]
+        return {"slots": np.stack([s for s, _ in at]), "windows": np.stack([w for _, w in at]), **found}
+
+    # -- engines: grades at slots
+
+    def _read_engine(self, instance: Instance, cuts: list[list[Window]]) -> dict[str, np.ndarray | None]:
+        engine: Engine = self.backend  # type: ignore[assignment]
+        prompts = [[self.prompt(instance, window) for window in cut] for cut in cuts]
+        # Two presentations may hold the same window (always at width 1): one prompt, one pass, one score.
+        unique = list(dict.fromkeys(prompt for row in prompts for prompt in row))
+        readings = dict(zip(unique, engine.grade_logits(unique, label_mass=self.settings.label_mass), strict=True))
+        n = len(instance.pool)
+        grades = np.stack(
+            [
+                align([readout.grade_distribution(readings[p].logits) for p in row], cut, n)
+                for row, cut in zip(prompts, cuts, strict=True)
+            ]
+        )
+        mass = None
+        if self.settings.label_mass:
+            mass = np.stack(
+                [align([readings[p].label_mass for p in row], cut, n) for row, cut in zip(prompts, cuts, strict=True)]
+            )  # type: ignore[misc]
+        return {"scores": readout.score(grades), "grades": grades, "label_mass": mass}
+
+    def prompt(self, instance: Instance, window: Window) -> Prompt:
+        """A window as token ids that fit the model, or a refusal that names it."""
+        engine: Engine = self.backend  # type: ignore[assignment]
+        prompt = self._encoded(instance, window, self.settings.chars)
+        if len(prompt) <= engine.context:
+            return prompt
+        refusal = WindowTooLong(len(window.candidates), window.index + 1, instance.id, len(prompt), engine.context)
+        if self.settings.fit == "refuse":
+            raise refusal
+        longest = max(len(shown(instance.pool[i], self.settings.chars)) for i in window.candidates)
+        low, high = 0, longest  # low always fits, high never does
+        if len(self._encoded(instance, window, 0)) > engine.context:
+            raise refusal
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if len(self._encoded(instance, window, middle)) <= engine.context else (low, middle)
+        self.shrunk.append((instance.id, window.index, low))
+        return self._encoded(instance, window, low)
+
+    def _encoded(self, instance: Instance, window: Window, chars: int | None) -> Prompt:
+        engine: Engine = self.backend  # type: ignore[assignment]
+        texts = [shown(instance.pool[i], chars) for i in window.candidates]
+        text = prompt_text(
+            self.task,
+            instance.query,
+            texts,
+            instruction=self.settings.instruction,
+            markers=self.settings.markers,
+            placeholder=self.settings.placeholder,
+        )
+        prompt = engine.encoder.prompt(text)
+        if len(prompt.slots) != len(texts):
+            raise InputError(
+                f"window {window.index + 1} of query {instance.id} has {len(prompt.slots)} slots for {len(texts)} candidates."
+            )
+        return prompt
+
+    # -- rerankers: scores only
+
+    def _read_reranker(self, instance: Instance, cuts: list[list[Window]]) -> dict[str, np.ndarray | None]:
+        known: dict[tuple[int, ...], np.ndarray] = {}
+        rows = []
+        for cut in cuts:
+            for window in cut:
+                if window.candidates not in known:
+                    known[window.candidates] = self._rerank(instance, window)
+            rows.append(align([known[window.candidates] for window in cut], cut, len(instance.pool)))
+        return {"scores": np.stack(rows)}
+
+    def _rerank(self, instance: Instance, window: Window) -> np.ndarray:
+        reranker: Reranker = self.backend  # type: ignore[assignment]
+        texts = [shown(instance.pool[i], self.settings.chars) for i in window.candidates]
+        found = np.asarray(reranker.score(instance.query, texts), dtype=np.float64)
+        if found.shape != (len(texts),):
+            raise InputError(f"{self.name} gave {found.size} scores for the {len(texts)} candidates of query {instance.id}.")
+        if not np.isfinite(found).all():
+            bad = instance.pool[window.candidates[int(np.flatnonzero(~np.isfinite(found))[0])]].id
+            raise InputError(
+                f"{self.name} gave {found[~np.isfinite(found)][0]} as the score of candidate {bad} of query {instance.id}. "
+                "Return a finite number for every candidate."
+            )
+        return found
+
+
+def ideal_gains(instance: Instance) -> np.ndarray | None:
+    """Relevance of every judged document of a query: what nDCG's ideal ranking may use (§5)."""
+    judged = {c.id: c.relevance for c in instance.pool if c.relevance is not None} | (instance.judged or {})
+    return np.array(sorted(judged.values(), reverse=True), dtype=float) if judged else None

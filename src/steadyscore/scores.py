@@ -1,0 +1,169 @@
+"""The score table: one row per (query, permutation, candidate), and the arrays every measure is a function of.
+
+Columns of an array are candidates sorted by id, so a stable sort on them is the order-independent tie-break (§B.1) and
+no measure needs ids. Permutation -1 is the canonical presentation, the first stage's own order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .errors import StorageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CANONICAL = -1
+"""The permutation index of the first-stage order."""
+
+GRADE_COLUMNS = ("grade_0", "grade_1", "grade_2", "grade_3")
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One query's scores under its presentations."""
+
+    query_id: str
+    candidate_ids: tuple[str, ...]
+    """Sorted; the columns of every array."""
+    permutations: np.ndarray
+    """(P,) permutation index of each row, CANONICAL first where it was scored."""
+    scores: np.ndarray
+    """(P, n)"""
+    slots: np.ndarray | None = None
+    """(P, n) 0-based slot of each candidate in its window."""
+    windows: np.ndarray | None = None
+    """(P, n) 0-based window of each candidate."""
+    grades: np.ndarray | None = None
+    """(P, n, 4) grade distribution, where the scorer gives one."""
+    label_mass: np.ndarray | None = None
+    """(P, n)"""
+    relevance: np.ndarray | None = None
+    """(n,) gold grades, NaN where a candidate is not judged; None where no candidate is."""
+    ideal: np.ndarray | None = None
+    """Relevance of every judged document of the query, also outside the pool; None: the pool's own."""
+
+    @property
+    def permuted(self) -> np.ndarray:
+        """(M, n) scores under the M permutations, without the canonical row."""
+        return self.scores[self.permutations != CANONICAL]
+
+    @property
+    def canonical(self) -> np.ndarray | None:
+        """(n,) scores in first-stage order, where it was scored."""
+        rows = self.scores[self.permutations == CANONICAL]
+        return rows[0] if len(rows) else None
+
+    def orders(self) -> np.ndarray | None:
+        """(M, n) the permutations themselves: position -> column. None where places are unknown."""
+        if self.slots is None or self.windows is None:
+            return None
+        keep = self.permutations != CANONICAL
+        return np.lexsort((self.slots[keep], self.windows[keep]), axis=-1)
+
+
+def schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("query_id", pa.string()),
+            ("permutation", pa.int32()),
+            ("candidate_id", pa.string()),
+            ("slot", pa.int32()),
+            ("window", pa.int32()),
+            ("score", pa.float64()),
+            *((name, pa.float32()) for name in GRADE_COLUMNS),
+            ("label_mass", pa.float32()),
+            ("relevance", pa.int32()),
+        ]
+    )
+
+
+def to_table(scored: Scored) -> pa.Table:
+    """A query's rows, by permutation and then candidate id."""
+    import pyarrow as pa
+
+    rows, n = scored.scores.shape
+
+    def column(values: np.ndarray | None, kind: pa.DataType) -> pa.Array:
+        return pa.nulls(rows * n, kind) if values is None else pa.array(np.ravel(values), kind, from_pandas=True)
+
+    relevance = None if scored.relevance is None else np.tile(scored.relevance, rows)
+    columns = {
+        "query_id": pa.array([scored.query_id] * (rows * n), pa.string()),
+        "permutation": column(np.repeat(scored.permutations, n), pa.int32()),
+        "candidate_id": pa.array(list(scored.candidate_ids) * rows, pa.string()),
+        "slot": column(scored.slots, pa.int32()),
+        "window": column(scored.windows, pa.int32()),
+        "score": column(scored.scores, pa.float64()),
+        **{
+            name: column(None if scored.grades is None else scored.grades[..., g].astype(np.float32), pa.float32())
+            for g, name in enumerate(GRADE_COLUMNS)
+        },
+        "label_mass": column(None if scored.label_mass is None else scored.label_mass.astype(np.float32), pa.float32()),
+        "relevance": column(relevance, pa.int32()),
+    }
+    return pa.table(columns, schema=schema())
+
+
+def read_table(file: Path) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(file)
+    except (pa.ArrowInvalid, OSError) as damage:
+        raise StorageError(
+            f"{file} is damaged and cannot be read ({str(damage).splitlines()[0]}). "
+            "Delete it and run the same command again: its queries are scored anew."
+        ) from damage
+
+
+def from_table(table: pa.Table, ideals: dict[str, np.ndarray] | None = None) -> Iterator[Scored]:
+    """The queries of a table, in the order of their first rows. Rows must stand as `to_table` writes them."""
+    if not table.num_rows:
+        return
+    ids = table.column("query_id").combine_chunks().dictionary_encode()
+    codes = ids.indices.to_numpy()
+    starts = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
+    arrays = {name: _numpy(table, name) for name in table.column_names if name not in ("query_id", "candidate_id")}
+    candidates = table.column("candidate_id")
+    for start, stop in zip(starts, np.r_[starts[1:], len(codes)], strict=True):
+        permutations = np.unique(arrays["permutation"][start:stop]).astype(np.int64)
+        shape = (len(permutations), (stop - start) // len(permutations))
+
+        def block(name: str, start: int = start, stop: int = stop, shape: tuple[int, int] = shape) -> np.ndarray | None:
+            values = arrays.get(name)
+            if values is None or np.isnan(values[start:stop]).all():
+                return None
+            return values[start:stop].reshape(shape)
+
+        query_id = ids.dictionary[codes[start].item()].as_py()
+        grades = [block(name) for name in GRADE_COLUMNS]
+        relevance, slots, windows = block("relevance"), block("slot"), block("window")
+        scores = block("score")
+        yield Scored(
+            query_id=query_id,
+            candidate_ids=tuple(candidates.slice(start, shape[1]).to_pylist()),
+            permutations=permutations,
+            scores=np.full(shape, np.nan) if scores is None else scores,
+            slots=None if slots is None else slots.astype(np.int64),
+            windows=None if windows is None else windows.astype(np.int64),
+            grades=None if grades[0] is None else np.stack(grades, axis=-1),  # type: ignore[arg-type]
+            label_mass=block("label_mass"),
+            relevance=None if relevance is None else relevance[0],
+            ideal=(ideals or {}).get(query_id),
+        )
+
+
+def _numpy(table: pa.Table, name: str) -> np.ndarray:
+    """A column as float64 with NaN for nulls."""
+    import pyarrow.compute as pc
+
+    return pc.cast(table.column(name), "float64").to_numpy(zero_copy_only=False)

@@ -1,0 +1,162 @@
+"""A run folder survives whatever happens to the process, the disk and the command."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import some_instances, write_collection
+from steadyscore import runs
+from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.collection import open_collection
+from steadyscore.errors import InputError, RunMismatch, StorageError
+from steadyscore.runs import Run, atomic, find_runs
+from steadyscore.scores import read_table
+
+
+def audit(file: Path, folder: Path, address="synthetic:slot", **options) -> Run:
+    config = AuditConfig(permutations=3, **options)
+    return score_collection(open_scorer(address, open_collection(str(file))[0], config), str(file), folder, config)
+
+
+def test_a_complete_run_says_so_and_holds_one_row_per_query_permutation_and_candidate(collection_file, tmp_path):
+    run = audit(collection_file, tmp_path / "run")
+    record = json.loads((run.folder / "run.json").read_text())
+    assert record["status"] == "complete"
+    assert record["coverage"]["scored"] == 4
+    assert {"fingerprint", "versions", "command", "capabilities"} <= record.keys()
+    assert read_table(run.folder / "scores.parquet").num_rows == 4 * (3 + 1) * 6
+    assert not (run.folder / "shards").exists()
+
+
+def test_the_same_command_again_scores_nothing(collection_file, tmp_path, monkeypatch):
+    audit(collection_file, tmp_path / "run")
+    before = (tmp_path / "run" / "scores.parquet").stat().st_mtime_ns
+    monkeypatch.setattr("steadyscore.scorer.Scorer.score_orders", lambda *_: pytest.fail("scored again"))
+    assert audit(collection_file, tmp_path / "run").is_complete
+    assert (tmp_path / "run" / "scores.parquet").stat().st_mtime_ns == before
+
+
+def test_another_fingerprint_is_refused_with_the_fields_that_differ(collection_file, tmp_path):
+    audit(collection_file, tmp_path / "run")
+    with pytest.raises(RunMismatch, match=r"seed was 0, now 7\. Choose another --out") as refusal:
+        audit(collection_file, tmp_path / "run", seed=7, cut=Cut(pool=4))
+    assert "pool was null, now 4" in str(refusal.value)
+
+
+def test_changed_data_is_another_fingerprint(collection_file, tmp_path):
+    audit(collection_file, tmp_path / "run")
+    write_collection(collection_file, some_instances(queries=3))
+    with pytest.raises(RunMismatch, match="data was"):
+        audit(collection_file, tmp_path / "run")
+
+
+def test_killed_at_random_moments_the_table_is_that_of_an_uninterrupted_run(tmp_path):
+    """`kill -9` at least 20 times over one audit: every row is there once, and equal."""
+    file = write_collection(tmp_path / "many.jsonl", some_instances(queries=60))
+    target = [sys.executable, str(Path(__file__).with_name("kill_target.py")), str(file)]
+    subprocess.run([*target, str(tmp_path / "whole")], check=True, capture_output=True)
+    dice, kills = random.Random(0), 0
+    for _ in range(200):
+        process = subprocess.Popen([*target, str(tmp_path / "killed")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout.readline() == "ready\n", process.stderr.read()
+        try:
+            # After 20 kills the run may end; before, it never gets the time to.
+            process.wait(timeout=dice.uniform(0.0, 0.12) if kills < 22 else 60)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            kills += 1
+        out, err = process.communicate()
+        assert process.returncode in (0, -signal.SIGKILL), err
+        if "done" in out:
+            break
+    assert kills >= 20
+    assert Run.open(tmp_path / "killed").is_complete
+    assert read_table(tmp_path / "killed" / "scores.parquet").equals(read_table(tmp_path / "whole" / "scores.parquet"))
+
+
+def half_done(file: Path, folder: Path) -> Run:
+    """A run that stopped after its second query."""
+
+    def stop(items, total):
+        for i, item in enumerate(items):
+            if i == 2:
+                raise KeyboardInterrupt
+            yield item
+
+    config = AuditConfig(permutations=3)
+    scorer = open_scorer("synthetic:slot", open_collection(str(file))[0], config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            score_collection(scorer, str(file), folder, config, progress=stop)
+    return Run.open(folder)
+
+
+def test_a_stopped_run_goes_on_where_it_stopped(collection_file, tmp_path):
+    run = half_done(collection_file, tmp_path / "half")
+    assert run.done() == {"q0", "q1"}
+    with pytest.raises(InputError, match="is not complete"):
+        run.scored()
+    resumed, whole = audit(collection_file, tmp_path / "half"), audit(collection_file, tmp_path / "whole")
+    assert read_table(resumed.folder / "scores.parquet").equals(read_table(whole.folder / "scores.parquet"))
+
+
+def test_a_truncated_shard_is_named_and_nothing_is_lost(collection_file, tmp_path):
+    run = half_done(collection_file, tmp_path / "half")
+    shard = sorted((run.folder / "shards").glob("*.parquet"))[0]
+    shard.write_bytes(shard.read_bytes()[:100])
+    with pytest.raises(StorageError, match=f"{shard.name} is damaged"):
+        audit(collection_file, tmp_path / "half")
+
+
+@pytest.mark.parametrize(("code", "words"), [(errno.EACCES, "Permission denied"), (errno.ENOSPC, "No space left on device")])
+def test_what_the_disk_refuses_is_said_in_one_sentence(collection_file, tmp_path, monkeypatch, code, words):
+    run = half_done(collection_file, tmp_path / "half")
+
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(runs.os, "fsync", refuse)
+    with pytest.raises(StorageError, match=f"cannot write .*{words}.* What was scored so far is kept"):
+        audit(collection_file, tmp_path / "half")
+    monkeypatch.undo()
+    assert run.done() == {"q0", "q1"}
+    assert not list((tmp_path / "half").rglob(".*")), "no scratch file is left behind"
+    assert audit(collection_file, tmp_path / "half").is_complete
+
+
+def test_an_atomic_file_appears_whole_or_not_at_all(tmp_path):
+    file = tmp_path / "f"
+    with pytest.raises(TypeError), atomic(file) as stream:
+        stream.writelines([b"half", None])
+    assert list(tmp_path.iterdir()) == []
+    with atomic(file) as stream:
+        stream.write(b"whole")
+        assert not file.exists()
+    assert file.read_bytes() == b"whole"
+
+
+def test_runs_are_found_below_a_folder(collection_file, tmp_path):
+    audit(collection_file, tmp_path / "a" / "one")
+    audit(collection_file, tmp_path / "a" / "two", "synthetic:none")
+    assert [run.record["name"] for run in find_runs([tmp_path / "a"])] == ["synthetic:slot:0.2", "synthetic:none:0.2"]
+    with pytest.raises(InputError, match="holds no run"):
+        find_runs([tmp_path / "b"])
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(InputError, match="is not a run folder"):
+        Run.open(tmp_path)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(StorageError, match="cannot be read"):
+        Run.open(tmp_path)
+    (tmp_path / "run.json").write_text('{"format": 99}')
+    with pytest.raises(InputError, match="has format 99"):
+        Run.open(tmp_path)

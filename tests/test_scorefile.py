@@ -1,0 +1,139 @@
+"""Anybody's score file: every format, and every mistake in one sentence."""
+
+import json
+
+import numpy as np
+import pytest
+
+from steadyscore.errors import InputError
+from steadyscore.measurement import Threshold, measure
+from steadyscore.scorefile import read_qrels, read_scores
+
+ROWS = [
+    (q, p, c, s, r)
+    for q in ("q1", "q2")
+    for p, ranked in enumerate(("abcd", "abdc", "dcba"))
+    for c, s, r in zip(ranked, (4.0, 3.0, 2.0, 1.0), (None,) * 4, strict=True)
+]
+NAMES = ("query_id", "permutation", "candidate_id", "score")
+
+
+def write(file, rows=ROWS):
+    if file.suffix == ".csv":
+        file.write_text(",".join(NAMES) + "\n" + "".join(",".join(map(str, row[:4])) + "\n" for row in rows))
+    elif file.suffix == ".tsv":
+        file.write_text("\t".join(NAMES) + "\n" + "".join("\t".join(map(str, row[:4])) + "\n" for row in rows))
+    elif file.suffix == ".jsonl":
+        file.write_text("".join(json.dumps(dict(zip(NAMES, row, strict=False))) + "\n" for row in rows))
+    else:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({name: [row[i] for row in rows] for i, name in enumerate(NAMES)}), file)
+    return file
+
+
+def trec(tmp_path, rows=ROWS):
+    files = []
+    for p in sorted({row[1] for row in rows}):
+        file = tmp_path / f"perm{p}.run"
+        file.write_text("".join(f"{q} Q0 {c} {i} {s} tag\n" for i, (q, m, c, s, _) in enumerate(rows) if m == p))
+        files.append(file)
+    return files
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+def test_every_format_gives_the_golden_tau_psi(tmp_path, kind):
+    """PROTOCOL 3.1: abcd, abdc, dcba -> 2/3."""
+    found = measure(read_scores([write(tmp_path / f"scores.{kind}")]), Threshold(cutoff=2.5))
+    assert found.values["tau_psi"] == pytest.approx([2 / 3, 2 / 3])
+
+
+def test_trec_runs_one_per_permutation(tmp_path):
+    queries = read_scores(trec(tmp_path))
+    assert [q.query_id for q in queries] == ["q1", "q2"]
+    assert measure(queries, Threshold(cutoff=2.5)).values["tau_psi"] == pytest.approx([2 / 3, 2 / 3])
+
+
+def test_rows_may_stand_in_any_order(tmp_path):
+    rng = np.random.default_rng(0)
+    shuffled = [ROWS[i] for i in rng.permutation(len(ROWS))]
+    a, b = (
+        sorted(read_scores([write(tmp_path / f"{n}.csv", rows)]), key=lambda q: q.query_id)
+        for n, rows in (("a", ROWS), ("b", shuffled))
+    )
+    assert all(np.array_equal(x.scores, y.scores) for x, y in zip(a, b, strict=True))
+
+
+def test_qrels_judge_the_pool_and_give_the_ideal(tmp_path):
+    qrels = tmp_path / "qrels.txt"
+    qrels.write_text("q1 0 a 3\nq1 0 b 0\nq1 0 elsewhere 3\n")
+    first, second = read_scores([write(tmp_path / "s.csv")], qrels)
+    assert np.array_equal(first.relevance, [3, 0, np.nan, np.nan], equal_nan=True)
+    assert first.ideal.tolist() == [3, 3, 0]
+    assert second.relevance is None
+    assert measure([first, second]).coverage["unjudged"] == ["q2"]
+
+
+def test_named_permutations_are_numbered(tmp_path):
+    rows = [(q, "first-stage" if p == 0 else f"shuffle {p}", c, s, r) for q, p, c, s, r in ROWS]
+    assert read_scores([write(tmp_path / "s.csv", rows)])[0].permutations.tolist() == [0, 1, 2]
+
+
+def changed(index, **values):
+    rows = [dict(zip((*NAMES, "r"), row, strict=True)) for row in ROWS]
+    rows[index] |= values
+    return [tuple(row.values()) for row in rows]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (changed(2, score=float("nan")), r"1 scores are NaN or infinite: query q1, permutation 0, candidate c"),
+        (changed(2, score=float("inf")), r"NaN or infinite"),
+        ([*ROWS, ROWS[5]], r"1 rows stand twice: query q1, permutation 1, candidate b"),
+        (ROWS[:-1], r"every permutation must hold the same candidates; query q2 lacks candidate a in permutation 2"),
+        ([row for row in ROWS if row[1] == 0], r"holds one permutation per query; order instability needs at least two"),
+    ],
+)
+def test_bad_scores_are_named(tmp_path, rows, message, kind):
+    with pytest.raises(InputError, match=message):
+        read_scores([write(tmp_path / f"bad.{kind}", rows)])
+
+
+def test_all_mistakes_are_told_at_once(tmp_path):
+    rows = [*changed(2, score=float("nan"))[:-1]]
+    with pytest.raises(InputError) as refusal:
+        read_scores([write(tmp_path / "bad.csv", rows)])
+    assert len(refusal.value.mistakes) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("s.csv", "query_id,score\nq,1\n", "has no column permutation, candidate_id. It needs query_id"),
+        ("s.csv", "query_id,permutation,candidate_id,score\n", "holds no row"),
+        ("s.csv", "query_id,permutation,candidate_id,score\nq,0,a,high\n", "column score cannot be read as double"),
+        ("s.jsonl", "{not json", "cannot be read as jsonl"),
+        ("s.parquet", "not parquet", "cannot be read as parquet"),
+        ("s.xlsx", "", "is none of .parquet, .csv"),
+        ("s.run", "q1 Q0 d1\n", "s.run:1: a line of a TREC run is"),
+    ],
+)
+def test_files_that_cannot_be_read_say_why(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_scores([tmp_path / name])
+
+
+def test_missing_files_are_named_together(tmp_path):
+    with pytest.raises(InputError) as refusal:
+        read_scores([tmp_path / "a.csv"], tmp_path / "b.txt")
+    assert len(refusal.value.mistakes) == 2
+
+
+def test_bad_qrels_are_named_by_line(tmp_path):
+    (tmp_path / "q").write_text("q1 0 a 1\nq1 0 a\nq1 0 b high\n")
+    with pytest.raises(InputError, match=r"q:2: .*\n.*q:3: "):
+        read_qrels(tmp_path / "q")
