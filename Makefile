@@ -1,0 +1,48 @@
+# One word per job; every job sets up first and is quick when nothing changed.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-stamp
+export OMP_NUM_THREADS ?= 2
+export TOKENIZERS_PARALLELISM := false
+export HF_HUB_OFFLINE ?= 1
+
+.PHONY: setup demo test test-slow test-browser lint bench docs clean
+
+setup: $(STAMP)
+	@$(BIN)/steadyscore models get smollm2-135m >/dev/null
+
+# torch first and exactly, in the same call as everything else, under the constraints: a wider pin takes the CUDA build.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0 --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: setup
+	$(BIN)/steadyscore demo --out runs/demo
+
+test: setup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+# Debian's chromium for the page tests; they skip with a reason where it is absent.
+test-browser: setup
+	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium chromium-driver; }
+	$(BIN)/python -m pytest -m browser
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: setup
+	@for b in bench/bench_*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+
+docs: setup
+	$(BIN)/python docs/build.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis runs site

@@ -1,0 +1,48 @@
+"""steadyscore audits, trains and serves LLM scorers whose decisions hold still when the candidates are reordered."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "terms": "Candidate Collection Instance Presentation",
+    "errors": "SteadyscoreError",
+    "collection": "open_collection",
+    "engines": "EngineOptions open_engine",
+    "scorer": "Scorer Settings",
+    "scores": "Scored",
+    "scorefile": "read_scores",
+    "runs": "Run",
+    "audit": "AuditConfig open_scorer score_collection",
+    "measurement": "Threshold measure",
+    "measures": "MEASURES",
+    "presentation": "permutations",
+    "metrics": "average_precision best_ndcg mean_ndcg ndcg order_spread recall reciprocal_rank worst_ndcg",
+    "instability": "adjacent_ties normalized_residual pool_psi rank_variance score_variance tau_b_psi tau_psi tied_pairs "
+    "top_k_instability zeng_psi",
+    "consumers": "change",
+    "consumers.threshold": "f1_spread fit_cutoff overlap retained retained_f1 retained_top_k retention set_flip_rate",
+    "consumers.preference": "gold_crossing label_accuracy pair pair_flip selected_quality_flip selection_flip",
+    "consumers.reader": "answer_flip exact_match token_f1 verdict_accuracy verdict_flip",
+    "decomposition": "order_marginal order_residual silver_beta slot_residual variance_shares width_decomposition width_effect",
+    "intervals": "mean_interval paired_interval",
+    "self_consistency": "borda ensembles",
+}
+"""Module -> its public names. Imported on first use: `import steadyscore` costs nothing."""
+
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

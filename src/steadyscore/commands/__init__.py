@@ -1,0 +1,132 @@
+"""One module per verb: `arguments(parser)` declares, `run(args)` calls one function of the floors below and prints.
+
+What several verbs share stands here: the presentation flags, tables and JSON on stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..engines import EngineOptions
+from ..errors import UsageError
+from ..measurement import Threshold
+
+
+def examples(parser: argparse.ArgumentParser, *commands: str) -> None:
+    """The commands at the end of a help text; docs and tests run them as printed."""
+    parser.epilog = "examples:\n" + "\n".join(f"  {command}" for command in commands)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+
+
+def add_presentation(parser: argparse.ArgumentParser) -> None:
+    """What the scorer sees: the flags that `Settings` and the collection's cut are made of."""
+    group = parser.add_argument_group("presentation")
+    group.add_argument("--width", type=positive, metavar="B", help="candidates per prompt (default: the task's)")
+    group.add_argument(
+        "--chars", type=positive, metavar="N", help="characters kept of each candidate (default: the collection's)"
+    )
+    group.add_argument("--pool", type=positive, metavar="N", help="only the first N candidates of each pool")
+    group.add_argument("--queries", type=positive, metavar="N", help="only the first N queries")
+    group.add_argument(
+        "--partition", choices=["contiguous", "round-robin"], default="contiguous", help="how an order is cut into windows"
+    )
+    group.add_argument(
+        "--markers", choices=["numeric", "letters", "roman", "doc", "random3"], default="numeric", help="labels of the slots"
+    )
+    group.add_argument(
+        "--placeholder", choices=["0", "1", "2", "3", "?"], default="0", help="grade that fills the answer skeleton"
+    )
+    group.add_argument(
+        "--fit",
+        choices=["refuse", "shrink"],
+        default="refuse",
+        help="a window too long for the model: refuse it, or cut its candidates further",
+    )
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """How a local model runs."""
+    group = parser.add_argument_group("engine")
+    group.add_argument("--device", help="cpu, cuda, cuda:1 (default: CUDA where there is one)")
+    group.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="precision of the weights")
+    group.add_argument("--batch-tokens", type=positive, default=4096, metavar="N", help="padded tokens that share a forward pass")
+    group.add_argument("--trust-remote-code", action="store_true", help="let a model's repository run its own code")
+    group.add_argument(
+        "--allow-base-mismatch", action="store_true", help="score with an adapter on a base it was not trained for"
+    )
+
+
+def engine_options(args: argparse.Namespace) -> EngineOptions:
+    return EngineOptions(
+        device=args.device,
+        dtype=args.dtype,
+        batch_tokens=args.batch_tokens,
+        trust_remote_code=args.trust_remote_code,
+        allow_base_mismatch=args.allow_base_mismatch,
+    )
+
+
+def add_threshold(parser: argparse.ArgumentParser) -> None:
+    """How the threshold consumer gets its cutoff."""
+    group = parser.add_argument_group("threshold")
+    group.add_argument("--cutoff", type=float, metavar="X", help="a fixed threshold instead of the F1-tuned one")
+    group.add_argument("--match-retention", type=float, metavar="SHARE", help="tune the threshold to keep this share of the pool")
+    group.add_argument(
+        "--threshold-protocol", choices=["midpoints", "reference"], default="midpoints", help="how the threshold is tuned"
+    )
+
+
+def threshold_of(args: argparse.Namespace) -> Threshold:
+    return Threshold(cutoff=args.cutoff, protocol=args.threshold_protocol, retention=args.match_retention)
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not a positive number")
+    return value
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Columns padded to their widest cell; numbers on the right."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    numeric = [all(_is_number(row[c]) for row in cells) and bool(cells) for c in range(len(header))]
+    widths = [max([len(header[c]), *(len(row[c]) for row in cells)]) for c in range(len(header))]
+    for row in [list(header), *cells]:
+        print(
+            "  ".join(
+                cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, numeric, strict=True)
+            ).rstrip()
+        )
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def _is_number(cell: str) -> bool:
+    return cell == "-" or cell.replace(".", "", 1).replace("-", "", 1).replace(",", "").isdigit()
+
+
+def note(*words: object) -> None:
+    """A remark for the person at the terminal: never on stdout."""
+    print(*words, file=sys.stderr)
+
+
+def refuse(*mistakes: str) -> None:
+    """Wrong usage that argparse cannot see by itself."""
+    if mistakes:
+        raise UsageError("\n".join(mistakes))

@@ -1,0 +1,296 @@
+"""`steadyscore audit`: score under M permutations, then every measure there is; or measure anybody's score file."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..audit import (
+    AuditConfig,
+    Cut,
+    bar,
+    estimate,
+    measures_table,
+    noise_floor,
+    remember_speed,
+    score_collection,
+    scorer_for,
+    summary,
+)
+from ..collection import open_collection
+from ..engines import open_engine
+from ..measurement import Measured, measure
+from ..runs import Run, storage, write_json, write_parquet
+from ..scorer import Settings
+from . import (
+    add_engine,
+    add_json,
+    add_presentation,
+    add_threshold,
+    engine_options,
+    examples,
+    note,
+    positive,
+    print_json,
+    print_table,
+    refuse,
+    threshold_of,
+)
+
+COLUMNS = {
+    "passage_reranking": ("ndcg@10", "tau_psi", "order_spread@10", "overlap", "retained_f1", "pair_flip"),
+    "multidoc_qa": ("ndcg@10", "tau_psi", "order_spread@10", "overlap", "retained_f1", "pair_flip"),
+    "claim_verification": ("ndcg@10", "tau_psi", "order_spread@10", "overlap", "retained_f1", "pair_flip"),
+    "response_ranking": ("ndcg@1", "tau_psi", "order_spread@1", "overlap", "pair_flip", "gold_crossing"),
+}
+"""What the table on the terminal shows of each task; the report and --json show everything."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scorer", action="append", default=[], metavar="ADDRESS", help="what to audit; repeat it to compare")
+    parser.add_argument(
+        "--data", action="append", default=[], metavar="NAME|FILE", help="collection to score; repeat it for several"
+    )
+    parser.add_argument(
+        "--scores",
+        metavar="FILE",
+        nargs="+",
+        help="measure this score file (Parquet, CSV, JSONL, or one TREC run per permutation) instead of scoring",
+    )
+    parser.add_argument("--relevance", metavar="FILE", help="TREC qrels for --scores")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (default with --scores: nothing is written)"
+    )
+    parser.add_argument("--permutations", type=positive, default=10, metavar="M", help="random orders to score (default 10)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the permutations (default 0)")
+    parser.add_argument(
+        "--scheme",
+        choices=["hashed", "reference"],
+        default="hashed",
+        help="where permutations come from; reference: the released code's global seeds",
+    )
+    parser.add_argument(
+        "--noise-floor",
+        action="store_true",
+        help="also score one order repeatedly in other batches, and print what that alone moves",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens and time, and stop")
+    parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
+    add_json(parser)
+    add_presentation(parser)
+    add_threshold(parser)
+    add_engine(parser)
+    examples(
+        parser,
+        "steadyscore audit --scorer smollm2-135m --data passages --queries 4 --pool 8 --permutations 4 --out runs/first",
+        "steadyscore audit --scorer synthetic:slot --scorer synthetic:none --data responses --out runs/planted",
+    )
+
+
+def config_of(args: argparse.Namespace) -> AuditConfig:
+    settings = Settings(
+        width=args.width,
+        partition=args.partition.replace("-", "_"),
+        markers=args.markers,
+        placeholder=args.placeholder,
+        fit=args.fit,
+    )
+    return AuditConfig(
+        permutations=args.permutations,
+        seed=args.seed,
+        scheme=args.scheme,
+        settings=settings,
+        chars=args.chars,
+        cut=Cut(args.queries, args.pool),
+        threshold=threshold_of(args),
+        noise_floor=args.noise_floor,
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.scores:
+        return _audit_scores(args)
+    refuse(
+        *(["--scorer is missing: say what to audit, for example --scorer smollm2-135m."] if not args.scorer else []),
+        *(["--data is missing: name a collection or a file; `steadyscore data list` prints the names."] if not args.data else []),
+        *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
+    )
+    config = config_of(args)
+    if args.dry_run:
+        return _dry_run(args, config)
+    runs = audit(args, config)
+    failed = [(r.record["name"], r.record["coverage"]) for r, *_ in runs if r.record["coverage"]["failed"]]
+    for name, coverage in failed:
+        named = ", ".join(f"{f['query_id']} ({f['reason']})" for f in coverage["failed"][:10])
+        note(f"{len(coverage['failed'])} of {coverage['queries']} queries of {name} could not be scored: {named}.")
+    return 4 if failed else 0
+
+
+def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Measured, dict[str, Any]]]:
+    """Score, measure, write and print; shared with `demo`."""
+    many = len(args.scorer) * len(args.data) > 1
+    found: list[tuple[Run, Measured, dict[str, Any]]] = []
+    for address in args.scorer:
+        backend = open_engine(address, engine_options(args))
+        for source in args.data:
+            collection, _ = open_collection(source)
+            scorer = scorer_for(backend, collection, config)
+            folder = args.out / slug(collection.name) / slug(address) if many else args.out
+            run_ = score_collection(
+                scorer, source, folder, config, command=args.command, progress=bar(f"{address} on {collection.name}", args.json)
+            )
+            coverage = run_.record["coverage"]
+            if coverage["windows"]:
+                share = coverage["windows"] / max(estimate(address, source, config).windows, 1)
+                remember_speed(address, round(estimate(address, source, config).tokens * share), coverage["seconds"])
+            measured = measure(run_.scored(), config.threshold)
+            floor = None
+            if config.noise_floor:
+                frozen = replace(config.threshold, cutoff=measured.cutoff["value"])
+                floor = measure(noise_floor(scorer, source, config), frozen)
+            found.append((run_, measured, summary(measured, floor)))
+    _write(args, found)
+    _print(args, found)
+    return found
+
+
+def _write(args: argparse.Namespace, found: list[tuple[Run, Measured, dict[str, Any]]]) -> None:
+    with storage(args.out):
+        write_parquet(
+            args.out / "measures.parquet", measures_table((r.record["name"], r.record["collection"], m) for r, m, _ in found)
+        )
+        write_json(args.out / "summary.json", _as_json(args, found))
+    if not args.no_report:
+        from ..report import load_variant, write_report
+
+        variants = [load_variant(run_, threshold_of(args), figures) for run_, _, figures in found]
+        args.page = write_report(variants, args.out / "report")
+
+
+def _as_json(args: argparse.Namespace, found: list[tuple[Run, Measured, dict[str, Any]]]) -> dict[str, Any]:
+    rows = [
+        {
+            "scorer": r.record["name"],
+            "data": r.record["collection"],
+            "run": str(r.folder),
+            **figures,
+            "scoring": r.record["coverage"],
+        }
+        for r, _, figures in found
+    ]
+    single = {k: rows[0][k] for k in ("measures", "coverage", "cutoff")} if len(rows) == 1 else {}
+    return {**single, "runs": rows}
+
+
+def _print(args: argparse.Namespace, found: list[tuple[Run, Measured, dict[str, Any]]]) -> None:
+    page = getattr(args, "page", None)
+    if args.json:
+        print_json(_as_json(args, found) | ({"report": str(page)} if page else {}))
+        return
+    for task in dict.fromkeys(run_.record["task"] for run_, *_ in found):
+        columns = COLUMNS[task]
+        rows = [
+            [r.record["collection"], r.record["name"], *(interval_text(f["measures"].get(c)) for c in columns)]
+            for r, _, f in found
+            if r.record["task"] == task
+        ]
+        print_table(["collection", "scorer", *columns], rows)
+        print()
+    for run_, _, figures in found:
+        for remark in remarks(run_.record["collection"], figures):
+            print(remark)
+    if page:
+        print(f"report: {page}")
+
+
+def interval_text(figure: dict[str, Any] | None) -> str:
+    if figure is None:
+        return "-"
+    if figure["low"] is None:
+        return f"{figure['value']:.3f}"
+    floor = f" floor {figure['floor']:.3f}" if "floor" in figure else ""
+    return f"{figure['value']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]{floor}"
+
+
+def remarks(collection: str, figures: dict[str, Any]) -> list[str]:
+    """What is not in the means, by name."""
+    coverage, found = figures["coverage"], []
+    if unjudged := coverage["unjudged"]:
+        share = f"{len(unjudged)} of {coverage['queries']} queries"
+        found.append(f"{collection}: {share} have no judged candidate and are not in the means: {', '.join(unjudged[:10])}.")
+    cutoff = figures["cutoff"]
+    if cutoff["value"] is None:
+        found.append(f"{collection}: no cutoff ({cutoff['how']}).")
+    elif "fitted_on" in cutoff:
+        where = f"fitted on {cutoff['fitted_on']} queries in {cutoff['canonical']}, measured on the other {cutoff['measured_on']}"
+        found.append(f"{collection}: cutoff {cutoff['value']:.3f}, {cutoff['how']}, {where}.")
+    if (kept := figures["measures"].get("retention")) and kept["value"] > 0.95:
+        found.append(
+            f"{collection}: the cutoff keeps {kept['value']:.0%} of the pool, so its overlap says little. "
+            "Try --match-retention 0.25 or --cutoff."
+        )
+    return found
+
+
+def _dry_run(args: argparse.Namespace, config: AuditConfig) -> int:
+    rows = []
+    for address in args.scorer:
+        for source in args.data:
+            e = estimate(address, source, config)
+            rows.append(
+                {
+                    "scorer": address,
+                    "data": source,
+                    "queries": e.queries,
+                    "windows": e.windows,
+                    "tokens": e.tokens,
+                    "seconds": e.seconds,
+                }
+            )
+    if args.json:
+        print_json(rows)
+    else:
+        unknown = "unknown until its first run here"
+        print_table(
+            ["scorer", "data", "queries", "windows", "tokens (about)", "time (about)"],
+            [[*list(row.values())[:5], duration(row["seconds"]) if row["seconds"] is not None else unknown] for row in rows],
+        )
+    return 0
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"
+
+
+def _audit_scores(args: argparse.Namespace) -> int:
+    from ..scorefile import read_scores
+
+    refuse(
+        *(["--scores measures a file; leave out --scorer and --data."] if args.scorer or args.data else []),
+        *(["--noise-floor needs a scorer to score with."] if args.noise_floor else []),
+    )
+    measured = measure(
+        read_scores([Path(f) for f in args.scores], Path(args.relevance) if args.relevance else None), threshold_of(args)
+    )
+    figures = summary(measured)
+    if args.json:
+        print_json({k: figures[k] for k in ("measures", "coverage", "cutoff")})
+        return 0
+    rows = [
+        [name, f["value"], "-" if f["low"] is None else f"[{f['low']:.3f}, {f['high']:.3f}]", f["queries"]]
+        for name, f in figures["measures"].items()
+    ]
+    print_table(["measure", "value", "95 % interval", "queries"], rows)
+    print()
+    for remark in remarks(Path(args.scores[0]).name, figures):
+        print(remark)
+    return 0
+
+
+def slug(name: str) -> str:
+    """A name as a folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[-80:] or "run"

@@ -1,0 +1,103 @@
+"""`steadyscore compare`: runs against a baseline, paired by collection and query."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..audit import measured_run
+from ..compare import Contrast, Values, contrasts, disagreement
+from ..errors import InputError
+from ..measures import MEASURES
+from ..runs import find_runs
+from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
+
+DEFAULT = (
+    "ndcg@10",
+    "ndcg@1",
+    "tau_psi",
+    "order_spread@10",
+    "overlap",
+    "retained_f1",
+    "f1_spread",
+    "pair_flip",
+    "gold_crossing",
+    "label_accuracy",
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, or folders that hold some")
+    parser.add_argument("--baseline", metavar="SCORER", help="what the others are compared with (default: the first)")
+    parser.add_argument("--measures", nargs="+", default=DEFAULT, metavar="NAME", help="measures to compare")
+    parser.add_argument("--report", type=Path, metavar="DIR", help="also write a page with the quality-against-decision figure")
+    add_threshold(parser)
+    add_json(parser)
+    examples(
+        parser,
+        "steadyscore compare runs/planted",
+        "steadyscore compare runs/planted --baseline synthetic:slot:0.2 --measures tau_psi overlap --json",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    if unknown := [name for name in args.measures if name not in MEASURES]:
+        raise InputError(f"there is no measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
+    runs = find_runs(args.runs)
+    values: Values = {}
+    for found in runs:
+        name, collection = found.record["name"], found.record["collection"]
+        if collection in values.get(name, {}):
+            raise InputError(f"{name} on {collection} is given twice. Compare one run of each.")
+        values.setdefault(name, {})[collection] = measured_run(found, threshold_of(args))
+    baseline = args.baseline or next(iter(values))
+    rows = contrasts(values, baseline, args.measures)
+    pairs = (("ndcg@10", "overlap"), ("ndcg@1", "pair_flip"))
+    discord = [found for quality, decision in pairs if (found := disagreement(values, quality, decision))]
+    if args.report:
+        from ..report import load_variant, write_report
+
+        page = write_report([load_variant(found, threshold_of(args)) for found in runs], args.report)
+    if args.json:
+        print_json({"baseline": baseline, "contrasts": [_as_json(row) for row in rows], "discordance": discord})
+        return 0
+    print_table(
+        ["variant", "measure", "level", f"minus {baseline}", "adjusted p", "wins", "better"], [_cells(row) for row in rows]
+    )
+    for d in discord:
+        count = f"{d['discordant']} of {d['collections']} collections"
+        print(f"\nThe best by {d['quality']} is not the best by {d['decision']} on {count}.")
+    if args.report:
+        print(f"report: {page}")
+    return 0
+
+
+def _cells(row: Contrast) -> list:
+    d = row.difference
+    return [
+        row.variant,
+        row.measure,
+        row.level,
+        f"{d.value:+.3f} [{d.low:+.3f}, {d.high:+.3f}]",
+        row.adjusted_p,
+        f"{row.wins}/{row.collections}",
+        row.better,
+    ]
+
+
+def _as_json(row: Contrast) -> dict:
+    return {
+        "variant": row.variant,
+        "measure": row.measure,
+        "level": row.level,
+        "difference": {
+            "value": row.difference.value,
+            "low": row.difference.low,
+            "high": row.difference.high,
+            "queries": row.difference.queries,
+        },
+        "adjusted_p": row.adjusted_p,
+        "wins": row.wins,
+        "collections": row.collections,
+        "better": row.better,
+    }

@@ -1,0 +1,66 @@
+"""`steadyscore plan`: what a margin costs, from a pilot run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from ..audit import measured_run
+from ..errors import InputError
+from ..measurement import pair_values
+from ..planning import decide, pilot, required
+from ..runs import Run
+from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
+
+PAIRED = ("tau_psi", "overlap", "pair_flip", "selection_flip")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_folder", type=Path, metavar="RUN", help="a pilot run with at least 4 permutations")
+    parser.add_argument(
+        "--measure", choices=[*PAIRED, "ndcg@10", "ndcg@1"], default="overlap", help="what to plan for (default overlap)"
+    )
+    parser.add_argument("--margin", type=float, default=0.02, help="wanted half-width of the 95 %% interval (default 0.02)")
+    parser.add_argument(
+        "--is-below", type=float, metavar="X", help="also ask whether the measure is below X, looking query by query"
+    )
+    add_threshold(parser)
+    add_json(parser)
+    examples(
+        parser,
+        "steadyscore plan runs/planted/responses/synthetic-slot --measure pair_flip --margin 0.05",
+        "steadyscore plan runs/planted/responses/synthetic-slot --measure pair_flip --is-below 0.9",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    found = Run.open(args.run_folder)
+    measured = measured_run(found, threshold_of(args))
+    if args.measure not in measured.values:
+        raise InputError(f"{args.run_folder} has no {args.measure}; it has {', '.join(measured.values)}.")
+    tested = ~np.isnan(measured.values[args.measure])
+    queries = [q for q, mine in zip(found.scored(), tested, strict=True) if mine]
+    components = pilot([pair_values(q, args.measure, measured.cutoff["value"]) for q in queries])
+    rows = required(components, args.margin)
+    answer = decide(measured.values[args.measure], args.is_below) if args.is_below is not None else None
+    if args.json:
+        print_json(
+            {
+                "measure": args.measure,
+                "pilot": components._asdict(),
+                "margin": args.margin,
+                "required": [row._asdict() for row in rows],
+                "is_below": None if answer is None else {"bound": args.is_below, **answer._asdict()},
+            }
+        )
+        return 0
+    size = f"{components.queries} queries, {components.permutations} permutations"
+    print(f"{args.measure} is {components.value:.3f} in the pilot ({size}).")
+    print(f"For a half-width of {args.margin:g} it needs one of:\n")
+    print_table(["permutations", "queries", "half-width", "scorings"], [list(row) for row in rows])
+    if answer is not None:
+        words = {"below": "yes", "at_least": "no", "undecided": "not decided"}[answer.answer]
+        print(f"\nIs {args.measure} below {args.is_below:g}? {words}, after {answer.queries} queries (error rate 5 %).")
+    return 0

@@ -1,0 +1,71 @@
+"""`steadyscore score`: one presentation, as a TREC run, JSON lines or a table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+
+from ..audit import AuditConfig, Cut, bar, cut_instances, open_scorer
+from ..collection import open_collection
+from ..runs import atomic, storage
+from ..scorer import Settings
+from ..terms import Instance
+from . import add_engine, add_presentation, engine_options, examples, print_table
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scorer", default="smollm2-135m", metavar="ADDRESS", help="what scores (default smollm2-135m)")
+    parser.add_argument("--data", required=True, metavar="NAME|FILE", help="collection to score")
+    parser.add_argument("--format", choices=["table", "trec", "jsonl"], default="table", help="what is printed or written")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write here instead of stdout")
+    parser.add_argument("--top", type=int, metavar="K", help="only the first K of each query")
+    add_presentation(parser)
+    add_engine(parser)
+    examples(
+        parser,
+        "steadyscore score --data passages --queries 1 --pool 5",
+        "steadyscore score --scorer synthetic:none --data passages --format trec --out passages.run",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = Settings(
+        width=args.width,
+        partition=args.partition.replace("-", "_"),
+        markers=args.markers,
+        placeholder=args.placeholder,
+        fit=args.fit,
+    )
+    config = AuditConfig(settings=settings, chars=args.chars, cut=Cut(args.queries, args.pool))
+    collection, instances = open_collection(args.data)
+    scorer = open_scorer(args.scorer, collection, config, engine_options(args))
+    todo = bar(args.scorer)(cut_instances(instances(), config.cut), args.queries or collection.queries)
+    ranked = [
+        (instance, rank, i, score) for instance in todo for rank, i, score in _ranked(instance, scorer.score(instance), args.top)
+    ]
+    if args.format == "table" and args.out is None:
+        print_table(["query", "rank", "candidate", "score"], [[q.id, rank, q.pool[i].id, score] for q, rank, i, score in ranked])
+        return 0
+    lines = [_line(args.format, *row) for row in ranked]
+    if args.out is None:
+        print("\n".join(lines))
+        return 0
+    with storage(args.out), atomic(args.out) as stream:
+        stream.write(("\n".join(lines) + "\n").encode())
+    print(args.out)
+    return 0
+
+
+def _ranked(instance: Instance, scores: np.ndarray, top: int | None) -> list[tuple[int, int, float]]:
+    """(rank, place in the pool, score), ties by candidate id."""
+    order = sorted(range(len(scores)), key=lambda i: (-scores[i], instance.pool[i].id))[:top]
+    return [(rank, i, float(scores[i])) for rank, i in enumerate(order, 1)]
+
+
+def _line(style: str, instance: Instance, rank: int, i: int, score: float) -> str:
+    if style == "trec":
+        return f"{instance.id} Q0 {instance.pool[i].id} {rank} {score:.8f} steadyscore"
+    return json.dumps({"query_id": instance.id, "candidate_id": instance.pool[i].id, "rank": rank, "score": score})

@@ -1,0 +1,319 @@
+"""The command line as a user meets it: help, exit codes, one sentence per mistake, nothing half-written."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import byte_tokenizer, some_instances, tiny_causal, write_collection
+from steadyscore.cli import VERBS, main
+
+
+def call(capsys, *words):
+    try:
+        code = main([str(word) for word in words])
+    except SystemExit as stop:
+        code = stop.code
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return code, out, err
+
+
+def test_help_answers_in_half_a_second():
+    best = min(_timed([sys.executable, "-m", "steadyscore", "--help"]) for _ in range(5))
+    assert best < 0.5
+
+
+def _timed(command):
+    began = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+def test_python_m_equals_the_command():
+    words = ["measures", "list"]
+    a = subprocess.run([sys.executable, "-m", "steadyscore", *words], capture_output=True, text=True)
+    b = subprocess.run([os.path.join(os.path.dirname(sys.executable), "steadyscore"), *words], capture_output=True, text=True)
+    assert (a.returncode, a.stdout) == (b.returncode, b.stdout) == (0, a.stdout)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_help_ends_with_examples(capsys, verb):
+    code, out, _ = call(capsys, verb, "--help")
+    assert code == 0
+    assert len(out.split("examples:\n", 1)[1].strip().splitlines()) >= 2
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("dance",), ("audit", "--permutations", "0"), ("audit", "--bogus"), ("gate", "runs", "--min", "x=1")]
+)
+def test_wrong_usage_is_exit_2(capsys, words):
+    assert call(capsys, *words)[0] == 2
+
+
+def test_missing_flags_are_told_together(capsys):
+    code, _, err = call(capsys, "audit")
+    assert code == 2
+    assert "--scorer is missing" in err
+    assert "--data is missing" in err
+    assert "--out is missing" in err
+
+
+def test_an_audit_prints_a_table_and_writes_its_files(capsys, tmp_path, collection_file):
+    code, out, _ = call(
+        capsys, "audit", "--scorer", "synthetic:slot", "--data", collection_file, "--out", tmp_path / "run", "--no-report"
+    )
+    assert code == 0
+    assert "tau_psi" in out
+    assert {"run.json", "scores.parquet", "queries.parquet", "measures.parquet", "summary.json"} <= {
+        f.name for f in (tmp_path / "run").iterdir()
+    }
+
+
+def test_json_is_one_object_with_measures_and_coverage(capsys, tmp_path, collection_file):
+    words = ("audit", "--scorer", "synthetic:slot", "--data", collection_file, "--out", tmp_path / "run", "--no-report", "--json")
+    code, out, _ = call(capsys, *words)
+    found = json.loads(out)
+    assert code == 0
+    assert {"value", "low", "high", "queries"} <= found["measures"]["tau_psi"].keys()
+    assert found["coverage"]["queries"] == 4
+
+
+def test_several_scorers_give_one_comparison(capsys, tmp_path, collection_file):
+    words = [
+        "audit",
+        "--scorer",
+        "synthetic:slot",
+        "--scorer",
+        "synthetic:none",
+        "--data",
+        collection_file,
+        "--out",
+        tmp_path / "run",
+        "--no-report",
+        "--json",
+    ]
+    _, out, _ = call(capsys, *words)
+    runs = json.loads(out)["runs"]
+    assert [run["scorer"] for run in runs] == ["synthetic:slot:0.2", "synthetic:none:0.2"]
+    assert runs[0]["measures"]["tau_psi"]["value"] > 0
+    assert runs[1]["measures"]["tau_psi"]["value"] == 0
+    _, out, _ = call(capsys, "compare", tmp_path / "run", "--measures", "tau_psi", "--json")
+    assert json.loads(out)["contrasts"][0]["measure"] == "tau_psi"
+
+
+def test_the_noise_floor_stands_beside_the_figure(capsys, tmp_path, collection_file):
+    words = (
+        "audit",
+        "--scorer",
+        "synthetic:slot",
+        "--data",
+        collection_file,
+        "--out",
+        tmp_path / "r",
+        "--no-report",
+        "--noise-floor",
+        "--json",
+    )
+    figure = json.loads(call(capsys, *words)[1])["measures"]["tau_psi"]
+    assert figure["floor"] == 0
+    assert figure["above_floor"] is True
+
+
+def test_a_dry_run_loads_nothing_and_writes_nothing(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("steadyscore.commands.audit.open_engine", lambda *_: pytest.fail("loaded"))
+    words = ("audit", "--scorer", "smollm2-135m", "--data", "passages", "--out", tmp_path / "run", "--dry-run", "--json")
+    code, out, _ = call(capsys, *words)
+    row = json.loads(out)[0]
+    assert (code, row["queries"], row["windows"]) == (0, 32, 32 * 11)
+    assert row["tokens"] > 100_000
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_is_about_right(tiny_engine):
+    """The estimate of tokens is within a third of what the real tokenizer of the embedded model counts."""
+    from steadyscore.audit import AuditConfig, Cut, estimate, open_scorer
+    from steadyscore.collection import open_collection
+    from steadyscore.models import EMBEDDED, is_present
+    from steadyscore.presentation import windows
+
+    if not is_present(EMBEDDED["smollm2-135m"]):
+        pytest.skip("the embedded model is not in the cache; `make setup` fetches it")
+    config = AuditConfig(permutations=1, cut=Cut(queries=3))
+    collection, instances = open_collection("passages")
+    scorer = open_scorer("smollm2-135m", collection, config)
+    pools = [i for i, _ in zip(instances(), range(3), strict=False)]
+    real = sum(len(scorer.prompt(i, w)) for i in pools for w in windows(range(len(i.pool)), 20))
+    assert estimate("smollm2-135m", "passages", config).tokens / 2 == pytest.approx(real, rel=0.34)
+
+
+def test_a_gate_passes_and_fails(capsys, tmp_path, collection_file):
+    call(capsys, "audit", "--scorer", "synthetic:slot", "--data", collection_file, "--out", tmp_path / "run", "--no-report")
+    assert call(capsys, "gate", tmp_path / "run", "--max", "tau_psi=1")[0] == 0
+    code, _, err = call(
+        capsys, "gate", tmp_path / "run", "--max", "tau_psi=0.0", "--min", "ndcg@10=0", "--junit", tmp_path / "g.xml"
+    )
+    assert code == 3
+    assert "tau_psi <= 0 fails with" in err
+    assert 'failures="1"' in (tmp_path / "g.xml").read_text()
+
+
+def test_a_plan_says_what_a_margin_costs(capsys, tmp_path, collection_file):
+    call(capsys, "audit", "--scorer", "synthetic:slot", "--data", collection_file, "--out", tmp_path / "run", "--no-report")
+    _, out, _ = call(capsys, "plan", tmp_path / "run", "--measure", "tau_psi", "--margin", "0.05", "--is-below", "0.5", "--json")
+    found = json.loads(out)
+    assert found["required"][0]["permutations"] == 2
+    assert found["is_below"]["answer"] in ("below", "undecided")
+
+
+def test_scores_without_a_model(capsys, tmp_path):
+    file = tmp_path / "s.csv"
+    rows = [f"q1,{p},{c},{s}" for p, order in enumerate(("abcd", "abdc", "dcba")) for s, c in enumerate(reversed(order))]
+    file.write_text("query_id,permutation,candidate_id,score\n" + "\n".join(rows) + "\n")
+    code, out, _ = call(capsys, "audit", "--scores", file, "--cutoff", "1.5", "--json")
+    assert code == 0
+    assert json.loads(out)["measures"]["tau_psi"]["value"] == pytest.approx(2 / 3)
+
+
+def test_a_score_run_is_trec(capsys, collection_file):
+    _, out, _ = call(
+        capsys, "score", "--scorer", "synthetic:none", "--data", collection_file, "--format", "trec", "--queries", "1"
+    )
+    lines = [line.split() for line in out.splitlines()]
+    assert len(lines) == 6
+    assert [line[3] for line in lines] == list("123456")
+    assert [float(line[4]) for line in lines] == sorted((float(line[4]) for line in lines), reverse=True)
+
+
+# -- bad input, each with its sentence and exit code
+
+
+def audit(capsys, scorer, data, out, *more):
+    return call(capsys, "audit", "--scorer", scorer, "--data", data, "--out", out, "--no-report", *more)
+
+
+def mine(tmp_path, monkeypatch, body):
+    (tmp_path / "mine.py").write_text(f"def score(query, candidates):\n    {body}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "python:mine:score"
+
+
+def test_missing_file(capsys, tmp_path):
+    code, _, err = audit(capsys, "synthetic:none", tmp_path / "none.jsonl", tmp_path / "run")
+    assert code == 1
+    assert "none.jsonl" in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("candidates", "words"),
+    [
+        ([], "candidate"),
+        ([{"id": "a", "text": "x"}, {"id": "a", "text": "y"}], "a"),
+        ([{"id": "a"}], "text"),
+        ([{"id": "a", "text": "  "}], "text"),
+    ],
+)
+def test_bad_pools(capsys, tmp_path, candidates, words):
+    file = write_collection(tmp_path / "bad.jsonl", [*some_instances(1), {"id": "qx", "query": "q", "candidates": candidates}])
+    code, _, err = audit(capsys, "synthetic:none", file, tmp_path / "run")
+    assert code == 1
+    assert "bad.jsonl:3" in err
+    assert words in err
+
+
+def test_nan_from_a_custom_scorer(capsys, tmp_path, monkeypatch, collection_file):
+    address = mine(tmp_path, monkeypatch, "return [float('nan')] * len(candidates)")
+    code, _, err = audit(capsys, address, collection_file, tmp_path / "run")
+    assert code == 1
+    assert "gave nan as the score of candidate" in err
+
+
+def test_a_scorer_that_fails_on_some_queries_is_exit_4_and_names_them(capsys, tmp_path, monkeypatch, collection_file):
+    address = mine(
+        tmp_path,
+        monkeypatch,
+        "if '2' in query: raise RuntimeError('endpoint gave up')\n    return [float(len(c)) for c in candidates]",
+    )
+    code, _, err = audit(capsys, address, collection_file, tmp_path / "run")
+    assert code == 4
+    assert "1 of 4 queries" in err
+    assert "q2 (RuntimeError: endpoint gave up)" in err
+
+
+def test_a_scorer_that_always_fails_is_exit_1(capsys, tmp_path, monkeypatch, collection_file):
+    code, _, err = audit(capsys, mine(tmp_path, monkeypatch, "raise ValueError('no')"), collection_file, tmp_path / "run")
+    assert code == 1
+    assert "scored none of the 4 queries" in err
+
+
+def test_unknown_model(capsys, tmp_path, collection_file):
+    code, _, err = audit(capsys, "gpt-99", collection_file, tmp_path / "run")
+    assert code == 1
+    assert "unknown scorer 'gpt-99'" in err
+
+
+def test_a_model_without_chat_template(capsys, tmp_path, collection_file):
+    tiny_causal().save_pretrained(tmp_path / "m")
+    byte_tokenizer(chat_template=None).save_pretrained(tmp_path / "m")
+    code, _, err = audit(capsys, f"hf:{tmp_path / 'm'}", collection_file, tmp_path / "run")
+    assert code == 1
+    assert "has no chat template" in err
+
+
+def test_grade_digits_that_are_not_single_tokens(capsys, tmp_path, collection_file):
+    from tokenizers import normalizers
+
+    tokenizer = byte_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("2", "two")
+    tiny_causal().save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    code, _, err = audit(capsys, f"hf:{tmp_path / 'm'}", collection_file, tmp_path / "run")
+    assert code == 1
+    assert 'grade "2" is 3 tokens for this tokenizer' in err
+
+
+def test_window_too_long_and_shrunk(capsys, tmp_path, collection_file):
+    tiny_causal(max_position_embeddings=900).save_pretrained(tmp_path / "m")
+    byte_tokenizer().save_pretrained(tmp_path / "m")
+    code, _, err = audit(capsys, f"hf:{tmp_path / 'm'}", collection_file, tmp_path / "run", "--permutations", "2")
+    assert code == 1
+    assert "width 6 does not fit: window 1 of query q0 needs" in err
+    code, out, _ = audit(
+        capsys, f"hf:{tmp_path / 'm'}", collection_file, tmp_path / "r2", "--permutations", "2", "--fit", "shrink", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["runs"][0]["scoring"]["shrunk"]
+
+
+def test_a_run_folder_of_another_fingerprint(capsys, tmp_path, collection_file):
+    audit(capsys, "synthetic:none", collection_file, tmp_path / "run")
+    code, _, err = audit(capsys, "synthetic:slot", collection_file, tmp_path / "run")
+    assert code == 1
+    assert "was made by another command: scorer was" in err
+
+
+def test_no_write_permission(capsys, tmp_path, collection_file):
+    (tmp_path / "file").write_text("")
+    code, _, err = audit(capsys, "synthetic:none", collection_file, tmp_path / "file" / "run")
+    assert code == 1
+    assert "cannot write" in err
+
+
+def test_disk_full(capsys, tmp_path, collection_file):
+    """A real full disk: a file system with no room."""
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(small)], capture_output=True).returncode:
+        pytest.skip("mounting a small file system is not allowed here; tests/test_runs.py covers the refusal itself")
+    try:
+        code, _, err = audit(capsys, "synthetic:none", collection_file, small / "run")
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    assert code == 1
+    assert "No space left on device" in err
