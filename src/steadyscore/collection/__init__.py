@@ -1,0 +1,183 @@
+"""Collections: a file of instances, one JSON line each, under an optional header line.
+
+A collection is addressed by NAME (embedded in the package, or built into the cache) or by FILE (.jsonl, .jsonl.gz).
+Files are read and written as streams: nothing here holds more than one instance, and a file appears whole or not at all.
+The loaders of public formats stand beside: passages, multidoc_qa, responses, claims; the paper's collections in catalogue.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..disk import atomic, storage
+from ..disk import cache_folder as cache_root
+from ..errors import InputError
+from ..terms import Collection, Instance
+from .catalogue import CATALOGUE
+from .files import Unreadable, encoded, lines, parsed
+from .format import collection_from, header_mistakes, header_record, instance_from, instance_mistakes, instance_record
+
+EMBEDDED = Path(__file__).parent / "embedded"
+SCHEMA = Path(__file__).parent / "schema.json"
+SUFFIXES = (".jsonl", ".jsonl.gz")
+
+
+def cache_folder() -> Path:
+    """Where built collections are kept: $STEADYSCORE_CACHE/collections, else ~/.cache/steadyscore/collections."""
+    return cache_root() / "collections"
+
+
+def names() -> list[str]:
+    """Every name `open_collection` knows: the embedded collections, the paper's, and what was built under another name."""
+    embedded = sorted(path.stem for path in EMBEDDED.glob("*.jsonl"))
+    built = sorted(path.name for path in cache_folder().glob("[!.]*.jsonl*")) if cache_folder().is_dir() else []
+    return list(dict.fromkeys([*embedded, *CATALOGUE, *map(_stem, built)]))
+
+
+def location(name: str) -> Path | None:
+    """The file of a named collection, or None where it is not on this machine yet."""
+    places = [EMBEDDED / f"{name}.jsonl", *(cache_folder() / f"{name}{suffix}" for suffix in SUFFIXES)]
+    return next((place for place in places if place.is_file()), None)
+
+
+def open_collection(source: str | Path, *, reserve: bool = False) -> tuple[Collection, Callable[[], Iterator[Instance]]]:
+    """The header at once, the instances lazily: every call of the returned function starts a new pass over the file.
+
+    A file may hold candidates beyond the header's "depth": rank 101, which pool replacement brings in (§D). They are no part of
+    the pool unless `reserve` is set, and their relevance then counts in the ideal ranking as that of any judged document.
+    """
+    path = path_of(source)
+    collection = _header(path)
+    depth = (collection.details or {}).get("depth")
+    if reserve or depth is None:
+        return collection, lambda: read_instances(path)
+    return collection, lambda: (_at_depth(instance, int(depth)) for instance in read_instances(path))
+
+
+def read_instances(path: str | Path) -> Iterator[Instance]:
+    """Instances in file order. At the first bad line the rest of the file is checked too: all mistakes are told at once."""
+    path = Path(path)
+    seen: set[str] = set()
+    for _, record in _records(path):
+        if isinstance(record, Unreadable) or instance_mistakes(record) or record["id"] in seen:
+            raise InputError(check(path))
+        seen.add(record["id"])
+        yield instance_from(record)
+    if not seen:
+        raise InputError(check(path))
+
+
+def check(path: str | Path) -> list[str]:
+    """Every mistake of a file as "FILE:LINE: what is wrong"; an empty list is a file that can be used."""
+    path = Path(path)
+    header, found = None, []
+    try:
+        header = _header(path)
+    except InputError as error:
+        found += error.mistakes
+    first_line: dict[str, int] = {}
+    digest, count = hashlib.sha256(), 0
+    try:
+        for number, record in _records(path):
+            count += 1
+            if isinstance(record, Unreadable):
+                found.append(f"{path}:{number}: {record}")
+                continue
+            digest.update(encoded(record))
+            found += [f"{path}:{number}: {mistake}" for mistake in instance_mistakes(record)]
+            id = record.get("id") if isinstance(record, dict) else None
+            if isinstance(id, str) and first_line.setdefault(id, number) != number:
+                found.append(f"{path}:{number}: query id {id!r} is already on line {first_line[id]}")
+    except InputError as error:  # the file itself: absent, damaged
+        return list(dict.fromkeys([*found, *error.mistakes]))
+    if not count:
+        found.append(f"{path}: holds no instance; give one JSON object per line.")
+    if header and not found:
+        if header.queries not in (None, count):
+            found.append(f"{path}:1: the header counts {header.queries:,} queries, the file holds {count:,}")
+        if (header.details or {}).get("sha256") not in (None, digest.hexdigest()):
+            found.append(f"{path}:1: the instances changed after the file was written; their sha256 is not the header's")
+    return found
+
+
+def write(path: str | Path, collection: Collection, instances: Iterable[Instance]) -> int:
+    """Write a collection and return its number of instances.
+
+    The header states that number and the instances' SHA-256, so the lines go to a scratch file first and the header is made last
+    (`details` may still be filled while the instances are drawn). Whenever the process dies, the old file is there, or none.
+    """
+    path = Path(path)
+    if not path.name.endswith(SUFFIXES):
+        raise InputError(f"{path}: a collection is written as .jsonl or .jsonl.gz; give --out one of these endings.")
+    digest, queries = hashlib.sha256(), 0
+    with storage(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with storage(path), tempfile.TemporaryFile(dir=path.parent) as body:  # nameless: the system frees it even after kill -9
+        for instance in instances:
+            line = encoded(instance_record(instance))
+            digest.update(line)
+            queries += 1
+            body.write(line)
+        details = {**(collection.details or {}), "sha256": digest.hexdigest()}
+        header = encoded(header_record(replace(collection, queries=queries, details=details)))
+        body.seek(0)
+        with atomic(path) as out:
+            out.write(header)
+            shutil.copyfileobj(body, out, 1 << 20)
+    return queries
+
+
+def path_of(source: str | Path) -> Path:
+    """The file that a NAME or FILE stands for."""
+    if isinstance(source, Path) or source.endswith(SUFFIXES) or os.sep in source:
+        return Path(source)
+    if path := location(source):
+        return path
+    known = names()
+    if source in known:
+        raise InputError(f"{source} is not on this machine yet. Get it with: steadyscore data get {source}")
+    near = difflib.get_close_matches(source, known, n=1, cutoff=0.6)
+    hint = f"Did you mean {near[0]}?" if near else "A file ends in .jsonl or .jsonl.gz."
+    raise InputError(f"there is no collection named {source}. {hint} All names: steadyscore data list")
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix(".gz").removesuffix(".jsonl")
+
+
+def _records(path: Path) -> Iterator[tuple[int, Any]]:
+    """Line number and JSON value of every line but the header."""
+    for place, (number, line) in enumerate(lines(path)):
+        record = parsed(line)
+        if place or not _is_header(record):
+            yield number, record
+
+
+def _is_header(record: Any) -> bool:
+    return isinstance(record, dict) and "collection" in record
+
+
+def _header(path: Path) -> Collection:
+    """The header line, or, without one, a passage-reranking collection named as the file."""
+    number, line = next(lines(path), (0, b""))
+    if not _is_header(record := parsed(line)):
+        return Collection(name=_stem(path.name), task="passage_reranking")
+    found = header_mistakes(record["collection"])
+    found += [f'header: "{key}" stands outside "collection"' for key in record if key != "collection"]
+    if found:
+        raise InputError([f"{path}:{number}: {mistake}" for mistake in found])
+    return collection_from(record["collection"])
+
+
+def _at_depth(instance: Instance, depth: int) -> Instance:
+    pool, reserve = instance.pool[:depth], instance.pool[depth:]
+    relevant = {candidate.id: candidate.relevance for candidate in reserve if candidate.relevance}
+    return replace(instance, pool=pool, judged={**(instance.judged or {}), **relevant} or None) if reserve else instance

@@ -1,0 +1,220 @@
+"""From public files, or a hub, to a collection: which loader, which filters, and the card that goes into the header."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ..disk import sha256
+from ..errors import InputError, MissingExtra, SteadyscoreError
+from ..terms import Collection, Instance, TaskName, Verdict
+from . import multidoc_qa, open_collection, passages, read_instances, responses
+from .catalogue import WEB, Known
+from .claims import verdicts
+from .files import Report, converted, records
+from .first_stage import FirstStage, first_stage
+from .splits import apart_from, sampled
+
+Convert = Callable[[dict[str, Any], int], Instance]
+
+LAYOUTS: dict[str, tuple[TaskName, Convert]] = {
+    "hotpotqa": ("multidoc_qa", multidoc_qa.hotpotqa),
+    "2wiki": ("multidoc_qa", multidoc_qa.hotpotqa),
+    "musique": ("multidoc_qa", multidoc_qa.musique),
+    "rewardbench2": ("response_ranking", responses.rewardbench2),
+    "rm-bench": ("response_ranking", responses.rm_bench),
+    "ultrafeedback": ("response_ranking", responses.ultrafeedback),
+    "nectar": ("response_ranking", responses.nectar),
+    "ppe": ("response_ranking", responses.ppe),
+}
+"""Formats whose records each hold a whole instance."""
+FORMATS = (*passages.ROLES, *LAYOUTS, "jsonl")
+RECORD_FILES = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".parquet")
+ALIASES = "id_aliases.json"
+NO_CONNECTION = ("ConnectionError", "ConnectError", "NameResolution", "Couldn't reach", "Connection refused", "timed out")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a build is asked for: a row of the catalogue, or the same fields for data without a name."""
+
+    known: Known
+    stage: FirstStage | None = None
+    depth: int = 100
+    seed: int = 42
+    verdicts: Path | None = None
+    apart_from: str | None = None
+    chars: int | None = None
+    spare: int = 0
+    """Instances beyond a sample or limit, from which parts replace queries whose text another part has."""
+
+
+def unnamed(name: str, format: str) -> Known:
+    """The row of somebody's own collection."""
+    task: TaskName = LAYOUTS[format][0] if format in LAYOUTS else "passage_reranking"
+    return Known(name, task, "evaluation", 0, 0, WEB, format, "not stated", "own files", "", first_stage="bm25")
+
+
+def from_folder(folder: Path, request: Request, report: Report) -> tuple[Collection, Iterator[Instance]]:
+    """A collection of files on disk."""
+    known = request.known
+    if not folder.exists():
+        raise InputError(f"{folder}: no such folder. To build {known.name}: {known.obtain or 'give the folder of its files'}.")
+    if known.format not in passages.ROLES and (request.stage or request.verdicts):
+        raise InputError(f"{known.format} records hold their own candidates; --first-stage and --verdicts are for passage data.")
+    if known.format == "jsonl":
+        return _own_lines(folder, request, report)
+    if known.format in passages.ROLES:
+        files = passages.find(folder, known.format, known.split)
+        stage = request.stage or (FirstStage("run", str(files.run)) if files.run else first_stage(known.first_stage or "bm25"))
+        run = Path(stage.argument) if stage.kind == "run" and stage.argument else None
+        found = passages.from_files(files, stage, report, **_passage_options(request, report))
+        used = [files.topics, files.qrels, *files.corpus, run, request.verdicts]
+        return _card(request, report, used, stage), _finished(_apart(found, request, report), report)
+    paths = _record_files(folder, known.files)
+    found = _from_records(partial(records, paths), request, report, _aliases(folder, report))
+    return _card(request, report, [*paths, request.verdicts], None), _finished(found, report)
+
+
+def from_hub(request: Request, report: Report) -> tuple[Collection, Iterator[Instance]]:
+    """A collection of the catalogue through ir_datasets or the datasets library; needs a network."""
+    known = request.known
+    if known.ir_datasets:
+        stage = request.stage or (first_stage(known.first_stage) if known.first_stage else None)
+        options = _passage_options(request, report)
+        found = passages.from_ir_datasets(known.ir_datasets, stage, report, **options)
+        found = _apart(found, request, report)
+    elif known.hub:
+        stage = None
+        found = _from_records(partial(_hub_records, *known.hub), request, report, None)
+    else:
+        raise InputError(f"{known.name} cannot be downloaded freely: {known.obtain}; then: {_by_hand(known)}")
+    return _card(request, report, [request.verdicts], stage), _finished(_told(found, known), report)
+
+
+def _passage_options(request: Request, report: Report) -> dict[str, Any]:
+    known = request.known
+    labels: dict[str, Verdict] | None = verdicts(request.verdicts, report) if request.verdicts else None
+    choose = partial(sampled, size=known.sample, seed=request.seed, spare=request.spare) if known.sample else None
+    return {"depth": request.depth, "choose": choose, "without_itself": known.without_itself, "verdicts": labels}
+
+
+def _from_records(
+    source: Callable[[Report], Iterable[tuple[str, Any]]], request: Request, report: Report, aliases: dict[str, list[str]] | None
+) -> Iterator[Instance]:
+    known = request.known
+    convert = LAYOUTS[known.format][1]
+    if known.format == "2wiki":
+        convert = partial(multidoc_qa.hotpotqa, aliases=aliases)
+    chosen = None
+    if known.sample is not None:
+        size = sum(1 for _ in source(Report()))
+        chosen = set(random.Random(request.seed).sample(range(1, size + 1), min(size, known.sample + request.spare)))
+        report.dropped["records outside the sample"] = size - len(chosen)
+    limit = known.limit + request.spare if known.limit else None
+    yield from islice(_apart(converted(source(report), convert, report, chosen), request, report), limit)
+
+
+def _apart(found: Iterator[Instance], request: Request, report: Report) -> Iterator[Instance]:
+    other = request.apart_from or request.known.apart_from
+    if other is None:
+        return found
+    try:
+        _, others = open_collection(other)
+    except InputError as error:
+        wanted = f"{request.known.name} leaves out what is also in {other}"
+        raise InputError(f"{wanted}, which cannot be read: {error} Or name its file with --apart-from.") from None
+    return apart_from(found, others(), report.dropped)
+
+
+def _own_lines(path: Path, request: Request, report: Report) -> tuple[Collection, Iterator[Instance]]:
+    """A file of our own format, checked and rewritten with a header that counts and signs it."""
+    file = path if path.is_file() else _record_files(path, ("*.jsonl*",))[0]
+    collection, _ = open_collection(file)
+    details = {**(collection.details or {}), "sources": _signed([file]), "dropped": report.dropped}
+    renamed = replace(collection, name=request.known.name, chars=request.chars or collection.chars, details=details)
+    found = read_instances(file)
+    if request.known.sample is not None:
+        chosen = set(
+            sampled((instance.id for instance in read_instances(file)), request.known.sample, request.seed, request.spare)
+        )
+        found = (instance for instance in found if instance.id in chosen)
+    return renamed, _finished(_apart(found, request, report), report)
+
+
+def _hub_records(id: str, configuration: str | None, split: str, report: Report) -> Iterator[tuple[str, Any]]:
+    try:
+        import datasets
+    except ImportError:
+        raise MissingExtra(f"the hub's {id}", "hub-data") from None
+
+    rows = datasets.load_dataset(id, configuration, split=split, streaming=True)
+    return ((f"{id}: record {number}", row) for number, row in enumerate(rows, 1))
+
+
+def _told(found: Iterator[Instance], known: Known) -> Iterator[Instance]:
+    """Whatever a download library raises, as one sentence; they raise anything from OSError to their own trees."""
+    try:
+        yield from found
+    except SteadyscoreError:
+        raise
+    except Exception as error:
+        where = f"ir_datasets {known.ir_datasets}" if known.ir_datasets else f"the hub's {(known.hub or ('',))[0]}"
+        reason = "no connection" if any(sign in repr(error) for sign in NO_CONNECTION) else " ".join(str(error).split())[:160]
+        by_hand = f"from files: {known.obtain}, then: {_by_hand(known)}"
+        raise InputError(f"{known.name} could not be fetched from {where} ({reason}); {by_hand}") from None
+
+
+def _by_hand(known: Known) -> str:
+    return f"steadyscore data build {known.name} --from FOLDER"
+
+
+def _finished(found: Iterator[Instance], report: Report) -> Iterator[Instance]:
+    """The stream, and at its end every mistake: nothing is renamed into place before that."""
+    count = 0
+    for count, instance in enumerate(found, 1):  # noqa: B007
+        yield instance
+    report.stop_at_mistakes()
+    if not count:
+        filters = ", ".join(f"{what} ({times:,})" for what, times in report.dropped.items()) or "the source is empty"
+        raise InputError(f"no query is left: {filters}. Check that the files belong together.")
+
+
+def _card(request: Request, report: Report, used: Iterable[Path | None], stage: FirstStage | None) -> Collection:
+    """The header. `dropped` and `notes` are the report's own counters: they fill while the instances are drawn."""
+    known = request.known
+    is_passages = known.format in passages.ROLES
+    details: dict[str, Any] = {"licence": known.licence, "source": known.source, "role": known.role}
+    if is_passages:
+        details["depth"] = request.depth
+        details["first_stage"] = stage.provenance if stage else {"kind": "run", "source": f"{known.ir_datasets} scoreddocs"}
+    details["sources"] = _signed([path for path in used if path])
+    details |= {"filters": list(known.filters), "dropped": report.dropped, "notes": report.notes, "seed": request.seed}
+    return Collection(known.name, known.task, chars=request.chars or known.chars, details=details)
+
+
+def _signed(paths: Iterable[Path]) -> list[dict[str, str]]:
+    """Name and SHA-256 of the files a collection was made of."""
+    return [{"file": path.name, "sha256": sha256(path)} for path in paths if path.is_file()]
+
+
+def _record_files(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    if folder.is_file():
+        return [folder]
+    for pattern in patterns:
+        found = [path for path in sorted(folder.glob(pattern)) if path.name.endswith(RECORD_FILES) and path.name != ALIASES]
+        if found:
+            return found
+    raise InputError(f"{folder}: no file ending in {', '.join(RECORD_FILES)}.")
+
+
+def _aliases(folder: Path, report: Report) -> dict[str, list[str]] | None:
+    path = (folder if folder.is_dir() else folder.parent) / ALIASES
+    if not path.is_file():
+        return None
+    return dict(multidoc_qa.aliases_of(record) for _, record in records([path], report))

@@ -1,0 +1,194 @@
+"""Lines and records of any source file as streams, and what a conversion has to tell of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..terms import Instance
+from .format import instance_mistakes, instance_record
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+LONGEST_RECORD = 1 << 26  # characters; an array element beyond this is a broken file, not a record
+
+
+@dataclass
+class Report:
+    """What a conversion met: mistakes stop it, `dropped` counts what its filters left out, `notes` what it only remarks on."""
+
+    mistakes: list[str] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
+
+    def stop_at_mistakes(self) -> None:
+        if self.mistakes:
+            raise InputError(self.mistakes)
+
+
+class Dropped(Exception):
+    """A record that a filter leaves out; the message is the filter's name."""
+
+
+class Unreadable(str):
+    """Why a line or a record is not JSON."""
+
+
+def encoded(record: Any) -> bytes:
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8") + b"\n"
+
+
+def parsed(line: bytes) -> Any:
+    try:
+        record = json.loads(line.decode("utf-8"))
+        if b"\\ud" in line or b"\\uD" in line:
+            encoded(record)  # half of a surrogate pair is JSON, but no text
+        return record
+    except UnicodeDecodeError as error:
+        return Unreadable(f"byte {error.start + 1} is not UTF-8; save the file as UTF-8")
+    except UnicodeEncodeError:
+        return Unreadable("holds half of a surrogate pair (an escape \\ud800 to \\udfff on its own), which is no character")
+    except json.JSONDecodeError as error:
+        return Unreadable(f"not JSON at column {error.colno}: {error.msg}")
+    except RecursionError:
+        return Unreadable("nested too deeply to be a record")
+
+
+def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Number and bytes of every line that is not blank, without line end and byte order mark; gzip by its ending."""
+    with _reading(path), gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
+            if line.strip():
+                yield number, line.rstrip(b"\r\n")
+
+
+def text_lines(path: Path, report: Report) -> Iterator[tuple[str, str]]:
+    """Place ("FILE:LINE") and text of every line; a line that is not UTF-8 is a mistake."""
+    for number, line in lines(path):
+        try:
+            yield f"{path}:{number}", line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            report.mistakes.append(f"{path}:{number}: byte {error.start + 1} is not UTF-8; save the file as UTF-8")
+
+
+def records(paths: Iterable[Path], report: Report) -> Iterator[tuple[str, Any]]:
+    """Place and value of every record of JSON Lines, of a JSON array (read piece by piece) or of a Parquet file."""
+    for path in paths:
+        if path.suffix == ".parquet":
+            found = ((f"{path}: record {number}", record) for number, record in enumerate(_parquet(path), 1))
+        elif next(lines(path), (0, b""))[1].lstrip().startswith(b"["):
+            found = ((f"{path}: record {number}", record) for number, record in enumerate(_array(path), 1))
+        else:
+            found = ((f"{path}:{number}", parsed(line)) for number, line in lines(path))
+        for where, record in found:
+            if isinstance(record, Unreadable):
+                report.mistakes.append(f"{where}: {record}")
+            else:
+                yield where, record
+
+
+def converted(
+    found: Iterable[tuple[str, Any]],
+    convert: Callable[[dict[str, Any], int], Instance],
+    report: Report,
+    chosen: Container[int] | None = None,
+) -> Iterator[Instance]:
+    """Records through `convert(record, number)`, which raises Dropped for a filter and ValueError for a mistake.
+
+    Numbers count from 1; with `chosen`, only those records are taken. Every instance is held against the format, so what comes
+    out can be written. The caller raises the mistakes at the end.
+    """
+    seen: dict[str, str] = {}
+    for number, (where, record) in enumerate(found, 1):
+        if chosen is not None and number not in chosen:
+            continue
+        try:
+            if not isinstance(record, dict):
+                raise ValueError("is not a JSON object")
+            instance = convert(record, number)
+            encoded(instance_record(instance))
+        except Dropped as left_out:
+            report.dropped[str(left_out)] += 1
+            continue
+        except ValueError as mistake:
+            report.mistakes.append(f"{where}: {mistake}")
+            continue
+        except (AttributeError, IndexError, KeyError, TypeError) as mistake:  # a list where an object should be, and so on
+            report.mistakes.append(f"{where}: is not laid out as this format is: {mistake}")
+            continue
+        mistakes = instance_mistakes(instance_record(instance))
+        if (first := seen.setdefault(instance.id, where)) != where:
+            mistakes.append(f"id {instance.id!r} is already at {first}")
+        report.mistakes += [f"{where}: {mistake}" for mistake in mistakes]
+        if not mistakes:
+            yield instance
+
+
+def value(record: dict[str, Any], key: str, kind: type | tuple[type, ...]) -> Any:
+    """A field of a source record, or the mistake that it is absent or of another kind."""
+    found = record.get(key)
+    if found is None:
+        raise ValueError(f'"{key}" is missing; its keys are {", ".join(map(str, record))}')
+    if not isinstance(found, kind):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        raise ValueError(f'"{key}" is a {type(found).__name__}, not a {" or ".join(each.__name__ for each in kinds)}')
+    return found
+
+
+def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=256):
+                yield from batch.to_pylist()
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        raise InputError(f"{path} cannot be read as Parquet: {error}. Copy the file again.") from None
+
+
+def _array(path: Path) -> Iterator[Any]:
+    """The elements of a JSON array, one at a time: public QA files hold half a gigabyte in one."""
+    decoder = json.JSONDecoder()
+    with (
+        _reading(path),
+        gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig") as file,
+    ):
+        rest = file.read(1 << 20).lstrip().removeprefix("[").lstrip()
+        while True:
+            rest = rest.lstrip(", \t\r\n")
+            if rest.startswith("]"):
+                return
+            try:
+                element, end = decoder.raw_decode(rest)
+            except json.JSONDecodeError as error:
+                more = file.read(1 << 20)
+                if not more or len(rest) > LONGEST_RECORD:
+                    yield Unreadable(f"the array breaks here: {error.msg}; copy the file again")
+                    return
+                rest += more
+                continue
+            yield element
+            rest = rest[end:]
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file. `steadyscore data list` shows the collections that have a name.") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise InputError(f"{path}: the gzip stream is damaged or cut short; copy or build the file again.") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: byte {error.start + 1} is not UTF-8; save the file as UTF-8.") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error

@@ -1,0 +1,88 @@
+"""Multi-document QA from public files: HotpotQA distractor, 2WikiMultiHopQA, MuSiQue (§5: ten passages, two supporting).
+
+One function per layout turns a source record into an instance; a record outside the paper's protocol is Dropped by name.
+Relevance is 1 for a supporting passage and 0 for a distractor.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..terms import Candidate, Instance
+from .files import Dropped, value
+
+PASSAGES, SUPPORTING = 10, 2
+
+
+def hotpotqa(record: dict[str, Any], number: int, aliases: Mapping[str, Sequence[str]] | None = None) -> Instance:
+    """HotpotQA and 2WikiMultiHopQA, which share a layout, as published and as on the hub.
+
+    `context` is [[title, [sentence, ...]], ...] or {"title": [...], "sentences": [...]}; `supporting_facts` likewise. 2Wiki adds
+    `answer_id`, which its id_aliases.json turns into further answers.
+    """
+    id = value(record, "_id" if "_id" in record else "id", str)
+    supporting = {title for title, _ in _pairs(record, "supporting_facts", "sent_id")}
+    passages = [
+        (title, " ".join(sentence.strip() for sentence in sentences), title in supporting)
+        for title, sentences in _pairs(record, "context", "sentences", "content")
+    ]
+    if len(passages) != PASSAGES:
+        raise Dropped(f"not exactly {PASSAGES} passages")
+    answers = [value(record, "answer", str), *((aliases or {}).get(str(record.get("answer_id")), ()))]
+    return _instance(id, value(record, "question", str), passages, answers)
+
+
+def musique(record: dict[str, Any], number: int) -> Instance:
+    """MuSiQue: questions with two supports, cut to ten passages: the supports and the first distractors, in the file's order."""
+    if record.get("answerable") is False:
+        raise Dropped("not answerable")
+    paragraphs = value(record, "paragraphs", list)
+    passages = [
+        (value(each, "title", str), value(each, "paragraph_text", str), bool(value(each, "is_supporting", bool)))
+        for each in paragraphs
+    ]
+    distractors = [place for place, (_, _, supporting) in enumerate(passages) if not supporting]
+    kept = {place for place, passage in enumerate(passages) if passage[2]} | set(distractors[: PASSAGES - SUPPORTING])
+    cut = [passage for place, passage in enumerate(passages) if place in kept]
+    answers = [value(record, "answer", str), *(record.get("answer_aliases") or [])]
+    return _instance(value(record, "id", str), value(record, "question", str), cut, answers)
+
+
+def aliases_of(record: dict[str, Any]) -> tuple[str, list[str]]:
+    """A line of 2Wiki's id_aliases.json: entity id and its other names."""
+    return value(record, "Q_id", str), [*(record.get("aliases") or []), *(record.get("demonyms") or [])]
+
+
+def _instance(id: str, question: str, passages: list[tuple[str, str, bool]], answers: list[str]) -> Instance:
+    if sum(supporting for _, _, supporting in passages) != SUPPORTING:
+        raise Dropped(f"not exactly {SUPPORTING} supporting passages")
+    if len(passages) != PASSAGES:
+        raise Dropped(f"fewer than {PASSAGES} passages")
+    if not all(text.strip() for _, text, _ in passages):
+        raise Dropped("an empty passage")
+    pool = tuple(
+        Candidate(f"{id}-p{place:02d}", text.strip(), title.strip() or None, int(supporting))
+        for place, (title, text, supporting) in enumerate(passages, 1)
+    )
+    distinct = dict.fromkeys(answer.strip() for answer in answers if answer and answer.strip())
+    return Instance(id, " ".join(question.split()), pool, answers=tuple(distinct))
+
+
+def _pairs(record: dict[str, Any], key: str, *columns: str) -> list[tuple[str, Any]]:
+    """(title, second) pairs of a field that is a list of pairs, the hub's columns, or either as a JSON string."""
+    found = value(record, key, (list, dict, str))
+    if isinstance(found, str):
+        try:
+            found = json.loads(found)
+        except json.JSONDecodeError:
+            raise ValueError(f'"{key}" is a string that is not JSON') from None
+    if isinstance(found, dict):
+        second = next((found[column] for column in columns if column in found), None)
+        if second is None or len(found.get("title", ())) != len(second):
+            raise ValueError(f'"{key}" needs the columns title and {columns[0]}, of one length')
+        return list(zip(found["title"], second, strict=True))
+    if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in found):
+        raise ValueError(f'"{key}" is not a list of [title, {columns[0]}] pairs')
+    return [(title, second) for title, second in found]

@@ -1,0 +1,250 @@
+"""Passage reranking from public files: BEIR folders, TREC topics + qrels + run, MS MARCO TSV, and ir_datasets ids.
+
+Documents and rankings go through a private SQLite file on disk, so memory does not grow with the corpus.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, MissingExtra
+from ..terms import Candidate, Instance, Verdict
+from .files import Report
+from .first_stage import FirstStage, search_over
+from .trec import Document, RunLine, read_corpus, read_qrels, read_run, read_topics
+
+Choose = Callable[[Iterable[str]], list[str]]  # ids of judged queries -> those to keep, in their order
+Ranked = Callable[[str], list[tuple[str, float | None]]]  # query id -> (document id, score), best first
+
+ROLES: dict[str, dict[str, tuple[str, ...]]] = {
+    "beir": {
+        "topics": ("queries.jsonl*",), "qrels": ("qrels/{split}.tsv*",), "corpus": ("corpus.jsonl*",), "run": ("run*",),
+    },
+    "trec": {
+        "topics": ("topics*", "queries*"), "qrels": ("qrels*",), "corpus": ("corpus*", "collection*", "docs*"), "run": ("run*",),
+    },
+    "msmarco": {
+        "topics": ("queries.{split}.tsv*", "*queries*.tsv*"), "qrels": ("qrels.{split}.tsv*", "*qrels*"),
+        "corpus": ("collection.tsv*", "*passage*.gz", "*passage*.jsonl"), "run": ("run*",),
+    },
+}  # fmt: skip
+"""Per format and role the names that are looked for; the first pattern with a match wins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a passage collection is built from."""
+
+    topics: Path
+    corpus: tuple[Path, ...]
+    qrels: Path | None = None
+    run: Path | None = None
+
+
+def find(folder: Path, format: str, split: str) -> Files:
+    """The files of a folder; every absent or ambiguous one is told at once."""
+    mistakes, found = [], {}
+    for role, patterns in ROLES[format].items():
+        wanted = [pattern.format(split=split) for pattern in patterns]
+        matching = ([path for path in sorted(folder.glob(pattern)) if path.is_file()] for pattern in wanted)
+        matches = next(filter(None, matching), [])
+        if role in ("topics", "corpus") and not matches:
+            mistakes.append(f"{folder}: there is no {role} file; a {format} folder has {' or '.join(wanted)}.")
+        if role != "corpus" and len(matches) > 1:
+            several = ", ".join(path.name for path in matches)
+            mistakes.append(f"{folder}: {several} could all be the {role}; leave one, or choose with --split.")
+        found[role] = matches
+    if format == "beir" and not found["qrels"] and (splits := sorted(path.stem for path in folder.glob("qrels/*.tsv"))):
+        mistakes.append(f"{folder}: qrels/{split}.tsv is absent; choose with --split among {', '.join(splits)}.")
+    if mistakes:
+        raise InputError(mistakes)
+    qrels, run = (next(iter(found[role]), None) for role in ("qrels", "run"))
+    return Files(found["topics"][0], tuple(found["corpus"]), qrels, run)
+
+
+class Documents:
+    """Texts and rankings on disk, in a private SQLite file that vanishes with the process."""
+
+    def __init__(self) -> None:
+        self.db = sqlite3.connect("")  # "" is a temporary file, not memory
+        self.db.executescript("""
+            pragma cache_size = -65536;
+            create table document (place integer primary key, id text unique, title text, text text);
+            create table ranking (query text, rank integer, id text, score real, line text,
+                                  primary key (query, rank), unique (query, id)) without rowid;
+            create table wanted (id text primary key) without rowid;
+        """)
+
+    def close(self) -> None:
+        self.db.close()
+
+    def add_run(self, run: Iterable[RunLine], queries: dict[str, str], report: Report) -> None:
+        """The rankings of known queries."""
+        for where, query, document, rank, score in run:
+            if query not in queries:
+                report.notes["run lines of queries outside the collection"] += 1
+                continue
+            try:
+                self.db.execute("insert into ranking values (?, ?, ?, ?, ?)", (query, rank, document, score, where))
+                self.db.execute("insert or ignore into wanted values (?)", (document,))
+            except sqlite3.IntegrityError:
+                report.mistakes.append(f"{where}: query {query} already has rank {rank} or document {document}")
+
+    def add(self, corpus: Iterable[Document], report: Report, *, wanted_only: bool) -> None:
+        """Documents of a corpus, or those of its documents that a ranking names."""
+        for where, id, title, text in corpus:
+            if wanted_only and not self.db.execute("select 1 from wanted where id = ?", (id,)).fetchone():
+                continue
+            kept = (id, title, text) if text else (id, None, title or "")  # a title alone still says something
+            if self.db.execute("insert or ignore into document (id, title, text) values (?, ?, ?)", kept).rowcount > 0:
+                continue
+            if self.db.execute("select id, title, text from document where id = ?", (id,)).fetchone() == kept:
+                report.notes["documents given twice, alike"] += 1
+            else:
+                report.mistakes.append(f"{where}: document id {id!r} occurs twice with different texts")
+
+    def check_run(self, report: Report) -> None:
+        """Every line of a run whose document the corpus does not have."""
+        absent = "select line, query, id from ranking where id not in (select id from document)"
+        for where, query, id in self.db.execute(absent):
+            report.mistakes.append(f"{where}: document {id} of query {query} is not in the corpus")
+
+    def wanted(self) -> list[str]:
+        """Ids of the documents that a ranking names."""
+        return [id for (id,) in self.db.execute("select id from wanted")]
+
+    def text_of(self, id: str) -> tuple[str | None, str] | None:
+        return self.db.execute("select title, text from document where id = ?", (id,)).fetchone()
+
+    def ranking_of(self, query: str) -> list[tuple[str, float | None]]:
+        return self.db.execute("select id, score from ranking where query = ? order by rank", (query,)).fetchall()
+
+    def searched(self, stage: FirstStage, topics: dict[str, str], depth: int) -> Ranked:
+        """Rankings by a first stage over title and text of every document."""
+        ids = [id for (id,) in self.db.execute("select id from document order by place")]
+        both = self.db.execute("select coalesce(title || ' ', '') || text from document order by place")
+        search = search_over(stage, (text for (text,) in both))
+        return lambda query: [(ids[index], score) for index, score in search(topics[query], depth)]
+
+
+def instances(
+    topics: dict[str, str],
+    qrels: dict[str, dict[str, int]] | None,
+    documents: Documents,
+    ranked: Ranked,
+    report: Report,
+    *,
+    depth: int,
+    without_itself: bool = False,
+    verdicts: dict[str, Verdict] | None = None,
+) -> Iterator[Instance]:
+    """One instance per judged query: the first stage's top `depth`, and one more for pool replacement (rank 101).
+
+    Empty documents are no candidates; `without_itself` removes the document that is the query (ArguAna); ranks count the rest.
+    Judged documents outside the pool keep their grade, also those the corpus does not have, as in trec_eval.
+    """
+    for query, text in topics.items():
+        judged = (qrels or {}).get(query, {})
+        if qrels is not None and not judged:
+            report.dropped["queries without a judgement"] += 1
+            continue
+        pool: list[Candidate] = []
+        for id, score in ranked(query):
+            title, passage = documents.text_of(id) or (None, "")
+            if without_itself and id == query:
+                report.dropped["candidates that are the query itself"] += 1
+            elif not passage:
+                report.dropped["empty documents"] += 1
+            elif len(pool) <= depth:
+                pool.append(Candidate(id, passage, title, judged.get(id), len(pool) + 1, score))
+        if not pool:
+            report.dropped["queries without a first-stage candidate"] += 1
+            continue
+        found = {candidate.id for candidate in pool}
+        outside = {id: grade for id, grade in judged.items() if grade > 0 and id not in found}
+        yield Instance(query, text, tuple(pool), verdict=(verdicts or {}).get(query), judged=outside or None)
+
+
+def from_files(
+    files: Files,
+    stage: FirstStage,
+    report: Report,
+    *,
+    depth: int,
+    choose: Choose | None = None,
+    **options: Any,
+) -> Iterator[Instance]:
+    """Instances of files on disk. Mistakes of all of them are raised together, before the first instance."""
+    topics = read_topics(files.topics, report)
+    qrels = read_qrels(files.qrels, report) if files.qrels else None
+    if choose:
+        topics = {id: topics[id] for id in choose(id for id in topics if qrels is None or id in qrels)}
+    with closing(Documents()) as documents:
+        is_run = stage.kind == "run"
+        if is_run:
+            documents.add_run(read_run(Path(stage.argument or ""), report), topics, report)
+        documents.add(read_corpus(files.corpus, report), report, wanted_only=is_run)
+        documents.check_run(report)
+        report.stop_at_mistakes()
+        ranked = documents.ranking_of if is_run else documents.searched(stage, topics, depth + 2)
+        yield from instances(topics, qrels, documents, ranked, report, depth=depth, **options)
+
+
+def from_ir_datasets(
+    id: str,
+    stage: FirstStage | None,
+    report: Report,
+    *,
+    depth: int,
+    choose: Choose | None = None,
+    **options: Any,
+) -> Iterator[Instance]:
+    """Instances of an ir_datasets id; without a stage, over the dataset's own first-stage list."""
+    try:
+        import ir_datasets
+    except ImportError:
+        raise MissingExtra(f"the ir_datasets id {id}", "hub-data") from None
+
+    dataset = ir_datasets.load(id)
+    topics = {query.query_id: " ".join(query.default_text().split()) for query in dataset.queries_iter()}
+    qrels: dict[str, dict[str, int]] = {}
+    for judgement in dataset.qrels_iter():
+        qrels.setdefault(judgement.query_id, {})[judgement.doc_id] = max(judgement.relevance, 0)
+    if choose:
+        topics = {query: topics[query] for query in choose(query for query in topics if query in qrels)}
+    with closing(Documents()) as documents:
+        if stage is None or stage.kind == "run":
+            run = read_run(Path(stage.argument or ""), report) if stage else _scored(dataset)
+            documents.add_run(run, topics, report)
+            store = dataset.docs_store()
+            documents.add((_document(store.get(name)) for name in documents.wanted()), report, wanted_only=False)
+            ranked: Ranked = documents.ranking_of
+        else:
+            documents.add(map(_document, dataset.docs_iter()), report, wanted_only=False)
+            ranked = documents.searched(stage, topics, depth + 2)
+        documents.check_run(report)
+        report.stop_at_mistakes()
+        yield from instances(topics, qrels, documents, ranked, report, depth=depth, **options)
+
+
+def _scored(dataset: Any) -> Iterator[RunLine]:
+    """The official first-stage list, by score; equal scores keep their order."""
+    of_query: dict[str, list[tuple[str, float]]] = {}
+    for scored in dataset.scoreddocs_iter():
+        of_query.setdefault(scored.query_id, []).append((scored.doc_id, scored.score))
+    for query, found in of_query.items():
+        for rank, (document, score) in enumerate(sorted(found, key=lambda pair: -pair[1]), 1):
+            yield "scoreddocs", query, document, rank, score
+
+
+def _document(document: Any) -> Document:
+    """An ir_datasets document: its `text` where it has one, else all its fields as ir_datasets joins them."""
+    title, text = getattr(document, "title", None), getattr(document, "text", None)
+    if text is None:
+        title, text = None, document.default_text()
+    return "docs", document.doc_id, (title or "").strip() or None, text.strip()

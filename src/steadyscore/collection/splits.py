@@ -1,0 +1,77 @@
+"""Training pools and their parts: a sample anybody can draw again, nested subsets, parts that share nothing (PROTOCOL 4.4)."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from ..errors import InputError
+from ..terms import Instance
+
+
+def sampled(ids: Iterable[str], size: int, seed: int = 42, spare: int = 0) -> list[str]:
+    """The first `size` ids after sorting and a seeded Mersenne-Twister shuffle, and up to `spare` more.
+
+    Samples of one seed are nested: a smaller one is a prefix of a larger one (1K in 30K in 100K).
+    """
+    order = sorted(ids)
+    if size > len(order):
+        raise InputError(f"a sample of {size:,} was asked for, but there are {len(order):,} queries. Lower --sample.")
+    random.Random(seed).shuffle(order)
+    return order[: size + spare]
+
+
+def text_key(query: str) -> bytes:
+    """What makes two queries the same text: lower case, letters and digits only. 8 bytes, so that millions fit in memory."""
+    words = "".join(character if character.isalnum() else " " for character in query.casefold()).split()
+    return hashlib.blake2b(" ".join(words).encode(), digest_size=8).digest()
+
+
+def parts(instances: Iterable[Instance], sizes: dict[str, int], dropped: Counter[str]) -> Iterator[tuple[str, Instance]]:
+    """(part, instance): consecutive stretches of one stream, so disjoint by id; a query text of an earlier part is left out.
+
+    What a part lacks because of a repeated text is filled from what follows; a stream that ends too early is an error.
+    """
+    stream = iter(instances)
+    earlier: set[bytes] = set()
+    for part, size in sizes.items():
+        own: set[bytes] = set()
+        taken = 0
+        while taken < size:
+            instance = next(stream, None)
+            if instance is None:
+                raise InputError(f"part {part} needs {size:,} queries, only {taken:,} are left. Lower --split.")
+            key = text_key(instance.query)
+            if key in earlier:
+                dropped["queries whose text is in an earlier part"] += 1
+                continue
+            own.add(key)
+            taken += 1
+            yield part, instance
+        earlier |= own
+
+
+def apart_from(instances: Iterable[Instance], others: Iterable[Instance], dropped: Counter[str]) -> Iterator[Instance]:
+    """Instances whose query text does not occur among the others (Nectar against UltraFeedback, training against test)."""
+    texts = {text_key(other.query) for other in others}
+    for instance in instances:
+        if text_key(instance.query) in texts:
+            dropped["queries that are also in the other collection"] += 1
+        else:
+            yield instance
+
+
+def shared(one: Iterable[Instance], other: Iterable[Instance]) -> list[str]:
+    """Every query of `other` that `one` has too, by id or by text: empty for collections that are disjoint."""
+    ids, texts = {}, {}
+    for instance in one:
+        ids[instance.id] = texts[text_key(instance.query)] = instance.id
+    found = []
+    for instance in other:
+        if instance.id in ids:
+            found.append(f"query id {instance.id!r} is in both")
+        elif (same := texts.get(text_key(instance.query))) is not None:
+            found.append(f"query {instance.id!r} has the text of {same!r}")
+    return found

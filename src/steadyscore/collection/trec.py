@@ -1,0 +1,123 @@
+"""Lines of topics, judgements, corpora and runs, in the layouts of TREC, BEIR and MS MARCO.
+
+Which layout it is is told from the line itself. Mistakes go to the report with file and line; reading goes on.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .files import Report, lines, records, text_lines
+
+DOCUMENT_IDS = ("_id", "id", "pid", "docno", "docid", "doc_id")  # MS MARCO v2 passages have a docid beside their pid
+DOCUMENT_TEXTS = ("text", "contents", "passage", "body")
+
+RunLine = tuple[str, str, str, int, float | None]  # place, query, document, rank, score
+Document = tuple[str, str, str | None, str]  # place, id, title, text
+
+
+def read_topics(path: Path, report: Report) -> dict[str, str]:
+    """Query id -> text: JSON lines, TSV, or TREC's <top> blocks (their title)."""
+    first = next(lines(path), (0, b""))[1].lstrip()
+    found: Iterable[tuple[str, Any, Any]]
+    if first.startswith(b"{"):
+        found = ((where, _first(row, DOCUMENT_IDS), row.get("text")) for where, row in _objects([path], report))
+    elif first.startswith(b"<"):
+        found = _top_blocks(path, report)
+    else:
+        found = _tsv(path, report)
+    topics: dict[str, str] = {}
+    for where, id, text in found:
+        id, text = str("" if id is None else id).strip(), " ".join(str(text or "").split())
+        if not id or not text:
+            report.mistakes.append(f"{where}: a query needs an id and a text")
+        elif topics.setdefault(id, text) != text:
+            report.mistakes.append(f"{where}: query id {id!r} occurs twice with different texts")
+    return topics
+
+
+def read_qrels(path: Path, report: Report) -> dict[str, dict[str, int]]:
+    """Query id -> document id -> grade, from TREC's four columns or BEIR's three; grades below 0 (junk) count as 0."""
+    qrels: dict[str, dict[str, int]] = {}
+    for number, (where, line) in enumerate(text_lines(path, report)):
+        columns = line.split("\t") if "\t" in line else line.split()
+        if number == 0 and columns[-1].strip() == "score":
+            continue  # BEIR's heading
+        if len(columns) not in (3, 4) or not re.fullmatch(r"\s*[+-]?\d+\s*", columns[-1]):
+            report.mistakes.append(f"{where}: not a judgement; give `query 0 document grade`, or query, document, grade")
+            continue
+        query, document, grade = columns[0].strip(), columns[-2].strip(), int(columns[-1])
+        if grade < 0:
+            report.notes["negative grades read as 0"] += 1
+        of_query = qrels.setdefault(query, {})
+        if of_query.setdefault(document, max(grade, 0)) != max(grade, 0):
+            report.mistakes.append(f"{where}: document {document} of query {query} is judged twice, with different grades")
+    return qrels
+
+
+def read_corpus(paths: Iterable[Path], report: Report) -> Iterator[Document]:
+    """Place, id, title and text of every document: JSON lines, JSON, Parquet, or `id<TAB>text`."""
+    for path in paths:
+        if path.suffix != ".parquet" and not next(lines(path), (0, b""))[1].lstrip().startswith((b"{", b"[")):
+            found: Iterable[tuple[str, Any, Any, Any]] = ((where, id, None, text) for where, id, text in _tsv(path, report))
+        else:
+            found = (
+                (where, _first(row, DOCUMENT_IDS), row.get("title"), _first(row, DOCUMENT_TEXTS))
+                for where, row in _objects([path], report)
+            )
+        for where, id, title, text in found:
+            if not (id := str("" if id is None else id).strip()):
+                report.mistakes.append(f"{where}: a document without an id; the id is one of {', '.join(DOCUMENT_IDS)}")
+            else:
+                yield where, id, str(title or "").strip() or None, str(text or "").strip()
+
+
+def read_run(path: Path, report: Report) -> Iterator[RunLine]:
+    """Place, query, document, rank and score: TREC's six columns, or MS MARCO's query, document, rank."""
+    for where, line in text_lines(path, report):
+        columns = line.split()
+        try:
+            if len(columns) == 6:
+                query, document, rank, score = columns[0], columns[2], int(columns[3]), float(columns[4])
+            else:
+                query, document, rank, score = columns[0], columns[1], int(columns[2]), None
+            if score is not None and not math.isfinite(score):
+                raise ValueError
+        except (ValueError, IndexError):
+            report.mistakes.append(f"{where}: not a line of a run; give `query Q0 document rank score tag`")
+            continue
+        yield where, query, document, rank, score
+
+
+def _objects(paths: Iterable[Path], report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
+    for where, record in records(paths, report):
+        if isinstance(record, dict):
+            yield where, record
+        else:
+            report.mistakes.append(f"{where}: is not a JSON object")
+
+
+def _first(row: dict[str, Any], keys: Iterable[str]) -> Any:
+    return next((row[key] for key in keys if row.get(key) is not None), None)
+
+
+def _tsv(path: Path, report: Report) -> Iterator[tuple[str, str, str]]:
+    """Two columns, split at the first tab; quotes are text (MS MARCO has bare ones)."""
+    for where, line in text_lines(path, report):
+        id, tab, text = line.partition("\t")
+        if not tab:
+            report.mistakes.append(f"{where}: no tab; give `id<TAB>text`")
+        else:
+            yield where, id.strip(), text.strip()
+
+
+def _top_blocks(path: Path, report: Report) -> Iterator[tuple[str, str, str]]:
+    text = "\n".join(line for _, line in text_lines(path, report))
+    for number, block in enumerate(re.findall(r"<top>(.*?)</top>", text, re.S), 1):
+        id = re.search(r"<num>\s*(?:Number:)?\s*([^\s<]+)", block)
+        title = re.search(r"<title>\s*(?:Topic:)?\s*(.*?)\s*(?=<|\Z)", block, re.S)
+        yield f"{path}: topic {number}", id.group(1) if id else "", title.group(1) if title else ""

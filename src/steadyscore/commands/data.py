@@ -1,0 +1,240 @@
+"""`steadyscore data`: list, get, check, show, build and export collections."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ..collection import EMBEDDED, cache_folder, check, location, names, open_collection, path_of, read_instances, write
+from ..collection.build import FORMATS, Request, from_folder, from_hub, unnamed
+from ..collection.catalogue import CATALOGUE, Known, count_mistake
+from ..collection.files import Report
+from ..collection.first_stage import first_stage
+from ..collection.splits import parts, shared
+from ..disk import scratch_beside
+from ..errors import InputError, UsageError
+from ..terms import Collection, Instance
+from . import add_json, examples, note, positive, print_json, print_table
+
+SPARE = 1000
+"""Queries drawn beyond what the parts of a training pool need; the texts that recur are far fewer."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def action(name: str, help: str) -> argparse.ArgumentParser:
+        added = actions.add_parser(name, help=help, description=help[0].upper() + help[1:] + ".")
+        add_json(added)
+        return added
+
+    action("list", "every collection with a name, whether it is on this machine, and how to get it")
+    get = action("get", "download a collection of the paper and bring it into our format")
+    get.add_argument("name", metavar="NAME", help="a name of `data list`")
+    _add_making(get)
+    checking = action("check", "report every mistake of a collection with its line, and its count against the paper's table")
+    checking.add_argument("source", metavar="NAME|FILE")
+    checking.add_argument(
+        "--apart-from", metavar="NAME|FILE", help="also report queries that this collection has too, by id or text"
+    )
+    show = action("show", "the card of a collection: sizes, golds, chance level, filters, licence, provenance")
+    show.add_argument("source", metavar="NAME|FILE")
+    build = action("build", "convert files on disk; every mistake is listed before anything is written")
+    build.add_argument("name", metavar="NAME", help="a name of `data list`, or your own name together with --format")
+    build.add_argument(
+        "--from", dest="folder", type=Path, required=True, metavar="FOLDER", help="the public files, or one of them"
+    )
+    build.add_argument("--format", choices=FORMATS, help="layout of data without a name")
+    build.add_argument("--split", metavar="NAME", help="which judgements: qrels/NAME.tsv (default: test)")
+    _add_making(build)
+    export = action("export", "write a collection, or its first queries, for other tools")
+    export.add_argument("source", metavar="NAME|FILE")
+    export.add_argument("--format", choices=("trec", "beir", "jsonl"), default="trec")
+    export.add_argument("--queries", type=positive, metavar="N", help="the first N only: subsets of one file are nested")
+    export.add_argument("--out", type=Path, required=True, metavar="FOLDER|FILE", help="a folder; for jsonl a file")
+    examples(parser, "steadyscore data list", "steadyscore data check passages")
+
+
+def _add_making(parser: argparse.ArgumentParser) -> None:
+    """What `get` and `build` share."""
+    parser.add_argument("--out", type=Path, metavar="FILE", help=".jsonl or .jsonl.gz (default: the cache, under NAME)")
+    parser.add_argument("--first-stage", metavar="STAGE", help="bm25, bm25:msmarco, dense:MODEL, splade:MODEL or run:FILE")
+    parser.add_argument("--k1", type=float, help="BM25 term saturation (default 0.9; bm25:msmarco 0.82)")
+    parser.add_argument("--b", type=float, help="BM25 length normalisation (default 0.4; bm25:msmarco 0.68)")
+    parser.add_argument("--depth", type=positive, default=100, metavar="N", help="candidates per query (default: 100)")
+    parser.add_argument("--chars", type=positive, metavar="N", help="characters of a candidate shown to the model")
+    parser.add_argument("--verdicts", type=Path, metavar="FILE", help="claim labels of SciFact or Climate-FEVER")
+    parser.add_argument("--apart-from", metavar="NAME|FILE", help="leave out queries whose text is in this collection")
+    parser.add_argument("--sample", type=positive, metavar="N", help="a seeded sample; smaller ones are nested in larger ones")
+    parser.add_argument("--seed", type=int, default=42, metavar="S", help="seed of the sample (default: 42)")
+    parser.add_argument("--parts", type=_parts, metavar="P=N,..", help="cut into disjoint files, as train=29500,held-out=500")
+
+
+def run(args: argparse.Namespace) -> int:
+    actions = {"list": _list, "get": _make, "check": _check, "show": _show, "build": _make, "export": _export}
+    return actions[args.action](args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    rows = [_row(name) for name in names()]
+    if args.json:
+        print_json(rows)
+        return 0
+    marks = [{**row, "available": "yes" if row["available"] else "no"} for row in rows]
+    print_table(list(rows[0]), [list(row.values()) for row in marks])
+    note("Legal-A and Legal-B of the paper are private; your own collection takes their place: steadyscore data check FILE")
+    return 0
+
+
+def _row(name: str) -> dict[str, Any]:
+    if (path := location(name)) is None:
+        known = CATALOGUE[name]
+        said: tuple[Any, ...] = (known.task, known.queries, known.role, False, _how(known))
+    else:
+        collection, _ = open_collection(path)
+        role = (collection.details or {}).get("role", "evaluation")
+        how = "ships with steadyscore" if EMBEDDED in path.parents else f"is in {path}"
+        said = (collection.task, collection.queries, role, True, how)
+    return dict(zip(("name", "task", "queries", "role", "available", "how"), (name, *said), strict=True))
+
+
+def _how(known: Known) -> str:
+    by_hand = f"{known.obtain}; steadyscore data build {known.name} --from FOLDER"
+    return f"steadyscore data get {known.name}" if known.ir_datasets or known.hub else by_hand
+
+
+def _make(args: argparse.Namespace) -> int:
+    """`get` and `build`: a whole file first, then its parts, the main one last: what exists is complete."""
+    if args.action == "get" and args.out is None and (path := location(args.name)):
+        note(f"{args.name} is here already; remove the file to get it again")
+        return _told({path: open_collection(path)[0].queries or 0}, args)
+    known = _known(args)
+    spec = args.first_stage or (known.first_stage or "bm25" if (args.k1, args.b) != (None, None) else None)
+    stage = first_stage(spec, k1=args.k1, b=args.b) if spec else None
+    sizes = args.parts or known.parts
+    request = Request(known, stage, args.depth, args.seed, args.verdicts, args.apart_from, args.chars, SPARE if sizes else 0)
+    report = Report()
+    out = args.out or cache_folder() / f"{args.name}.jsonl.gz"
+    collection, found = from_folder(args.folder, request, report) if args.action == "build" else from_hub(request, report)
+    found = _progress(found, known.sample or known.limit)
+    written = _write_parts(out, collection, found, sizes) if sizes else {out: write(out, collection, found)}
+    for what, count in [*report.dropped.items(), *report.notes.items()]:
+        note(f"{count:,} {what}")
+    if mistake := count_mistake(known.name, sum(written.values()), {"dropped": report.dropped}):
+        note(mistake)
+    return _told(written, args, dropped=report.dropped, notes=report.notes)
+
+
+def _told(written: dict[Path, int], args: argparse.Namespace, *, unit: str = "queries", **more: Any) -> int:
+    """What was written, on stdout."""
+    if args.json:
+        print_json({"files": [{"file": str(file), unit: count} for file, count in written.items()], **more})
+    else:
+        for file, count in written.items():
+            print(f"{file}: {count:,} {unit}")
+    return 0
+
+
+def _known(args: argparse.Namespace) -> Known:
+    """The row to build by: the catalogue's, changed by what was typed, or one for data without a name."""
+    own = getattr(args, "format", None)
+    if args.action == "get" and args.name not in CATALOGUE:
+        path_of(args.name)  # tells what the name may have meant
+    if args.name not in CATALOGUE and own is None:
+        raise UsageError(f"{args.name} is not a name of `steadyscore data list`; say what the files are with --format.")
+    known = unnamed(args.name, own) if own else CATALOGUE[args.name]
+    typed = {"split": getattr(args, "split", None), "sample": args.sample}
+    return replace(known, **{key: value for key, value in typed.items() if value is not None})
+
+
+def _write_parts(out: Path, collection: Collection, found: Iterable[Instance], sizes: dict[str, int]) -> dict[Path, int]:
+    """One whole file on the side, then every part of it."""
+    suffix = ".jsonl.gz" if out.name.endswith(".gz") else ".jsonl"
+    whole, stem = scratch_beside(out, suffix), out.name.removesuffix(suffix)
+    try:
+        write(whole, collection, found)
+        first = next(iter(sizes))
+        files = {part: out if part == first else out.with_name(f"{stem}.{part}{suffix}") for part in sizes}
+        written = {}
+        for part in reversed(sizes):
+            details = dict(collection.details or {})
+            dropped = details["dropped"] = Counter(details.get("dropped"))
+            chosen = (each for of, each in parts(read_instances(whole), sizes, dropped) if of == part)
+            written[files[part]] = write(files[part], replace(collection, details={**details, "part": part}), chosen)
+        return dict(reversed(written.items()))
+    finally:
+        whole.unlink(missing_ok=True)
+
+
+def _check(args: argparse.Namespace) -> int:
+    path = path_of(args.source)
+    found = check(path)
+    if not found:
+        collection, _ = open_collection(path)
+        queries = collection.queries if collection.queries is not None else sum(1 for _ in read_instances(path))
+        verdicts = sum(1 for instance in read_instances(path) if instance.verdict) if collection.name in CATALOGUE else 0
+        mistake = count_mistake(collection.name, queries, collection.details or {}, verdicts)
+        found = [f"{path}: {mistake}"] if mistake else []
+        if args.apart_from:
+            _, others = open_collection(args.apart_from)
+            found += [f"{path}: {mistake}" for mistake in shared(others(), read_instances(path))]
+    if args.json:
+        print_json({"file": str(path), "mistakes": found})
+        return 1 if found else 0
+    if found:
+        raise InputError(found)
+    print(f"{path}: {queries:,} queries, no mistake")
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    from ..collection.card import card
+
+    collection, instances = open_collection(args.source)
+    made = card(collection, _progress(instances(), collection.queries))
+    if args.json:
+        print_json(made)
+    else:
+        said = {key: value for key, value in made.items() if value not in (None, {}, [])}
+        print_table(["card", collection.name], [(key.replace("_", " "), _shown(value)) for key, value in said.items()])
+    return 0
+
+
+def _export(args: argparse.Namespace) -> int:
+    from ..collection.export import export
+
+    collection, instances = open_collection(args.source, reserve=args.format == "jsonl")
+    found = islice(_progress(instances(), args.queries or collection.queries), args.queries)
+    if args.format == "jsonl":
+        return _told({args.out: write(args.out, collection, found)}, args)
+    written = export(args.out, args.format, found, collection.name)
+    return _told({args.out / file: count for file, count in written.items()}, args, unit="lines")
+
+
+def _progress(instances: Iterable[Instance], total: int | None) -> Iterator[Instance]:
+    from tqdm import tqdm
+
+    return iter(tqdm(instances, total=total, unit=" queries", mininterval=0.5))
+
+
+def _parts(text: str) -> dict[str, int]:
+    try:
+        sizes = {part: int(size) for part, size in (pair.split("=") for pair in text.split(","))}
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is not of the form train=29500,held-out=500") from None
+    if not all(part and size > 0 for part, size in sizes.items()):
+        raise argparse.ArgumentTypeError("every part needs a name and at least one query")
+    return sizes
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_shown(each)}" for key, each in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(_shown, value))
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
