@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from steadyscore import perturb
 from steadyscore.errors import InputError
+from steadyscore.presentation import generator
 
 
 @given(st.integers(1, 40), st.data(), st.sampled_from(["top", "middle", "bottom"]))
@@ -54,7 +55,7 @@ def test_query_sample_grows_without_changing():
 
 @given(st.integers(1, 30), st.integers(0, 60), st.integers(0, 99))
 def test_neighbour_swaps_permute_and_move_at_most_that_many_pairs(n, swaps, seed):
-    order = perturb.neighbour_swaps(n, swaps, perturb.generator(seed, "q", "jitter"))
+    order = perturb.neighbour_swaps(n, swaps, generator(seed, "q", "jitter"))
     assert sorted(order) == list(range(n))
     inversions = sum(order[i] > order[j] for i in range(n) for j in range(i + 1, n))
     assert inversions <= swaps
@@ -64,9 +65,8 @@ def test_neighbour_swaps_permute_and_move_at_most_that_many_pairs(n, swaps, seed
 def test_score_noise_moves_more_with_scale_and_nothing_without():
     scores = np.linspace(10, 0, 50)
     moved = [
-        np.abs(perturb.score_noise(scores, scale, perturb.generator(0, "q", "noise")) - np.arange(50)).mean()
-        for scale in (0, 0.05, 0.5)
+        np.abs(perturb.score_noise(scores, scale, generator(0, "q", "noise")) - np.arange(50)).mean() for scale in (0, 0.05, 0.5)
     ]
     assert moved[0] == 0
     assert 0 < moved[1] < moved[2]
-    assert perturb.score_noise(np.ones(5), 1.0, perturb.generator(0, "q", "noise")).tolist() == [0, 1, 2, 3, 4]
+    assert perturb.score_noise(np.ones(5), 1.0, generator(0, "q", "noise")).tolist() == [0, 1, 2, 3, 4]

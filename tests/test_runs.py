@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from conftest import some_instances, write_collection
-from steadyscore import runs
+from steadyscore import disk
 from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.collection import open_collection
+from steadyscore.disk import atomic
 from steadyscore.errors import InputError, RunMismatch, StorageError
-from steadyscore.runs import Run, atomic, find_runs
+from steadyscore.runs import Run, find_runs
 from steadyscore.scores import read_table
 
 
@@ -123,8 +124,8 @@ def test_what_the_disk_refuses_is_said_in_one_sentence(collection_file, tmp_path
     def refuse(*_):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(runs.os, "fsync", refuse)
-    with pytest.raises(StorageError, match=f"cannot write .*{words}.* What was scored so far is kept"):
+    monkeypatch.setattr(disk.os, "fsync", refuse)
+    with pytest.raises(StorageError, match=f"cannot write .*{words}.* What was written before is kept"):
         audit(collection_file, tmp_path / "half")
     monkeypatch.undo()
     assert run.done() == {"q0", "q1"}

@@ -5,7 +5,6 @@ Scoring is slow and resumable (`score_collection`); measuring reads the table an
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 import time
@@ -18,15 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .collection import open_collection, path_of
+from .disk import cache_folder, sha256, write_json
 from .engines import Engine, EngineOptions, Reranker, open_engine
 from .errors import InputError, SteadyscoreError
 from .intervals import mean_interval
-from .measurement import Measured, Threshold, measure, rows_of
+from .measurement import Measured, Threshold, at_budget, measure, rows_of
 from .measures import FLOORED, MEASURES
-from .models import cache_folder
-from .presentation import permutations
+from .planning import balanced_orders
+from .presentation import generator, permutations
 from .prompt import prompt_text, shown
-from .runs import Run, write_json
+from .runs import Run
 from .scorer import Scorer, Settings, ideal_gains
 from .scores import CANONICAL, Scored
 from .tasks import TASKS
@@ -51,8 +51,8 @@ class AuditConfig:
     permutations: int = 10
     """M (§3)."""
     seed: int = 0
-    scheme: Literal["hashed", "reference"] = "hashed"
-    """Where permutations come from (PROTOCOL 2.1)."""
+    scheme: Literal["hashed", "reference", "balanced"] = "hashed"
+    """Where permutations come from (PROTOCOL 2.1); `balanced`: every candidate in every slot equally often."""
     settings: Settings = field(default_factory=Settings)
     chars: int | None = None
     """Overrides the collection's characters kept."""
@@ -106,7 +106,7 @@ def score_collection(
     """
     collection, instances = open_collection(source)
     fingerprint = scorer.identity() | {
-        "data": {"name": collection.name, "sha256": _sha256(path_of(source))},
+        "data": {"name": collection.name, "sha256": sha256(path_of(source))[:16]},
         "queries": config.cut.queries,
         "pool": config.cut.pool,
         "permutations": config.permutations,
@@ -133,8 +133,7 @@ def score_collection(
         if instance.id in done:
             continue
         n = len(instance.pool)
-        drawn = permutations(n, config.permutations, seed=config.seed, query_id=instance.id, scheme=config.scheme)
-        orders = np.vstack([np.arange(n)[None], drawn])
+        orders = np.vstack([np.arange(n)[None], drawn_orders(instance, config, scorer.width or n)])
         try:
             run.append(scorer.score_orders(instance, orders, [CANONICAL, *range(config.permutations)]))
         except SteadyscoreError:
@@ -159,6 +158,15 @@ def score_collection(
     return run
 
 
+def drawn_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndarray:
+    """The M permutations of a query under the run's scheme, (M, n)."""
+    n = len(instance.pool)
+    if config.scheme == "balanced":
+        # A Latin square narrows order-marginals and slot profiles; its rows are not independent (docs/planning.md).
+        return balanced_orders(n, config.permutations, generator("balanced", config.seed, instance.id), width=width)
+    return permutations(n, config.permutations, seed=config.seed, query_id=instance.id, scheme=config.scheme)
+
+
 def noise_floor(scorer: Scorer, source: str, config: AuditConfig) -> list[Scored]:
     """The same presentation scored again, each time in another batch composition: what an engine moves by itself."""
     _, instances = open_collection(source)
@@ -167,11 +175,11 @@ def noise_floor(scorer: Scorer, source: str, config: AuditConfig) -> list[Scored
         instances(), replace(config.cut, queries=min(config.cut.queries or NOISE_QUERIES, NOISE_QUERIES))
     ):
         n = len(instance.pool)
-        order = permutations(n, 1, seed=config.seed, query_id=instance.id, scheme=config.scheme)[0]
+        order = permutations(n, 1, seed=config.seed, query_id=instance.id)[0]
         rows = []
         for repeat in range(NOISE_REPEATS):
             # Other windows of the same query share the passes, as many as the repeat's number.
-            others = permutations(n, repeat, seed=config.seed + 1, query_id=instance.id, scheme="hashed")
+            others = permutations(n, repeat, seed=config.seed + 1, query_id=instance.id)
             rows.append(scorer.score_orders(instance, np.vstack([order[None], others]), range(repeat + 1)))
         scores = np.stack([row.scores[0] for row in rows])
         found.append(rows_of(rows[0], scores))
@@ -188,13 +196,13 @@ def summary(measured: Measured, floor: Measured | None = None) -> dict[str, Any]
     """
     figures: dict[str, dict[str, Any]] = {}
     for name, values in measured.values.items():
-        value, low, high, queries, *_ = mean_interval([values], scheme="queries")
-        single = queries < 2  # one query has no spread to resample
-        figures[name] = {"value": value, "low": None if single else low, "high": None if single else high, "queries": queries}
+        figures[name] = figure([values])
         if floor is not None and name in FLOORED and name in floor.values:
             at = float(np.nanmean(floor.values[name]))
-            beyond = high < at if MEASURES[name].better == "higher" else low > at
-            figures[name] |= {"floor": at, "above_floor": bool(beyond)}
+            low, high = (
+                figures[name][end] if figures[name][end] is not None else figures[name]["value"] for end in ("low", "high")
+            )
+            figures[name] |= {"floor": at, "above_floor": bool(high < at if MEASURES[name].better == "higher" else low > at)}
     for name, value in measured.overall.items():
         figures[name] = {"value": value, "low": None, "high": None, "queries": len(measured.query_ids)}
     return {
@@ -205,9 +213,30 @@ def summary(measured: Measured, floor: Measured | None = None) -> dict[str, Any]
     }
 
 
-def measured_run(run: Run, threshold: Threshold | None = None) -> Measured:
-    """The measures of a complete run."""
-    return measure(run.scored(), threshold)
+def figure(values: list[np.ndarray]) -> dict[str, Any]:
+    """A mean with its interval, as JSON has it; one query has no spread to resample, so no interval."""
+    value, low, high, queries, *_ = mean_interval(values, scheme="queries")
+    return {"value": value, "low": low if queries > 1 else None, "high": high if queries > 1 else None, "queries": queries}
+
+
+def measured_run(run: Run, threshold: Threshold | None = None, serving_permutations: int = 1) -> Measured:
+    """The measures of a complete run, as a system that averages `serving_permutations` presentations would be measured."""
+    return measure(served_queries(run, serving_permutations), threshold)
+
+
+def served_queries(run: Run, serving_permutations: int = 1) -> list[Scored]:
+    """A run's queries, or the disjoint ensembles of K permutations that batched self-consistency would serve (§D.4)."""
+    queries = run.scored()
+    return queries if serving_permutations == 1 else [at_budget(query, serving_permutations) for query in queries]
+
+
+def curve(run: Run, threshold: Threshold | None = None, most: int = 10) -> dict[int, dict[str, float]]:
+    """Every measure at each serving budget K, from stored scores: {K: {measure: value}}."""
+    budgets = range(1, min(most, *(len(q.permuted) for q in run.scored())) + 1)
+    return {
+        budget: {name: float(np.nanmean(values)) for name, values in measured_run(run, threshold, budget).values.items()}
+        for budget in budgets
+    }
 
 
 def measures_table(named: Iterable[tuple[str, str, Measured]]) -> pa.Table:
@@ -325,8 +354,3 @@ def _query_table(rows: list[dict[str, Any]]) -> pa.Table:
         ("judged", pa.list_(pa.int32())),
     ]
     return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
-
-
-def _sha256(file: Path) -> str:
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()[:16]

@@ -355,6 +355,10 @@ MEASURES: dict[str, Measure] = {
         ),
         Measure("pool_delta_ndcg@10", "change of nDCG@10 with the pool, signed", "neither", ("perturbed",)),
         Measure("pool_absolute_delta_ndcg@10", "size of that change", "lower", ("perturbed",)),
+        Measure("pool_psi_drop", "pool_psi when a candidate leaves and none joins", "lower", ("perturbed",)),
+        Measure("top10_changed_drop", "top10_changed when a candidate leaves and none joins", "lower", ("perturbed",)),
+        Measure("pool_delta_ndcg@10_drop", "pool_delta_ndcg@10 when a candidate leaves", "neither", ("perturbed",)),
+        Measure("pool_absolute_delta_ndcg@10_drop", "size of that change", "lower", ("perturbed",)),
         Measure("marker_tau_psi", "tau_psi over marker schemes at one order", "lower", ("perturbed",)),
     ]
 }

@@ -1,11 +1,10 @@
 """Models on disk: the embedded language model and anybody's GGUF file, read once and kept as safetensors.
 
-No torch at import time. The cache folder is `$STEADYSCORE_CACHE`, else `~/.cache/steadyscore`.
+No torch at import time.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -17,6 +16,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from .disk import cache_folder, sha256
 from .errors import InputError, MissingExtra, ModelError, StorageError
 
 
@@ -49,10 +49,6 @@ EMBEDDED: dict[str, EmbeddedModel] = {
 }
 
 
-def cache_folder() -> Path:
-    return Path(os.environ.get("STEADYSCORE_CACHE") or Path.home() / ".cache" / "steadyscore")
-
-
 def model_path(name: str) -> Path:
     """Folder of an embedded model, fetched and converted on first use."""
     model = EMBEDDED.get(name)
@@ -76,11 +72,6 @@ def gguf_path(file: Path) -> Path:
     if not (folder / "source.json").exists():
         _convert(file, folder, source=str(file))
     return folder
-
-
-def sha256(file: Path) -> str:
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _fetch(model: EmbeddedModel, scratch: Path) -> Path:

@@ -1,7 +1,8 @@
 """Perturbations of order and pool, as index arithmetic: forced position, pool drop and replace, first-stage jitter (§C.1).
 
 A pool stands in first-stage order 0..n-1. Every function returns orders: position -> index into the pool. What a query
-gets depends on (seed, query id, tag) alone, through SHA-256, never on which other queries are scored.
+gets depends on (seed, query id, tag) alone, through a hash, never on which other queries are scored; where a function
+takes random numbers, `presentation.generator(seed, query_id, tag)` makes them so.
 """
 
 from __future__ import annotations
@@ -17,11 +18,6 @@ from .errors import InputError
 
 Order = NDArray[np.int_]
 Place = Literal["top", "middle", "bottom"]
-
-
-def generator(seed: int, query_id: str, tag: str) -> np.random.Generator:
-    """The random numbers of one query and one perturbation."""
-    return np.random.default_rng(int.from_bytes(_digest(seed, query_id, tag)[:16], "big"))
 
 
 def strongest(relevance: ArrayLike, ids: Sequence[str]) -> int | None:

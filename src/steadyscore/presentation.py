@@ -17,7 +17,8 @@ import numpy as np
 from .terms import Markers, Partition, Window
 
 
-def _generator(*key: object) -> np.random.Generator:
+def generator(*key: object) -> np.random.Generator:
+    """Random numbers that are a function of the key and of nothing else."""
     digest = hashlib.blake2b("\x1f".join(map(str, key)).encode(), digest_size=16).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
 
@@ -40,7 +41,7 @@ def permutations(n: int, count: int, *, seed: int, query_id: str, scheme: str = 
         if len(seen) == distinct:  # every order was drawn once: begin another round
             seen.clear()
         attempt = 0
-        while (row := tuple(_generator(seed, query_id, index, attempt).permutation(n).tolist())) in seen:
+        while (row := tuple(generator(seed, query_id, index, attempt).permutation(n).tolist())) in seen:
             attempt += 1
         seen.add(row)
         rows.append(row)
@@ -136,6 +137,6 @@ def _roman(value: int) -> str:
 
 def _random3(width: int, seed: int) -> list[str]:
     alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
-    drawn = _generator("random3", seed).choice(len(alphabet) ** 3, size=width, replace=False)
+    drawn = generator("random3", seed).choice(len(alphabet) ** 3, size=width, replace=False)
     base = len(alphabet)
     return [alphabet[d // base**2] + alphabet[d // base % base] + alphabet[d % base] for d in drawn.tolist()]

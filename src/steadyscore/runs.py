@@ -17,13 +17,13 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .disk import atomic, storage, write_json, write_parquet
 from .errors import InputError, RunMismatch, StorageError
 from .scores import Scored, from_table, read_table, to_table
 
@@ -31,44 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = 1
-
-
-@contextlib.contextmanager
-def storage(path: Path) -> Iterator[None]:
-    """Say what the disk refused in one sentence."""
-    try:
-        yield
-    except OSError as refusal:
-        raise StorageError(
-            f"cannot write {path}: {refusal.strerror or refusal}. What was scored so far is kept; "
-            "mend this and run the same command again, or choose another --out."
-        ) from refusal
-
-
-@contextlib.contextmanager
-def atomic(file: Path) -> Iterator[IO[bytes]]:
-    """Write a file so that it exists whole or not at all."""
-    scratch = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with open(scratch, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(scratch, file)
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
-def write_json(file: Path, value: Any) -> None:
-    with atomic(file) as stream:
-        stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def write_parquet(file: Path, table: pa.Table) -> None:
-    import pyarrow.parquet as pq
-
-    with atomic(file) as stream:
-        pq.write_table(table, stream)
 
 
 class Run:

@@ -14,6 +14,7 @@ from typing import Any
 from ..engines import EngineOptions
 from ..errors import UsageError
 from ..measurement import Threshold
+from ..scorer import Settings
 
 
 def examples(parser: argparse.ArgumentParser, *commands: str) -> None:
@@ -63,6 +64,16 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def settings_of(args: argparse.Namespace) -> Settings:
+    return Settings(
+        width=args.width,
+        partition=args.partition.replace("-", "_"),
+        markers=args.markers,
+        placeholder=args.placeholder,
+        fit=args.fit,
+    )
+
+
 def engine_options(args: argparse.Namespace) -> EngineOptions:
     return EngineOptions(
         device=args.device,
@@ -80,6 +91,16 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--match-retention", type=float, metavar="SHARE", help="tune the threshold to keep this share of the pool")
     group.add_argument(
         "--threshold-protocol", choices=["midpoints", "reference"], default="midpoints", help="how the threshold is tuned"
+    )
+
+
+def add_budget(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--serving-permutations",
+        type=positive,
+        default=1,
+        metavar="K",
+        help="measure what a system that averages K permutations would decide (default 1)",
     )
 
 

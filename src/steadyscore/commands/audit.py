@@ -12,20 +12,28 @@ from ..audit import (
     AuditConfig,
     Cut,
     bar,
+    curve,
     estimate,
+    figure,
+    measured_run,
     measures_table,
     noise_floor,
     remember_speed,
     score_collection,
     scorer_for,
+    served_queries,
     summary,
 )
 from ..collection import open_collection
+from ..disk import storage, write_json, write_parquet
 from ..engines import open_engine
-from ..measurement import Measured, measure
-from ..runs import Run, storage, write_json, write_parquet
-from ..scorer import Settings
+from ..library import library_values
+from ..measurement import Measured, at_budget, measure
+from ..perturbed import KINDS, perturbed
+from ..runs import Run
+from ..scores import Scored
 from . import (
+    add_budget,
     add_engine,
     add_json,
     add_presentation,
@@ -37,6 +45,7 @@ from . import (
     print_json,
     print_table,
     refuse,
+    settings_of,
     threshold_of,
 )
 
@@ -68,7 +77,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the permutations (default 0)")
     parser.add_argument(
         "--scheme",
-        choices=["hashed", "reference"],
+        choices=["hashed", "reference", "balanced"],
         default="hashed",
         help="where permutations come from; reference: the released code's global seeds",
     )
@@ -77,11 +86,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also score one order repeatedly in other batches, and print what that alone moves",
     )
+    parser.add_argument(
+        "--perturb", nargs="+", default=[], choices=KINDS, help="also change the pool or the markers at a fixed order"
+    )
+    parser.add_argument(
+        "--ir", nargs="+", default=[], metavar="NAME", help="further ranking measures that ir_measures knows, such as P@5"
+    )
+    parser.add_argument("--curve", action="store_true", help="add every measure at serving budgets K = 1..10 to --json")
     parser.add_argument("--dry-run", action="store_true", help="print windows, tokens and time, and stop")
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_json(parser)
     add_presentation(parser)
     add_threshold(parser)
+    add_budget(parser)
     add_engine(parser)
     examples(
         parser,
@@ -91,18 +108,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def config_of(args: argparse.Namespace) -> AuditConfig:
-    settings = Settings(
-        width=args.width,
-        partition=args.partition.replace("-", "_"),
-        markers=args.markers,
-        placeholder=args.placeholder,
-        fit=args.fit,
-    )
     return AuditConfig(
         permutations=args.permutations,
         seed=args.seed,
         scheme=args.scheme,
-        settings=settings,
+        settings=settings_of(args),
         chars=args.chars,
         cut=Cut(args.queries, args.pool),
         threshold=threshold_of(args),
@@ -146,12 +156,20 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
             if coverage["windows"]:
                 share = coverage["windows"] / max(estimate(address, source, config).windows, 1)
                 remember_speed(address, round(estimate(address, source, config).tokens * share), coverage["seconds"])
-            measured = measure(run_.scored(), config.threshold)
+            measured = measured_run(run_, config.threshold, args.serving_permutations)
             floor = None
             if config.noise_floor:
                 frozen = replace(config.threshold, cutoff=measured.cutoff["value"])
                 floor = measure(noise_floor(scorer, source, config), frozen)
-            found.append((run_, measured, summary(measured, floor)))
+            if args.perturb:
+                say = bar(f"{address}, perturbed", args.json)
+                measured.values.update(perturbed(scorer, run_, source, config, args.perturb, say))
+            figures = summary(measured, floor)
+            if args.ir:
+                figures["measures"] |= library_figures(served_queries(run_, args.serving_permutations), args.ir)
+            if args.curve:
+                figures["curve"] = curve(run_, config.threshold)
+            found.append((run_, measured, figures))
     _write(args, found)
     _print(args, found)
     return found
@@ -235,6 +253,10 @@ def remarks(collection: str, figures: dict[str, Any]) -> list[str]:
     return found
 
 
+def library_figures(queries: list[Scored], names: list[str]) -> dict[str, Any]:
+    return {name: figure([values]) for name, values in library_values(queries, names).items()}
+
+
 def _dry_run(args: argparse.Namespace, config: AuditConfig) -> int:
     rows = []
     for address in args.scorer:
@@ -273,10 +295,13 @@ def _audit_scores(args: argparse.Namespace) -> int:
         *(["--scores measures a file; leave out --scorer and --data."] if args.scorer or args.data else []),
         *(["--noise-floor needs a scorer to score with."] if args.noise_floor else []),
     )
-    measured = measure(
-        read_scores([Path(f) for f in args.scores], Path(args.relevance) if args.relevance else None), threshold_of(args)
-    )
+    queries = read_scores([Path(f) for f in args.scores], Path(args.relevance) if args.relevance else None)
+    if args.serving_permutations > 1:
+        queries = [at_budget(query, args.serving_permutations) for query in queries]
+    measured = measure(queries, threshold_of(args))
     figures = summary(measured)
+    if args.ir:
+        figures["measures"] |= library_figures(queries, args.ir)
     if args.json:
         print_json({k: figures[k] for k in ("measures", "coverage", "cutoff")})
         return 0

@@ -10,7 +10,7 @@ from ..compare import Contrast, Values, contrasts, disagreement
 from ..errors import InputError
 from ..measures import MEASURES
 from ..runs import find_runs
-from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
+from . import add_budget, add_json, add_threshold, examples, print_json, print_table, threshold_of
 
 DEFAULT = (
     "ndcg@10",
@@ -32,6 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--measures", nargs="+", default=DEFAULT, metavar="NAME", help="measures to compare")
     parser.add_argument("--report", type=Path, metavar="DIR", help="also write a page with the quality-against-decision figure")
     add_threshold(parser)
+    add_budget(parser)
     add_json(parser)
     examples(
         parser,
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         name, collection = found.record["name"], found.record["collection"]
         if collection in values.get(name, {}):
             raise InputError(f"{name} on {collection} is given twice. Compare one run of each.")
-        values.setdefault(name, {})[collection] = measured_run(found, threshold_of(args))
+        values.setdefault(name, {})[collection] = measured_run(found, threshold_of(args), args.serving_permutations)
     baseline = args.baseline or next(iter(values))
     rows = contrasts(values, baseline, args.measures)
     pairs = (("ndcg@10", "overlap"), ("ndcg@1", "pair_flip"))

@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 
 from ..audit import measured_run, summary
 from ..compare import Bound, bounds
+from ..disk import atomic
 from ..errors import GateFailed, InputError
-from ..runs import Run, atomic, find_runs, storage
-from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
+from ..runs import Run, find_runs
+from . import add_budget, add_json, add_threshold, examples, print_json, print_table, threshold_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,6 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max", action="append", default=[], metavar="NAME=X", help="the measure must be at most X")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the result as JUnit XML")
     add_threshold(parser)
+    add_budget(parser)
     add_json(parser)
     examples(
         parser,
@@ -31,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     wanted = bounds(args.min, args.max)
     rows = [row for found in find_runs(args.runs) for row in _check(found, wanted, args)]
     if args.junit:
-        with storage(args.junit), atomic(args.junit) as stream:
+        with atomic(args.junit) as stream:
             stream.write(_junit(rows))
     if args.json:
         print_json([{"run": run_, "bound": str(bound), "value": value, "ok": ok} for run_, bound, value, ok in rows])
@@ -43,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(found: Run, wanted: list[Bound], args: argparse.Namespace) -> list[tuple[str, Bound, float, bool]]:
-    figures = summary(measured_run(found, threshold_of(args)))["measures"]
+    figures = summary(measured_run(found, threshold_of(args), args.serving_permutations))["measures"]
     if absent := [bound.measure for bound in wanted if bound.measure not in figures]:
         raise InputError(f"{found.folder} has no {', '.join(absent)}; it has {', '.join(figures)}.")
     name = f"{found.record['name']} on {found.record['collection']}"

@@ -10,10 +10,9 @@ import numpy as np
 
 from ..audit import AuditConfig, Cut, bar, cut_instances, open_scorer
 from ..collection import open_collection
-from ..runs import atomic, storage
-from ..scorer import Settings
+from ..disk import atomic
 from ..terms import Instance
-from . import add_engine, add_presentation, engine_options, examples, print_table
+from . import add_engine, add_presentation, engine_options, examples, print_table, settings_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,14 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    settings = Settings(
-        width=args.width,
-        partition=args.partition.replace("-", "_"),
-        markers=args.markers,
-        placeholder=args.placeholder,
-        fit=args.fit,
-    )
-    config = AuditConfig(settings=settings, chars=args.chars, cut=Cut(args.queries, args.pool))
+    config = AuditConfig(settings=settings_of(args), chars=args.chars, cut=Cut(args.queries, args.pool))
     collection, instances = open_collection(args.data)
     scorer = open_scorer(args.scorer, collection, config, engine_options(args))
     todo = bar(args.scorer)(cut_instances(instances(), config.cut), args.queries or collection.queries)
@@ -53,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out is None:
         print("\n".join(lines))
         return 0
-    with storage(args.out), atomic(args.out) as stream:
+    with atomic(args.out) as stream:
         stream.write(("\n".join(lines) + "\n").encode())
     print(args.out)
     return 0

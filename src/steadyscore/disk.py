@@ -1,0 +1,91 @@
+"""Files that appear whole or not at all, and what the disk refuses as one sentence.
+
+The cache folder is `$STEADYSCORE_CACHE`, else `~/.cache/steadyscore`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from .errors import StorageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("STEADYSCORE_CACHE") or Path.home() / ".cache" / "steadyscore")
+
+
+@contextmanager
+def storage(path: Path) -> Iterator[None]:
+    """Say what the disk refused, where, and what to do."""
+    try:
+        yield
+    except OSError as refusal:
+        raise StorageError(
+            f"cannot write {path}: {refusal.strerror or refusal}. What was written before is kept; "
+            "mend this and run the same command again, or choose another --out."
+        ) from refusal
+
+
+def scratch_beside(path: Path, suffix: str = "") -> Path:
+    """A hidden name in the same folder that carries the process id, so that what a killed process left can be told."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp{suffix}")
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name only when it is whole: written beside it, synced, renamed. Gzip by its ending."""
+    scratch = scratch_beside(path)
+    with storage(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{path.name}.*.tmp*"):
+            if not _is_running(left.name.removeprefix(f".{path.name}.").split(".")[0]):
+                left.unlink(missing_ok=True)  # of a process that was killed
+        try:
+            with scratch.open("wb") as raw:
+                if path.suffix == ".gz":  # without a name and a time, so that equal contents are equal files
+                    with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed:
+                        yield packed  # type: ignore[misc]
+                else:
+                    yield raw
+                raw.flush()
+                os.fsync(raw.fileno())
+            os.replace(scratch, path)
+        finally:
+            scratch.unlink(missing_ok=True)
+
+
+def _is_running(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:  # somebody else's, but alive
+        pass
+    return True
+
+
+def write_json(file: Path, value: Any) -> None:
+    with atomic(file) as stream:
+        stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def write_parquet(file: Path, table: pa.Table) -> None:
+    import pyarrow.parquet as pq
+
+    with atomic(file) as stream:
+        pq.write_table(table, stream)
+
+
+def sha256(file: Path) -> str:
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

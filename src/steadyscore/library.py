@@ -1,0 +1,56 @@
+"""Any ranking measure that `ir_measures` knows, on the same rankings as ours: P@5, ERR@20, RBP(p=0.8), ...
+
+Tools differ in how they break ties, so they are given ranks instead of scores: our tie rule holds for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .errors import InputError, MissingExtra
+from .metrics import ranking
+from .scores import Scored
+
+
+def library_values(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Measure -> (Q,), in first-stage order where that was scored, else the mean over permutations. NaN: not judged."""
+    try:
+        import ir_measures
+    except ImportError as missing:
+        raise MissingExtra("--ir", "data") from missing
+    measures, mistakes = [], []
+    for name in names:
+        try:
+            measures.append(ir_measures.parse_measure(name))
+        except (NameError, ValueError, SyntaxError) as refusal:
+            mistakes.append(f"--ir {name}: ir_measures does not know it ({refusal}).")
+    if mistakes:
+        raise InputError(mistakes)
+    judgements, run = [], []
+    for place, query in enumerate(queries):
+        if query.relevance is None:
+            continue
+        pool = {f"in{i}": int(r) for i, r in enumerate(query.relevance) if not np.isnan(r)}
+        outside = _outside(query)
+        served = query.permuted if query.canonical is None else query.canonical[None]
+        for row, columns in enumerate(ranking(served)):
+            key = f"{place}/{row}"
+            judgements += [ir_measures.Qrel(key, doc, grade) for doc, grade in {**pool, **outside}.items()]
+            run += [ir_measures.ScoredDoc(key, f"in{column}", float(len(columns) - rank)) for rank, column in enumerate(columns)]
+    found = {name: [[] for _ in queries] for name in names}  # type: ignore[var-annotated]
+    spelled = dict(zip(measures, names, strict=True))
+    for metric in ir_measures.iter_calc(measures, judgements, run):
+        found[spelled[metric.measure]][int(metric.query_id.split("/")[0])].append(metric.value)
+    return {name: np.array([np.mean(values) if values else np.nan for values in rows]) for name, rows in found.items()}
+
+
+def _outside(query: Scored) -> dict[str, int]:
+    """Judged documents that are not in the pool: the ideal's gains less the pool's."""
+    if query.ideal is None:
+        return {}
+    rest = sorted(int(gain) for gain in query.ideal)
+    for gain in query.relevance[~np.isnan(query.relevance)]:  # type: ignore[index]
+        rest.remove(int(gain))
+    return {f"out{i}": gain for i, gain in enumerate(rest)}

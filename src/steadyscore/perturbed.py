@@ -1,0 +1,97 @@
+"""Perturbations beyond order, scored: another pool, other markers; the serving order is held fixed (§C.1).
+
+Each kind is one more presentation per query, on up to 100 queries, kept beside the run it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from .audit import AuditConfig
+from .collection import open_collection
+from .disk import write_parquet
+from .instability import pool_psi, tau_psi, top_k_changed
+from .metrics import delta_ndcg_pool
+from .perturb import perturbed_rank, pool_drop, pool_replace, sampled_queries
+from .runs import Run
+from .scorer import Scorer
+from .scores import CANONICAL, Scored, read_table
+from .terms import Instance, Markers
+
+Kind = Literal["replace", "drop", "markers"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+SCHEMES: tuple[Markers, ...] = get_args(Markers)
+QUERIES = 100
+
+
+def perturbed(
+    scorer: Scorer, run: Run, source: str, config: AuditConfig, kinds: list[Kind], progress: Callable[..., Any] | None = None
+) -> dict[str, np.ndarray]:
+    """Measure -> (Q,) over the run's queries, NaN where a query was not perturbed. `drop` values carry the suffix `_drop`."""
+    scored = {query.query_id: query for query in run.scored()}
+    found: dict[str, np.ndarray] = {}
+    for kind in kinds:
+        file = run.folder / f"perturbed-{kind}.parquet"
+        if not file.exists():
+            _score(scorer, scored, source, config, kind, file, progress)
+        for row in read_table(file).to_pylist():
+            values = found.setdefault(row["measure"], np.full(len(scored), np.nan))
+            values[list(scored).index(row["query_id"])] = row["value"]
+    return found
+
+
+def _score(
+    scorer: Scorer, scored: dict[str, Scored], source: str, config: AuditConfig, kind: Kind, file: Path, progress: Any
+) -> None:
+    import pyarrow as pa
+
+    chosen = set(sampled_queries(list(scored), QUERIES, seed=config.seed))
+    _, instances = open_collection(source, reserve=True)
+    todo = (instance for instance in instances() if instance.id in chosen)
+    rows = [
+        {"query_id": instance.id, "measure": name, "value": float(value)}
+        for instance in (progress(todo, len(chosen)) if progress else todo)
+        for name, value in _values(scorer, scored[instance.id], instance, config, kind).items()
+    ]
+    kinds = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
+    write_parquet(file, pa.Table.from_pylist(rows, schema=kinds))
+
+
+def _values(scorer: Scorer, scored: Scored, instance: Instance, config: AuditConfig, kind: Kind) -> dict[str, float]:
+    n = len(scored.candidate_ids)
+    if kind == "markers":
+        return {"marker_tau_psi": float(tau_psi(_by_markers(scorer, instance, n)))}
+    rank = perturbed_rank(n, seed=config.seed, query_id=instance.id)
+    if kind == "replace" and len(instance.pool) <= n:
+        return {}  # the first stage stops here: there is no next candidate to join
+    order = pool_replace(n, rank) if kind == "replace" else pool_drop(n, rank)
+    changed = replace(instance, pool=tuple(instance.pool[i] for i in order))
+    after = scorer.score_orders(changed, np.arange(len(order))[None], [CANONICAL])
+    shared = [i for i in scored.candidate_ids if i != instance.pool[rank].id]
+    before = dict(zip(scored.candidate_ids, scored.canonical, strict=True))  # type: ignore[arg-type]
+    now = dict(zip(after.candidate_ids, after.scores[0], strict=True))
+    original, moved = (np.array([side[i] for i in shared]) for side in (before, now))
+    gold = None if scored.relevance is None else dict(zip(scored.candidate_ids, scored.relevance, strict=True))
+    relevance = np.array([np.nan if gold is None else gold[i] for i in shared])
+    suffix = "" if kind == "replace" else "_drop"
+    return {
+        f"pool_psi{suffix}": float(pool_psi(original, moved)),
+        f"top10_changed{suffix}": float(top_k_changed(original, moved)),
+        f"pool_delta_ndcg@10{suffix}": float(delta_ndcg_pool(original, moved, relevance)),
+        f"pool_absolute_delta_ndcg@10{suffix}": float(delta_ndcg_pool(original, moved, relevance, absolute=True)),
+    }
+
+
+def _by_markers(scorer: Scorer, instance: Instance, n: int) -> np.ndarray:
+    """(schemes, n) scores of the first-stage order under every marker scheme."""
+    pool = replace(instance, pool=instance.pool[:n])
+    rows = []
+    for scheme in SCHEMES:
+        renamed = Scorer(scorer.backend, scorer.task, replace(scorer.settings, markers=scheme))
+        rows.append(renamed.score(pool))
+    return np.stack(rows)
