@@ -135,8 +135,9 @@ def test_a_dry_run_loads_nothing_and_writes_nothing(capsys, tmp_path, monkeypatc
 
 def test_a_dry_run_is_about_right(tiny_engine):
     """The estimate of tokens is within a third of what the real tokenizer of the embedded model counts."""
-    from steadyscore.audit import AuditConfig, Cut, estimate, open_scorer
+    from steadyscore.audit import AuditConfig, Cut, open_scorer
     from steadyscore.collection import open_collection
+    from steadyscore.estimate import estimate
     from steadyscore.models import EMBEDDED, is_present
     from steadyscore.presentation import windows
 

@@ -1,11 +1,10 @@
 """Audit: a collection under M permutations, scored once, then measured as often as one likes.
 
-Scoring is slow and resumable (`score_collection`); measuring reads the table and needs no model (`measured_run`).
+Scoring is slow and resumable (`score_collection`); measuring reads the table and needs no model (`summary.py`).
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,15 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .collection import open_collection, path_of
-from .disk import cache_folder, sha256, write_json
+from .disk import sha256
 from .engines import Engine, EngineOptions, Reranker, open_engine
 from .errors import InputError, SteadyscoreError
-from .intervals import mean_interval
-from .measurement import Measured, Threshold, at_budget, measure, rows_of
-from .measures import FLOORED, MEASURES
+from .measurement import Threshold, rows_of
 from .planning import balanced_orders
 from .presentation import generator, permutations
-from .prompt import prompt_text, shown
 from .runs import Run
 from .scorer import Scorer, Settings, ideal_gains
 from .scores import CANONICAL, Scored
@@ -184,136 +180,6 @@ def noise_floor(scorer: Scorer, source: str, config: AuditConfig) -> list[Scored
         scores = np.stack([row.scores[0] for row in rows])
         found.append(rows_of(rows[0], scores))
     return found
-
-
-# -- from table to figures
-
-
-def summary(measured: Measured, floor: Measured | None = None) -> dict[str, Any]:
-    """One run's figures as `--json` prints them: {"measures": {name: {value, low, high, queries}}, "coverage", "cutoff"}.
-
-    An instability is read against its noise floor: above it only where its whole interval is.
-    """
-    figures: dict[str, dict[str, Any]] = {}
-    for name, values in measured.values.items():
-        figures[name] = figure([values])
-        if floor is not None and name in FLOORED and name in floor.values:
-            at = float(np.nanmean(floor.values[name]))
-            low, high = (
-                figures[name][end] if figures[name][end] is not None else figures[name]["value"] for end in ("low", "high")
-            )
-            figures[name] |= {"floor": at, "above_floor": bool(high < at if MEASURES[name].better == "higher" else low > at)}
-    for name, value in measured.overall.items():
-        figures[name] = {"value": value, "low": None, "high": None, "queries": len(measured.query_ids)}
-    return {
-        "measures": figures,
-        "coverage": measured.coverage,
-        "cutoff": measured.cutoff,
-        "slot_profile": measured.slot_profile,
-    }
-
-
-def figure(values: list[np.ndarray]) -> dict[str, Any]:
-    """A mean with its interval, as JSON has it; one query has no spread to resample, so no interval."""
-    value, low, high, queries, *_ = mean_interval(values, scheme="queries")
-    return {"value": value, "low": low if queries > 1 else None, "high": high if queries > 1 else None, "queries": queries}
-
-
-def measured_run(run: Run, threshold: Threshold | None = None, serving_permutations: int = 1) -> Measured:
-    """The measures of a complete run, as a system that averages `serving_permutations` presentations would be measured."""
-    return measure(served_queries(run, serving_permutations), threshold)
-
-
-def served_queries(run: Run, serving_permutations: int = 1) -> list[Scored]:
-    """A run's queries, or the disjoint ensembles of K permutations that batched self-consistency would serve (§D.4)."""
-    queries = run.scored()
-    return queries if serving_permutations == 1 else [at_budget(query, serving_permutations) for query in queries]
-
-
-def curve(run: Run, threshold: Threshold | None = None, most: int = 10) -> dict[int, dict[str, float]]:
-    """Every measure at each serving budget K, from stored scores: {K: {measure: value}}."""
-    budgets = range(1, min(most, *(len(q.permuted) for q in run.scored())) + 1)
-    return {
-        budget: {name: float(np.nanmean(values)) for name, values in measured_run(run, threshold, budget).values.items()}
-        for budget in budgets
-    }
-
-
-def measures_table(named: Iterable[tuple[str, str, Measured]]) -> pa.Table:
-    """Per-query rows of several runs: (variant, collection, query_id, measure, value)."""
-    import pyarrow as pa
-
-    rows = [
-        {"variant": variant, "collection": collection, "query_id": query_id, "measure": name, "value": float(value)}
-        for variant, collection, measured in named
-        for name, values in measured.values.items()
-        for query_id, value in zip(measured.query_ids, values, strict=True)
-    ]
-    kinds = [
-        ("variant", pa.string()),
-        ("collection", pa.string()),
-        ("query_id", pa.string()),
-        ("measure", pa.string()),
-        ("value", pa.float64()),
-    ]
-    return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
-
-
-# -- planning a run before anything is loaded
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What a run will cost."""
-
-    queries: int
-    windows: int
-    tokens: int
-    seconds: float | None
-    """From the speed of this scorer's last run on this machine; None before its first."""
-
-
-CHARS_PER_TOKEN = 4.2
-"""English under the tokenizers of today; good enough for a plan."""
-
-
-def estimate(address: str, source: str, config: AuditConfig) -> Estimate:
-    """Windows, tokens and time of a run, without loading a model or a tokenizer."""
-    collection, instances = open_collection(source)
-    task = TASKS[collection.task]
-    width = config.settings.width or task.width
-    chars = config.chars if config.chars is not None else collection.chars
-    passes = config.permutations + 1
-    queries = windows = 0
-    characters = 0.0
-    for instance in cut_instances(instances(), config.cut):
-        count = -(-len(instance.pool) // width)
-        fixed = prompt_text(task, instance.query, [], instruction=config.settings.instruction or collection.instruction)
-        frame = sum(len(piece.text) for piece in (*fixed.prefix, *fixed.body)) + len(fixed.system)
-        pool = sum(len(shown(candidate, chars)) for candidate in instance.pool)
-        queries, windows = queries + 1, windows + passes * count
-        characters += passes * (count * frame + pool + 20 * len(instance.pool))
-    tokens = round(characters / CHARS_PER_TOKEN)
-    rate = _speeds().get(address)
-    return Estimate(queries, windows, tokens, tokens / rate if rate else None)
-
-
-def remember_speed(address: str, tokens: int, seconds: float) -> None:
-    """Keep tokens per second of a scorer on this machine, for the next estimate."""
-    if seconds > 1:
-        file = cache_folder() / "speed.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(file, _speeds() | {address: tokens / seconds})
-
-
-def _speeds() -> dict[str, float]:
-    try:
-        return json.loads((cache_folder() / "speed.json").read_text())
-    except (OSError, json.JSONDecodeError):
-        return {}
-
-
-# -- small things
 
 
 def bar(description: str, quiet: bool = False) -> Callable[[Iterable[Instance], int | None], Iterable[Instance]]:

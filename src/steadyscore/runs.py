@@ -2,6 +2,7 @@
 
     run.json          format, status, fingerprint, arguments, versions, coverage; `complete` only after all else exists
     queries.parquet   per query: answers, verdict and the relevance of every judged document
+    noise.parquet     the same presentation scored repeatedly, where a noise floor was asked for
     shards/           whole queries, appended while scoring; gone once scores.parquet stands
     scores.parquet    the score table
 
@@ -129,6 +130,16 @@ class Run:
             write_json(self.folder / "run.json", self.record)
 
     # -- reading
+
+    def noise(self) -> list[Scored]:
+        """One presentation of each query scored repeatedly, where that was asked for."""
+        file = self.folder / "noise.parquet"
+        return list(from_table(read_table(file))) if file.exists() else []
+
+    def keep_noise(self, queries: list[Scored]) -> None:
+        import pyarrow as pa
+
+        write_parquet(self.folder / "noise.parquet", pa.concat_tables([to_table(query) for query in queries]))
 
     def scored(self) -> list[Scored]:
         """Every query of a complete run."""

@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..audit import (
-    AuditConfig,
-    Cut,
-    bar,
-    curve,
-    estimate,
-    figure,
-    measured_run,
-    measures_table,
-    noise_floor,
-    remember_speed,
-    score_collection,
-    scorer_for,
-    served_queries,
-    summary,
-)
+from ..audit import AuditConfig, Cut, bar, noise_floor, score_collection, scorer_for
 from ..collection import open_collection
 from ..disk import storage, write_json, write_parquet
 from ..engines import open_engine
+from ..estimate import estimate, remember_speed
 from ..library import library_values
 from ..measurement import Measured, at_budget, measure
 from ..perturbed import KINDS, perturbed
 from ..runs import Run
 from ..scores import Scored
+from ..summary import audited, curve, figure, measures_table, served_queries, summary
 from . import (
     add_budget,
     add_engine,
@@ -156,15 +142,14 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
             if coverage["windows"]:
                 share = coverage["windows"] / max(estimate(address, source, config).windows, 1)
                 remember_speed(address, round(estimate(address, source, config).tokens * share), coverage["seconds"])
-            measured = measured_run(run_, config.threshold, args.serving_permutations)
-            floor = None
-            if config.noise_floor:
-                frozen = replace(config.threshold, cutoff=measured.cutoff["value"])
-                floor = measure(noise_floor(scorer, source, config), frozen)
+            if config.noise_floor and not run_.noise():
+                run_.keep_noise(noise_floor(scorer, source, config))
+            measured, figures = audited(run_, config.threshold, args.serving_permutations)
             if args.perturb:
                 say = bar(f"{address}, perturbed", args.json)
-                measured.values.update(perturbed(scorer, run_, source, config, args.perturb, say))
-            figures = summary(measured, floor)
+                values = perturbed(scorer, run_, source, config, args.perturb, say)
+                measured.values.update(values)
+                figures["measures"] |= {name: figure([found_]) for name, found_ in values.items()}
             if args.ir:
                 figures["measures"] |= library_figures(served_queries(run_, args.serving_permutations), args.ir)
             if args.curve:
@@ -184,7 +169,7 @@ def _write(args: argparse.Namespace, found: list[tuple[Run, Measured, dict[str, 
     if not args.no_report:
         from ..report import load_variant, write_report
 
-        variants = [load_variant(run_, threshold_of(args), figures) for run_, _, figures in found]
+        variants = [load_variant(run_, threshold_of(args)) for run_, *_ in found]
         args.page = write_report(variants, args.out / "report")
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..audit import measured_run
 from ..compare import Contrast, Values, contrasts, disagreement
 from ..errors import InputError
 from ..measures import MEASURES
 from ..runs import find_runs
+from ..summary import measured_run
 from . import add_budget, add_json, add_threshold, examples, print_json, print_table, threshold_of
 
 DEFAULT = (

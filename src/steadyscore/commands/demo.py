@@ -48,6 +48,6 @@ def run(args: argparse.Namespace) -> int:
     from ..report import load_variant, write_report
 
     threshold = config_of(slice_).threshold
-    page = write_report([load_variant(run_, threshold, figures) for run_, _, figures in found], args.out / "report")
+    page = write_report([load_variant(run_, threshold) for run_, *_ in found], args.out / "report")
     print(f"report: {page}")
     return 0

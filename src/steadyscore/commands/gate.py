@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from xml.etree import ElementTree
 
-from ..audit import measured_run, summary
 from ..compare import Bound, bounds
 from ..disk import atomic
 from ..errors import GateFailed, InputError
 from ..runs import Run, find_runs
+from ..summary import audited
 from . import add_budget, add_json, add_threshold, examples, print_json, print_table, threshold_of
 
 
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(found: Run, wanted: list[Bound], args: argparse.Namespace) -> list[tuple[str, Bound, float, bool]]:
-    figures = summary(measured_run(found, threshold_of(args), args.serving_permutations))["measures"]
+    figures = audited(found, threshold_of(args), args.serving_permutations)[1]["measures"]
     if absent := [bound.measure for bound in wanted if bound.measure not in figures]:
         raise InputError(f"{found.folder} has no {', '.join(absent)}; it has {', '.join(figures)}.")
     name = f"{found.record['name']} on {found.record['collection']}"

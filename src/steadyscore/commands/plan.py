@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ..audit import measured_run
 from ..errors import InputError
 from ..measurement import pair_values
 from ..planning import decide, pilot, required
 from ..runs import Run
+from ..summary import measured_run
 from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
 
 PAIRED = ("tau_psi", "overlap", "pair_flip", "selection_flip")

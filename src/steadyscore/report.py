@@ -1,0 +1,261 @@
+"""The report: run folders to one self-contained page and its Markdown twin. Draws from files only; no model is needed.
+
+The page states first what reordering does to decisions, then the table, then one query where it can be seen, then the
+figures, every measure, and what was measured. It holds no script and loads nothing, which its own content policy enforces.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import exhibit, figures, findings, metrics
+from .consumers import threshold as threshold_consumer
+from .disk import atomic
+from .errors import InputError, MissingExtra
+from .findings import BESIDE, LABELS
+from .intervals import Interval, mean_interval
+from .measurement import at_budget, measure
+from .measures import MEASURES
+from .tasks import TASKS
+from .variant import TASK_LABELS, Variant, distinct, left_out, load_variant, settings
+
+__all__ = ["Variant", "load_variant", "write_report"]
+
+Array = np.ndarray
+
+
+def write_report(variants: Sequence[Variant], folder: Path) -> Path:
+    """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
+    if not variants:
+        raise InputError("there is no run to report. Name at least one run folder.")
+    page = _page(distinct(variants))
+    html, markdown = (_render(name, page) for name in ("report.html.jinja", "report.md.jinja"))
+    for name, text in (("report.md", markdown), ("index.html", html)):
+        with atomic(folder / name) as stream:
+            stream.write(text.encode())
+    return folder / "index.html"
+
+
+def _render(template: str, page: dict[str, Any]) -> str:
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError:
+        raise MissingExtra("The report page", "reports") from None
+    environment = Environment(
+        loader=PackageLoader("steadyscore", "templates"),
+        autoescape=lambda name: ".html" in (name or ""),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.filters |= {
+        "fixed": findings.fixed,
+        "plain": lambda text: " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;"),
+        "tied": lambda text: text.replace(" %", "\u00a0%"),
+    }
+    return environment.get_template(template).render(page)
+
+
+def _page(variants: Sequence[Variant]) -> dict[str, Any]:
+    """Everything both templates show."""
+    from . import __version__
+
+    names = list(dict.fromkeys(v.name for v in variants))
+    look = figures.looks(names)
+    together: dict[str, list[Variant]] = {}
+    for variant in variants:
+        together.setdefault(variant.collection, []).append(variant)
+    collections = [_section(members, look) for members in together.values()]
+    return {
+        "version": __version__,
+        "looks": look,
+        "collections": collections,
+        "table": [{"name": name, "cells": [_row(section, name) for section in collections]} for name in names],
+        "has_floor": any("floor" in f for v in variants for f in v.summary["measures"].values()),
+        "has_lead": any(cell["leads"] for s in collections for row in s["cells"].values() for cell in row if cell),
+        "runs": [
+            {
+                "name": v.name,
+                "collection": v.collection,
+                "settings": settings(v),
+                "left_out": left_out(v),
+                "command": shlex.join(v.record.get("command") or []),
+            }
+            for v in variants
+        ],
+    }
+
+
+def _row(section: dict[str, Any], name: str) -> list[Any]:
+    return section["cells"].get(name) or [None] * len(section["columns"])
+
+
+# -- one collection
+
+
+def _section(variants: list[Variant], look: dict[str, figures.Look]) -> dict[str, Any]:
+    k = TASKS[variants[0].task].quality_cutoff
+    decision = findings.decision(variants)
+    also = "overlap" if decision == "overlap@10" and all("overlap" in v.measured.values for v in variants) else None
+    columns = [name for name in (f"ndcg@{k}", "tau_psi", decision, also, BESIDE.get(also or decision or "")) if name]
+    compared = [v for v in variants if not (decision == "overlap" and findings.is_idle(v))]
+    # From the least to the most steady; without a decision measure in the order given.
+    ranked = sorted(compared, key=lambda v: -findings.changed(v, decision)) if decision else variants
+    return {
+        "name": variants[0].collection,
+        "task": TASK_LABELS[variants[0].task],
+        "share": findings.percent(findings.changed(ranked[0], decision)).replace("less than ", "< ") if decision else None,
+        "sentence": findings.sentence(ranked[0], decision, k, named=len(variants) > 1),
+        "verdicts": [
+            findings.leader(among, name)
+            for name, among in ((decision, compared), (f"ndcg@{k}", variants))
+            if name and len(among) > 1 and all(name in v.measured.values for v in among)
+        ],
+        "notes": findings.notes(ranked[0], decision, k)
+        + [findings.idle_note(v, decision) for v in variants if "overlap" in columns and findings.is_idle(v)],
+        "columns": [{"name": name, "label": LABELS[name], "better": MEASURES[name].better} for name in columns],
+        "cells": {v.name: [_cell(v, name, variants) for name in columns] for v in variants},
+        "exhibits": _exhibits(ranked, decision, k),
+        "figures": _figures(variants, decision, k, look),
+        "measures": _measures(variants),
+        "absent": [m for m in MEASURES.values() if all(m.name not in v.summary["measures"] for v in variants)],
+        "names": [v.name for v in variants],
+    }
+
+
+def _cell(variant: Variant, name: str, variants: Sequence[Variant]) -> dict[str, Any] | None:
+    """A table cell; it leads where it is better than every other variant by an interval that excludes zero.
+
+    A cutoff that keeps nearly everything leads in no overlap: it decides nothing.
+    """
+    if (figure := variant.summary["measures"].get(name)) is None:
+        return None
+    rivals = [v for v in variants if v is not variant]
+    idle = name == "overlap" and findings.is_idle(variant)
+    ahead = not idle and all(findings.merit(variant, name) > findings.merit(v, name) for v in rivals)
+    leads = [findings.lead(variant, v, name) for v in rivals] if ahead else []
+    return figure | {"leads": bool(leads) and all(lead is not None and lead.low > 0 for lead in leads)}
+
+
+def _exhibits(ranked: list[Variant], decision: str | None, k: int) -> list[dict[str, Any]]:
+    """Figure 1a under the least steady variant, and the same query under the steadiest."""
+    if decision is None:
+        return []
+    worst = ranked[0]
+    shown = decision if decision in ("overlap", "overlap@10", "pair_flip") else "overlap"  # a reader decides on what is kept
+    if shown not in worst.measured.values:
+        return []
+    steadiness = worst.measured.values[shown] * (1 if MEASURES[shown].better == "higher" else -1)
+    telling = np.array([q.relevance is not None and metrics.relevant(q.relevance).any() for q in worst.scored])
+    if (telling & ~np.isnan(steadiness)).any():  # where nothing is relevant, nDCG is 0 whatever happens
+        steadiness = np.where(telling, steadiness, np.nan)
+    index = exhibit.most_affected(worst.scored, steadiness, shown, worst.measured.cutoff["value"])
+    if index is None:
+        return []
+    query_id, found = worst.scored[index].query_id, []
+    for variant in [worst, ranked[-1]][: len(ranked)]:
+        query = next((q for q in variant.scored if q.query_id == query_id), None)
+        if query is not None and len(query.permuted) > 1:
+            instance = (variant.instances or {}).get(query_id)
+            drawn = exhibit.exhibit(query, instance, shown, variant.measured.cutoff["value"], k)
+            mean = variant.measured.values[shown][variant.measured.query_ids.index(query_id)]
+            found.append(drawn | {"variant": variant.name, "measure": LABELS[shown], "mean": float(mean), "k": k})
+    return found
+
+
+def _figures(variants: list[Variant], decision: str | None, k: int, look: dict[str, figures.Look]) -> list[dict[str, Any]]:
+    name, quality = variants[0].collection, f"nDCG@{k}"
+    drawn: list[dict[str, Any]] = []
+
+    def add(title: str, caption: str, draw: Any, data: dict[str, Any], *more: Any) -> None:
+        if data:
+            svg = draw(f"{title}: {name}", data, look, *more)
+            drawn.append({"title": title, "caption": caption, "svg": svg, "names": list(data)})
+
+    found = {v.name: findings.qualities(v, k) for v in variants}
+    add(
+        f"{quality} of every query",
+        "Each line is one query, from its worst to its best order; the mark is its mean. Spread is mean minus worst.",
+        figures.spread,
+        {n: values for n, values in found.items() if values.size and values.shape[1] > 1},
+        quality,
+    )
+    add(
+        "Slot profile ψ(p)",
+        "What standing in a slot adds to a candidate's score, on average. A scorer that does not mind the slot is flat at 0.",
+        figures.slot_profile,
+        {v.name: v.measured.slot_profile for v in variants if v.measured.slot_profile},
+    )
+    if decision is None:
+        return drawn
+    label = LABELS[decision]
+    way = "1 is the same decision every time" if MEASURES[decision].better == "higher" else "0 is the same decision every time"
+    add(
+        "Decisions, query by query",
+        f"{label[0].upper()}{label[1:]} of every query, sorted; {way}.",
+        figures.by_query,
+        {v.name: v.measured.values[decision] for v in variants},
+        label,
+    )
+    if len(variants) > 1:
+        both = {v.name: (v.summary["measures"].get(f"ndcg@{k}"), v.summary["measures"][decision]) for v in variants}
+        add(
+            "Quality against decision",
+            "One mark per variant, with 95 % intervals. Variants of equal quality can differ in what they decide.",
+            figures.scatter,
+            {n: pair for n, pair in both.items() if pair[0]},
+            (quality, label),
+        )
+    add(
+        "Averaging more orders",
+        f"{label[0].upper()}{label[1:]} when K orders are averaged before deciding, between ensembles that share none; "
+        "K orders cost K times the scoring.",
+        figures.budget_curve,
+        {v.name: curve for v in variants if len(curve := budget_curve(v, decision)) > 1},
+        label,
+    )
+    if decision == "overlap":
+        add(
+            "Every other cutoff",
+            "Overlap against the share kept, for all cutoffs; the large mark is the one in use. Compare variants at equal share.",
+            figures.sweep,
+            {v.name: swept(v) for v in variants},
+        )
+    return drawn
+
+
+def budget_curve(variant: Variant, decision: str) -> dict[int, Interval]:
+    """{K: a decision measure between ensembles of K permutations}, K = 1 to M / 2; the cutoff is fitted anew at each K."""
+    fewest = min(len(q.permuted) for q in variant.scored)
+    found = {1: variant.measured.values[decision]} if fewest > 1 else {}
+    for budget in range(2, fewest // 2 + 1):
+        served = measure([at_budget(q, budget) for q in variant.scored], variant.threshold).values
+        if decision in served:
+            found[budget] = served[decision]
+    return {budget: mean_interval([values], scheme="queries") for budget, values in found.items()}
+
+
+def swept(variant: Variant, cutoffs: int = 31) -> tuple[Array, Array, tuple[float, float]]:
+    """Mean retention and overlap at cutoffs over the range of the scores, and both at the cutoff in use."""
+    tested = ~np.isnan(variant.measured.values["overlap"])
+    queries = [q for q, mine in zip(variant.scored, tested, strict=True) if mine]
+    scores = np.concatenate([q.permuted.ravel() for q in queries])
+    grid = np.unique(np.quantile(scores, np.linspace(0, 1, cutoffs)))
+    found = [threshold_consumer.sweep(q.permuted, np.zeros(q.permuted.shape[1]), grid) for q in queries]
+    retention, overlap = (np.mean([f[name] for f in found], axis=0) for name in ("retention", "overlap"))
+    in_use = tuple(variant.summary["measures"][name]["value"] for name in ("retention", "overlap"))
+    return retention, overlap, in_use  # type: ignore[return-value]
+
+
+def _measures(variants: Sequence[Variant]) -> list[dict[str, Any]]:
+    """Every measure that any variant has, with its meaning."""
+    return [
+        {"measure": m, "figures": [v.summary["measures"].get(m.name) for v in variants]}
+        for m in MEASURES.values()
+        if any(m.name in v.summary["measures"] for v in variants)
+    ]

@@ -1,0 +1,413 @@
+"""The report: what it says is what was measured, it holds together as a page, and candidate text stays text."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from steadyscore import cli, exhibit, figures, findings
+from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.collection import open_collection
+from steadyscore.consumers import threshold
+from steadyscore.errors import InputError, MissingExtra
+from steadyscore.measurement import Threshold, measure
+from steadyscore.report import Variant, load_variant, write_report
+from steadyscore.runs import Run
+from steadyscore.scores import Scored
+from steadyscore.summary import summary
+
+HOSTILE = "<script>document.title = 'taken'</script> & <img src=x onerror=alert(1)> $x_1$ ${7*7} {{ 7 * 7 }}"
+
+
+def scored_run(address: str, source: str, folder: Path, **config) -> Run:
+    settings = AuditConfig(**{"permutations": 4, "cut": Cut(queries=8), **config})
+    scorer = open_scorer(address, open_collection(source)[0], settings)
+    return score_collection(scorer, source, folder, settings, command=["steadyscore", "audit", "--scorer", address])
+
+
+def hostile_collection(folder: Path) -> Path:
+    """A collection whose every text tries to become markup."""
+    candidates = [
+        {"id": f"<b>{i}</b>", "text": f"{HOSTILE} {'word ' * 60}{i}", "title": HOSTILE, "relevance": i % 3} for i in range(12)
+    ]
+    lines = [{"collection": {"name": "<i>hostile</i>", "task": "passage_reranking"}}]
+    lines += [{"id": f"q<{q}>", "query": f"{HOSTILE} word {q}", "candidates": candidates} for q in range(6)]
+    file = folder / "hostile.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    return file
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Run]:
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        (address, data): scored_run(address, data, folder / address.replace(":", "-") / data)
+        for address in ("synthetic:slot:0.3", "synthetic:slot:0.05")
+        for data in ("passages", "responses")
+    }
+
+
+@pytest.fixture(scope="module")
+def written(runs: dict[tuple[str, str], Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    variants = [load_variant(run, Threshold(cutoff=0.5)) for run in runs.values()]
+    return write_report(variants, tmp_path_factory.mktemp("page") / "report")
+
+
+@pytest.fixture(scope="module")
+def page(written: Path) -> str:
+    return written.read_text()
+
+
+class Outline(HTMLParser):
+    """Tags with their attributes, and the visible text."""
+
+    VOID = ("meta", "link", "br", "img", "hr", "input")
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text, self.mistakes = "", []
+        self.feed(text)
+        self.mistakes += [f"{tag} is never closed" for tag in self.open]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.mistakes.append(f"stray </{tag}>")
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text += data
+
+
+def planted(scores: list[list[float]], relevance: list[float], query_id: str = "q") -> Scored:
+    values = np.asarray(scores, float)
+    return Scored(
+        query_id=query_id,
+        candidate_ids=tuple("abcdefgh"[: values.shape[1]]),
+        permutations=np.arange(len(values)),
+        scores=values,
+        relevance=np.asarray(relevance, float),
+    )
+
+
+def variant(
+    queries: list[Scored], by: Threshold | None = None, task: str = "passage_reranking", name: str = "planted"
+) -> Variant:
+    measured = measure(queries, by)
+    return Variant(name, "small", task, {"name": name}, measured, summary(measured), queries, None, by)
+
+
+# -- the sentence
+
+
+def test_the_sentence_states_what_was_planted() -> None:
+    # One of two orders keeps {a, b}, the other {b, c}: overlap 1/3. The ranking by gain is the same in both: nDCG does not move.
+    rows = [[0.9, 0.8, 0.1, 0.0], [0.4, 0.95, 0.7, 0.0]]
+    queries = [planted(rows, [0, 1, 0, 0], query_id=f"q{i}") for i in range(3)]
+    found = variant(queries, Threshold(cutoff=0.5))
+    text = findings.sentence(found, "overlap", 10, named=False)
+    assert text.startswith(
+        "If these 4 candidates arrive in another order, 67 % of what the threshold keeps changes (overlap 0.33), "
+    )
+    first, second = 1 / np.log2(3), 1.0  # b is second in one order and first in the other
+    assert findings.movement(found, "overlap", 10) == pytest.approx(second - first)
+    assert text.endswith("and nDCG@10 moves by 0.37.")
+
+
+def test_overlap_is_read_against_what_chance_gives() -> None:
+    queries = [planted([[0.9, 0.8, 0.1, 0.0], [0.4, 0.95, 0.7, 0.0]], [0, 1, 0, 0], query_id=f"q{i}") for i in range(3)]
+    notes = findings.notes(variant(queries, Threshold(cutoff=0.5)), "overlap", 10)
+    assert "The cutoff keeps 50 % of the pool; sets of that size drawn at random would overlap by about 0.33." in notes
+
+
+def test_the_sentence_is_worded_for_the_preference_consumer() -> None:
+    queries = [planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [3, 1, 0], query_id=f"q{i}") for i in range(2)]
+    text = findings.sentence(variant(queries, task="response_ranking"), "pair_flip", 1, named=True)
+    assert "these 3 responses" in text
+    assert "the chosen/rejected pair changes 100 % of the time under planted (pair flip 1.00)" in text
+
+
+def test_a_single_permutation_is_said_to_show_no_change(tmp_path: Path) -> None:
+    run = scored_run("synthetic:slot", "responses", tmp_path / "run", permutations=1)
+    text = write_report([load_variant(run)], tmp_path / "page").read_text()
+    assert "is not known: only one permutation was scored, and change needs two." in text
+
+
+def test_without_judgements_decisions_are_told_and_quality_is_said_to_be_unknown(tmp_path: Path) -> None:
+    file = tmp_path / "bare.jsonl"
+    rows = [
+        {"id": f"q{q}", "query": "a b", "candidates": [{"id": str(i), "text": f"a {i}"} for i in range(12)]} for q in range(3)
+    ]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    page = write_report([load_variant(scored_run("synthetic:slot", str(file), tmp_path / "run"))], tmp_path / "page").read_text()
+    assert "of the first 10 changes" in page
+    assert "Quality is not known: the collection has no judgements." in page
+
+
+def test_a_cutoff_that_keeps_everything_does_not_make_the_headline(runs) -> None:
+    found = load_variant(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=-1.0))
+    assert found.summary["measures"]["overlap"]["value"] == 1
+    assert findings.decision([found]) == "overlap@10"
+    assert "keeps 100.0 % of the pool" in findings.idle_note(found, "overlap@10")
+
+
+def test_a_variant_that_keeps_everything_wins_nothing(runs, tmp_path: Path) -> None:
+    idle = replace(load_variant(runs["synthetic:slot:0.05", "passages"], Threshold(cutoff=-1.0)), name="idle")
+    others = [
+        replace(load_variant(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=c)), name=f"at {c}") for c in (0.5, 0.6)
+    ]
+    page = write_report([idle, *others], tmp_path).read_text()
+    assert "The cutoff of idle keeps 100.0\u00a0% of the pool" in page
+    assert "Steadiest decisions: at 0.5" in page
+    assert "<strong>1.000</strong>" not in page
+
+
+def test_the_steadiest_is_named_and_a_lead_is_settled_only_by_its_interval(page: str) -> None:
+    assert "Steadiest decisions: synthetic:slot:0.05" in page
+    queries = [planted([[0.9, 0.5, 0.1], [0.8, 0.5, 0.2]], [1, 0, 0], query_id=f"q{i}") for i in range(4)]
+    twins = [variant(queries, Threshold(cutoff=0.6), name=name) for name in ("one", "two")]
+    assert "not settled against" in findings.leader(twins, "overlap")
+
+
+# -- the most affected query
+
+
+@given(arrays(np.int8, st.tuples(st.integers(2, 6), st.integers(1, 8)), elements=st.integers(0, 1)))
+def test_the_two_orders_shown_overlap_least(decided: np.ndarray) -> None:
+    a, b = exhibit.two_orders(decided.astype(int), np.zeros(len(decided)))
+
+    def pairwise(i: int, j: int) -> float:
+        return float(threshold.overlap(decided[[i, j]].astype(bool)))
+
+    assert pairwise(a, b) == pytest.approx(min(pairwise(i, j) for i in range(len(decided)) for j in range(i + 1, len(decided))))
+
+
+def test_of_equal_pairs_the_nearest_in_quality_is_shown() -> None:
+    decided = np.array([[1, 0], [0, 1], [0, 1]])
+    assert exhibit.two_orders(decided, np.array([0.5, 0.9, 0.5])) == (0, 2)
+
+
+def test_the_exhibit_gives_every_candidate_its_fates() -> None:
+    query = planted([[0.9, 0.8, 0.1], [0.4, 0.95, 0.7]], [0, 2, 1])
+    shown = exhibit.exhibit(query, None, "overlap", 0.5, 10)
+    assert [[f["word"] for f in c["fates"]] for c in shown["candidates"]] == [
+        ["kept", "dropped"],
+        ["kept", "kept"],
+        ["dropped", "kept"],
+    ]
+    assert [g["kind"] for g in shown["groups"]] == ["decided differently", "kept both times"]
+    assert shown["overlap"] == pytest.approx(1 / 3)
+    assert shown["chosen"] == [2, 2]
+    assert [c["gold"] for c in shown["candidates"]] == [0, 2, 1]
+
+
+def test_a_preference_consumer_shows_its_pair() -> None:
+    shown = exhibit.exhibit(planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [3, 1, 0]), None, "pair_flip", None, 1)
+    assert [[f["word"] for f in c["fates"]] for c in shown["candidates"]] == [
+        ["chosen", "rejected"],
+        ["passed over", "passed over"],
+        ["rejected", "chosen"],
+    ]
+    assert shown["quality"] == [1.0, 0.0]
+
+
+def test_nothing_is_exhibited_where_nothing_changes() -> None:
+    queries = [planted([[0.9, 0.1], [0.8, 0.2]], [1, 0])]
+    assert exhibit.most_affected(queries, np.array([1.0]), "overlap", 0.5) is None
+
+
+# -- the page
+
+
+def test_the_page_is_whole_html_with_unique_ids_and_resolved_references(page: str) -> None:
+    outline = Outline(page)
+    assert outline.mistakes == []
+    ids = [attributes["id"] for _, attributes in outline.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = [a[key][1:] for _, a in outline.tags for key in ("href", "xlink:href") if (a.get(key) or "").startswith("#")]
+    assert targets
+    assert set(targets) | set(re.findall(r"url\(#([^)]+)\)", page)) <= set(ids)
+
+
+def test_the_page_loads_nothing_and_runs_nothing(page: str) -> None:
+    outline = Outline(page)
+    assert not {"script", "iframe", "object", "embed", "img"} & {tag for tag, _ in outline.tags}
+    loads = [a[key] for _, a in outline.tags for key in ("src", "href", "xlink:href", "srcset") if a.get(key)]
+    assert all(address.startswith(("#", "data:")) for address in loads)
+    assert "@import" not in page
+    assert not [a for _, a in outline.tags for name in a if name.startswith("on")]
+    assert "default-src 'none'" in page
+
+
+def test_the_parts_stand_in_order(page: str) -> None:
+    parts = [
+        "If these 20 candidates",
+        "Quality, instability and decisions",
+        "The most affected query",
+        "nDCG@10 of every query",
+        "Slot profile",
+        "Decisions, query by query",
+        "Quality against decision",
+        "Averaging more orders",
+        "Every other cutoff",
+    ]
+    text = Outline(page).text
+    places = [*map(text.index, parts), text.rindex("All measures"), text.rindex("What was measured")]
+    assert places == sorted(places)
+
+
+def test_every_figure_is_named_and_drawn_in_the_colours_of_the_page(page: str) -> None:
+    drawn = re.findall(r'<svg[^>]*role="img".*?</svg>', page, flags=re.S)
+    assert len(drawn) == 6 + 5  # passages; responses have no cutoff to sweep
+    for svg in drawn:
+        assert re.search(r"<title id=[^>]+>.+</title><desc id=[^>]+>.+</desc>", svg)
+        assert "<text" in svg  # text as text
+        assert not re.search(r"(?:fill|stroke): #(?!000000)", svg)
+
+
+def test_the_table_prints_what_was_measured(page: str, runs) -> None:
+    found = load_variant(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=0.5)).summary["measures"]
+    for name in ("ndcg@10", "tau_psi", "overlap", "retained_f1"):
+        figure = found[name]
+        assert f"{figure['value']:.3f}" in page
+        assert f"{figure['low']:.3f} to {figure['high']:.3f}" in page
+
+
+def test_the_floor_stands_beside_the_figure(runs, tmp_path: Path) -> None:
+    found = load_variant(runs["synthetic:slot:0.3", "responses"])
+    found.summary["measures"]["pair_flip"] |= {"floor": 0.987, "above_floor": False}
+    text = write_report([found], tmp_path).read_text()
+    assert "floor 0.987: not above" in text
+    assert "This is not above the noise floor" in text
+    assert "floor 0.987 (not above)" in (tmp_path / "report.md").read_text()
+
+
+def test_settings_and_coverage_are_told(runs, tmp_path: Path) -> None:
+    run = runs["synthetic:slot:0.3", "responses"]
+    record = run.record | {
+        "coverage": run.record["coverage"] | {"failed": [{"query_id": "q-lost", "reason": "ValueError: gone"}]}
+    }
+    text = Outline(write_report([replace(load_variant(run), record=record)], tmp_path).read_text()).text
+    for told in (
+        "only the first 8 queries",
+        "1 of 8 queries could not be scored and are in no mean: q-lost (ValueError: gone).",
+        "0 (hashed)",
+        "the whole pool",
+        "steadyscore audit --scorer synthetic:slot:0.3",
+        "4 per query, beside the first-stage order",
+    ):
+        assert told in text
+
+
+def test_candidate_text_stays_text(tmp_path: Path) -> None:
+    run = scored_run("synthetic:slot:0.3", str(hostile_collection(tmp_path)), tmp_path / "run")
+    found = replace(load_variant(run, Threshold(cutoff=0.5)), name=HOSTILE)
+    page = write_report([found], tmp_path / "page").read_text()
+    outline = Outline(page)
+    assert outline.mistakes == []
+    assert not {"script", "img"} & {tag for tag, _ in outline.tags}
+    assert "<script>document.title" in outline.text  # shown as it is
+    assert "{{ 7 * 7 }}" in outline.text
+    assert "<script" not in (tmp_path / "page" / "report.md").read_text()
+
+
+def test_without_the_collection_only_ids_are_shown(tmp_path: Path) -> None:
+    file = hostile_collection(tmp_path)
+    run = scored_run("synthetic:slot:0.3", str(file), tmp_path / "run")
+    assert set(load_variant(run).instances or {}) == {f"q<{q}>" for q in range(6)}
+    file.write_text(file.read_text().replace("word", "other"))
+    assert load_variant(run).instances is None  # no longer what was scored
+    file.unlink()
+    found = load_variant(run, Threshold(cutoff=0.5))
+    assert found.instances is None
+    assert "Query q&lt;" in write_report([found], tmp_path / "page").read_text()
+
+
+def test_two_runs_of_one_scorer_are_told_apart_by_what_differs(tmp_path: Path) -> None:
+    both = [scored_run("synthetic:slot:0.3", "responses", tmp_path / str(seed), seed=seed) for seed in (0, 1)]
+    text = write_report([load_variant(run) for run in both], tmp_path / "page").read_text()
+    assert "synthetic:slot:0.3 (seed 0)" in text
+    assert "synthetic:slot:0.3 (seed 1)" in text
+    with pytest.raises(InputError, match="given more than once"):
+        write_report([load_variant(both[0])] * 2, tmp_path / "page")
+
+
+def test_the_same_runs_give_the_same_bytes(runs, tmp_path: Path) -> None:
+    run = runs["synthetic:slot:0.3", "responses"]
+    pages = [write_report([load_variant(run)], tmp_path / name).read_bytes() for name in "ab"]
+    assert pages[0] == pages[1]
+
+
+def test_markdown_holds_the_sentence_and_the_table(written: Path) -> None:
+    text = written.with_name("report.md").read_text()
+    assert "If these 20 candidates arrive in another order" in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == 4
+    assert len({row.count("|") for row in rows}) == 1
+
+
+# -- figures, words, verb
+
+
+def test_a_method_has_the_papers_colour_and_no_two_variants_look_alike() -> None:
+    names = ["smollm2-135m", "smollm2-135m-single", "smollm2-135m-oc", "bm25"]
+    look = figures.looks(names)
+    assert [look[n].css for n in names[:3]] == ["var(--off-the-shelf)", "var(--single-order)", "var(--oc-sft)"]
+    assert len({(l.colour, l.marker) for l in look.values()}) == len(names)
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.41, "41 %"), (0.001, "less than 1 %"), (0.0, "0 %"), (1.0, "100 %")])
+def test_percentages(share: float, text: str) -> None:
+    assert findings.percent(share) == text
+
+
+def test_a_missing_plotting_library_is_named(runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = load_variant(runs["synthetic:slot:0.3", "responses"])
+    for name in ("matplotlib", "jinja2"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, name, None)
+            with pytest.raises(MissingExtra, match=r"pip install 'steadyscore\[reports\]'"):
+                write_report([found], tmp_path / name)
+        assert not (tmp_path / name).exists()
+
+
+def test_importing_the_report_imports_no_plotting_library() -> None:
+    code = "import sys, steadyscore.report; sys.exit(bool({'matplotlib', 'jinja2', 'torch'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_verb_prints_the_page(runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = runs["synthetic:slot:0.3", "responses"].folder
+    assert cli.main(["report", str(folder), "--out", str(tmp_path / "page")]) == 0
+    assert Path(capsys.readouterr().out.strip()).read_text().startswith("<!doctype html>")
+    assert cli.main(["report", str(tmp_path)]) == 1
+    assert "holds no run" in capsys.readouterr().err
+
+
+def test_the_verb_names_every_run_that_is_not_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        Run.begin(tmp_path / name, {"scorer": name}, name=name, collection="c", task="response_ranking")
+    assert cli.main(["report", str(tmp_path)]) == 1
+    told = capsys.readouterr().err
+    assert f"{tmp_path / 'a'} is not complete" in told
+    assert f"{tmp_path / 'b'} is not complete" in told
