@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: setup demo test test-slow test-browser lint bench docs clean
+.PHONY: setup browser demo test test-slow lint bench docs clean
 
 setup: $(STAMP)
 	@$(BIN)/steadyscore models get smollm2-135m >/dev/null
@@ -22,16 +22,16 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/steadyscore demo --out runs/demo
 
-test: setup
+# Debian's chromium for the page tests; where it cannot be installed they skip and say so.
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; } >/dev/null 2>&1 || true
+
+test: setup browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
-
-# Debian's chromium for the page tests; they skip with a reason where it is absent.
-test-browser: setup
-	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium chromium-driver; }
-	$(BIN)/python -m pytest -m browser
 
 lint: setup
 	$(BIN)/ruff check

@@ -136,3 +136,10 @@ def test_pair_values_average_to_the_measure(name):
     mean = pairs[np.triu_indices(5, 1)].mean()
     wanted = {"ndcg@10": "mean_ndcg@10"}.get(name, name)
     assert mean == pytest.approx(measure([q], Threshold(cutoff=0.5)).values[wanted][0])
+
+
+def test_matched_retention_needs_no_judgements():
+    found = measure([query(i, n=20, judged=False) for i in range(8)], Threshold(retention=0.25))
+    assert found.cutoff["value"] is not None
+    assert "overlap" in found.values
+    assert "retained_f1" not in found.values

@@ -61,10 +61,19 @@ def test_the_hash_tells_prompts_apart_and_ignores_contents():
     hashes = {prompt_hash(task, m, p) for task in (PASSAGE_RERANKING, MULTIDOC_QA) for m in ("numeric", "letters") for p in "01"}
     assert len(hashes) == 8
     assert prompt_hash(PASSAGE_RERANKING, "numeric", "0") == prompt_hash(PASSAGE_RERANKING, "numeric", "0")
-    assert prompt_hash(PASSAGE_RERANKING, "numeric", "0", "template") not in hashes
+    assert prompt_hash(PASSAGE_RERANKING, "numeric", "0", "paper", "template") not in hashes
 
 
 def test_every_task_grades_from_0_to_3():
     for task in TASKS.values():
         assert all(f"- {grade} = " in task.rubric for grade in range(4))
         assert task.rubric.endswith("in the form: [<id>] Grade: <0|1|2|3>")
+
+
+def test_the_compact_prompt_closes_each_candidate_with_its_marker():
+    prompt = prompt_text(PASSAGE_RERANKING, "why", ["first", "second"], style="compact")
+    system, user = messages(prompt)
+    assert system["content"] == "Grade each passage from 0 (irrelevant) to 3 (answers the query)."
+    assert user["content"] == "Query: why\n\nfirst\n[1]\nsecond\n[2]\n"
+    assert skeleton(prompt) == PRINTED_ANSWER
+    assert [piece.text for piece in prompt.body if not piece.trusted] == ["first", "second"]

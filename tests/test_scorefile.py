@@ -137,3 +137,12 @@ def test_bad_qrels_are_named_by_line(tmp_path):
     (tmp_path / "q").write_text("q1 0 a 1\nq1 0 a\nq1 0 b high\n")
     with pytest.raises(InputError, match=r"q:2: .*\n.*q:3: "):
         read_qrels(tmp_path / "q")
+
+
+def test_a_candidate_has_one_relevance(tmp_path):
+    rows = [f"q1,{p},{c},{s},{r}" for p, r in ((0, 1), (1, 2)) for s, c in enumerate("ab")]
+    (tmp_path / "s.csv").write_text("query_id,permutation,candidate_id,score,relevance\n" + "\n".join(rows) + "\n")
+    with pytest.raises(
+        InputError, match="2 rows give a candidate another relevance than its row before: query q1, permutation 1"
+    ):
+        read_scores([tmp_path / "s.csv"])

@@ -23,7 +23,7 @@ from .measurement import Threshold, rows_of
 from .planning import balanced_orders
 from .presentation import generator, permutations
 from .runs import Run
-from .scorer import Scorer, Settings, ideal_gains
+from .scorer import Scorer, Settings, ideal_gains, trained_settings
 from .scores import CANONICAL, Scored
 from .tasks import TASKS
 from .terms import Collection, Instance
@@ -80,7 +80,7 @@ def open_scorer(address: str, collection: Collection, config: AuditConfig, optio
 def scorer_for(backend: Engine | Reranker, collection: Collection, config: AuditConfig) -> Scorer:
     settings = replace(
         config.settings,
-        chars=config.chars if config.chars is not None else collection.chars,
+        chars=config.chars or trained_settings(backend).get("chars") or collection.chars,
         instruction=config.settings.instruction or collection.instruction,
     )
     return Scorer(backend, TASKS[collection.task], settings)

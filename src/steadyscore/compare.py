@@ -28,6 +28,7 @@ class Contrast:
     adjusted_p: float
     """After Benjamini-Hochberg over every contrast of the comparison."""
     wins: int
+    """Collections on which the variant is better than the baseline."""
     collections: int
     better: str
 
@@ -47,12 +48,17 @@ def contrasts(values: Values, baseline: str, measures: Sequence[str]) -> list[Co
             a, b = _paired(values, variant, baseline, shared, name)
             if a:
                 difference = paired_interval(a, b, scheme="collections_then_queries" if len(a) > 1 else "queries")
-                raw.append((variant, name, mean_interval(a, scheme="queries").value, difference, wins(a, b).wins, len(a)))
+                raw.append((variant, name, mean_interval(a, scheme="queries").value, difference, _wins(name, a, b), len(a)))
     adjusted = benjamini_hochberg([row[3].p_value for row in raw]) if raw else []
     return [
         Contrast(variant, name, level, difference, float(p), won, count, MEASURES[name].better)
         for (variant, name, level, difference, won, count), p in zip(raw, adjusted, strict=True)
     ]
+
+
+def _wins(name: str, a: list[np.ndarray], b: list[np.ndarray]) -> int:
+    """Collections on which the variant is better, whichever way that is."""
+    return wins(b, a).wins if MEASURES[name].better == "lower" else wins(a, b).wins
 
 
 def _paired(

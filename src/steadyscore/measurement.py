@@ -143,8 +143,9 @@ def _cutoff(queries: Sequence[Scored], by: Threshold) -> tuple[dict[str, Any], A
     everyone = np.ones(len(queries), bool)
     if by.cutoff is not None:
         return {"value": by.cutoff, "how": "fixed"}, everyone
-    if len(queries) < 2 or all(q.relevance is None for q in queries):
-        return {"value": None, "how": "none: fitting one needs two queries and judgements; --cutoff gives one"}, ~everyone
+    if len(queries) < 2 or (by.retention is None and all(q.relevance is None for q in queries)):
+        how = "none: tuning it to F1 needs two queries and judgements; --cutoff or --match-retention do without judgements"
+        return {"value": None, "how": how}, ~everyone
     reference = by.protocol == "reference"
     # Without a first-stage row the first permutation is the canonical presentation.
     canonical = [q.permuted[0] if reference or q.canonical is None else q.canonical for q in queries]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .presentation import markers as slot_markers
 from .tasks import Task
-from .terms import Candidate, Markers, Placeholder
+from .terms import Candidate, Markers, Placeholder, PromptStyle
 
 SKELETON_HEADER = "Grades:\n"
 
@@ -61,13 +61,26 @@ def prompt_text(
     instruction: str | None = None,
     markers: Markers = "numeric",
     placeholder: Placeholder = "0",
+    style: PromptStyle = "paper",
     marker_seed: int = 0,
 ) -> PromptText:
-    """Lay out one window: `texts` in slot order, already as `shown`."""
+    """Lay out one window: `texts` in slot order, already as `shown`.
+
+    `paper` is the printed prompt (§B.1). `compact` is ours, for small models: one sentence instead of the rubric, no
+    instruction line, and each candidate *closed* by its marker. What a causal model has learned of a candidate stands
+    at the candidate's end, so that is where the marker must be for a slot to find it by (docs/lab-log.md).
+    """
     labels = tuple(slot_markers(markers, len(texts), seed=marker_seed))
+    lay_out = _compact if style == "compact" else _paper
+    return lay_out(task, query, texts, instruction or task.instruction, labels, placeholder)
+
+
+def _paper(
+    task: Task, query: str, texts: Sequence[str], instruction: str, labels: tuple[str, ...], placeholder: Placeholder
+) -> PromptText:
     prefix = (
         Piece("Instruction:", True),
-        Piece(" " + collapse(instruction or task.instruction), False),
+        Piece(" " + collapse(instruction), False),
         Piece(f"\n{task.query_label}:", True),
         Piece(" " + collapse(query), False),
     )
@@ -78,6 +91,16 @@ def prompt_text(
         lead = "\n"
     body.append(Piece("\n\n" + task.rubric, True))
     return PromptText(task.system, prefix, tuple(body), labels, placeholder)
+
+
+def _compact(
+    task: Task, query: str, texts: Sequence[str], instruction: str, labels: tuple[str, ...], placeholder: Placeholder
+) -> PromptText:
+    prefix = (Piece(f"{task.query_label}:", True), Piece(" " + collapse(query), False))
+    body = [Piece("\n\n", True)]
+    for label, text in zip(labels, texts, strict=True):
+        body += [Piece(text, False), Piece(f"\n[{label}]\n", True)]
+    return PromptText(task.compact, prefix, tuple(body), labels, placeholder)
 
 
 def messages(prompt: PromptText) -> list[dict[str, str]]:
@@ -91,11 +114,12 @@ def skeleton(prompt: PromptText) -> str:
     return SKELETON_HEADER + "".join(skeleton_line(marker, prompt.placeholder) for marker in prompt.markers)
 
 
-def prompt_hash(task: Task, markers: Markers, placeholder: Placeholder, template: str = "") -> str:
+def prompt_hash(task: Task, markers: Markers, placeholder: Placeholder, style: PromptStyle = "paper", template: str = "") -> str:
     """Identity of the prompt apart from its contents: two runs with the same hash asked in the same words.
 
     The instruction belongs to the collection and is recorded beside it; `template` is the chat template's own text.
     """
-    probe = prompt_text(task, "<query>", ["<a>", "<b>"], instruction="<instruction>", markers=markers, placeholder=placeholder)
+    contents = {"instruction": "<instruction>", "markers": markers, "placeholder": placeholder, "style": style}
+    probe = prompt_text(task, "<query>", ["<a>", "<b>"], **contents)  # type: ignore[arg-type]
     words = "\x1e".join([template, *(m["content"] for m in messages(probe)), skeleton(probe)])
     return hashlib.blake2b(words.encode(), digest_size=8).hexdigest()

@@ -187,7 +187,7 @@ def _refuse_mistakes(table: pa.Table, name: str) -> None:
             f"{len(twice):,} rows stand twice: {_places(table, twice)}. Keep one score per query, permutation and candidate."
         ]
     else:
-        mistakes += _unequal(table, query, permutation, candidate)
+        mistakes += _unequal(table, query, permutation, candidate) or _rejudged(table, query, candidate)
     if mistakes:
         raise InputError([f"{name}: {mistake}" for mistake in mistakes])
 
@@ -211,6 +211,19 @@ def _unequal(table: pa.Table, query: np.ndarray, permutation: np.ndarray, candid
         return []
     more = f" and {len(found) - MENTIONED:,} more queries" if len(found) > MENTIONED else ""
     return [f"every permutation must hold the same candidates; {'; '.join(found[:MENTIONED])}{more}."]
+
+
+def _rejudged(table: pa.Table, query: np.ndarray, candidate: np.ndarray) -> list[str]:
+    """A candidate has one relevance, whatever the permutation."""
+    if "relevance" not in table.column_names:
+        return []
+    relevance = table.column("relevance").fill_null(-(2**31)).to_numpy()
+    order = np.lexsort((candidate, query))
+    together = (np.diff(query[order]) == 0) & (np.diff(candidate[order]) == 0)
+    changed = order[1:][together & (np.diff(relevance[order]) != 0)]
+    if not len(changed):
+        return []
+    return [f"{len(changed):,} rows give a candidate another relevance than its row before: {_places(table, np.sort(changed))}."]
 
 
 def _places(table: pa.Table, rows: np.ndarray) -> str:

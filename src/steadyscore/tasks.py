@@ -21,6 +21,8 @@ class Task:
     """Header above the candidates."""
     rubric: str
     """Everything between the candidates and the answer skeleton."""
+    compact: str
+    """The whole rubric in one sentence: the system message of the compact prompt."""
     width: int
     """Candidates per prompt, B (table of configurations, §B.3)."""
     quality_cutoff: int
@@ -47,6 +49,7 @@ PASSAGE_RERANKING = Task(
         "- 0 = not relevant\n"
         "Output one line per document in the form: [<id>] Grade: <0|1|2|3>"
     ),
+    compact="Grade each passage from 0 (irrelevant) to 3 (answers the query).",
     width=20,
     quality_cutoff=10,
     weight=5.0,
@@ -70,6 +73,7 @@ MULTIDOC_QA = Task(
         "- 0 = no evidence\n"
         "Output one line per passage in the form: [<id>] Grade: <0|1|2|3>"
     ),
+    compact="Grade each passage from 0 (no evidence) to 3 (states a fact that the answer needs).",
     width=10,
     quality_cutoff=10,
     weight=3.0,
@@ -93,6 +97,7 @@ RESPONSE_RANKING = Task(
         "- 0 = wrong, unhelpful or off the task\n"
         "Output one line per response in the form: [<id>] Grade: <0|1|2|3>"
     ),
+    compact="Grade each response from 0 (wrong or unhelpful) to 3 (correct and helpful).",
     width=4,
     quality_cutoff=1,
     weight=1.0,

@@ -12,6 +12,7 @@ TaskName = Literal["passage_reranking", "multidoc_qa", "response_ranking", "clai
 Partition = Literal["contiguous", "round_robin"]
 Markers = Literal["numeric", "letters", "roman", "doc", "random3"]
 Placeholder = Literal["0", "1", "2", "3", "?"]
+PromptStyle = Literal["paper", "compact"]
 Verdict = Literal["SUPPORTED", "REFUTED", "NOT ENOUGH INFO"]
 
 

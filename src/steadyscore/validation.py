@@ -29,7 +29,7 @@ def validate(seed: int = 0) -> list[Row]:
     """One row per planted quantity; `ok` where it was recovered within the tolerance."""
     rng = np.random.default_rng(seed)
     checks = (_instability, _variance_shares, _slot_profile, _overlap, _coverage, _stopping, _balance)
-    return [Row(*row, ok=abs(row[1] - row[2]) <= row[3]) for check in checks for row in check(rng)]
+    return [Row(*row, ok=bool(abs(row[1] - row[2]) <= row[3])) for check in checks for row in check(rng)]
 
 
 def _instability(rng: np.random.Generator) -> Iterator[tuple[str, float, float, float]]:

@@ -42,6 +42,9 @@ def add_presentation(parser: argparse.ArgumentParser) -> None:
         "--markers", choices=["numeric", "letters", "roman", "doc", "random3"], default="numeric", help="labels of the slots"
     )
     group.add_argument(
+        "--prompt", choices=["paper", "compact"], help="words of the prompt (default: the adapter's, else the paper's)"
+    )
+    group.add_argument(
         "--placeholder", choices=["0", "1", "2", "3", "?"], default="0", help="grade that fills the answer skeleton"
     )
     group.add_argument(
@@ -70,6 +73,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         partition=args.partition.replace("-", "_"),
         markers=args.markers,
         placeholder=args.placeholder,
+        prompt=args.prompt,
         fit=args.fit,
     )
 

@@ -1,0 +1,198 @@
+"""The documentation holds: generated pages are current, links lead somewhere, commands parse, examples run as printed."""
+
+import importlib.util
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from steadyscore.cli import VERBS, main, parser
+from steadyscore.measures import MEASURES
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def load_build():
+    spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+build = load_build()
+
+
+def name(page):
+    return str(page.relative_to(ROOT))
+
+
+def fenced(text, *languages):
+    """The bodies of the fenced blocks in one of the languages."""
+    return [body for language, body in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S) if language in languages]
+
+
+def unfenced(text):
+    return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+
+
+# ---- generated pages
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse lays its help out in another way from 3.13 on")
+def test_generated_pages_are_current():
+    assert [name(page) for page in build.stale()] == [], "run `python docs/build.py`"
+
+
+def test_check_names_the_pages_that_differ(monkeypatch, capsys):
+    page = build.DOCS / "measures" / "tau_psi.md"
+    monkeypatch.setattr(build, "pages", lambda: {page: "something else"})
+    monkeypatch.setattr(sys, "argv", ["build.py", "--check"])
+    assert build.main() == 1
+    assert "docs/measures/tau_psi.md is not current" in capsys.readouterr().err
+
+
+def test_every_measure_has_a_page_and_every_page_a_measure():
+    assert {page.stem for page in (ROOT / "docs/measures").glob("*.md")} == {*MEASURES, "README"}
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_measure_pages_are_short_and_whole(measure):
+    lines = (ROOT / f"docs/measures/{measure}.md").read_text(encoding="utf-8").splitlines()
+    assert lines[2] == f"# {measure}"
+    assert [line for line in lines if line.startswith("## ")] == ["## Reading", "## Conventions", "## Example", "## In the paper"]
+    assert len(lines) <= 42
+
+
+def test_an_example_that_is_not_the_value_by_hand_stops_the_build():
+    with pytest.raises(SystemExit, match="by hand it is 3"):
+        build.worked_example("sum", {"example": "a = 1\na + 1", "check": "3"})
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_and_action_has_a_heading(verb):
+    headings = set(re.findall(r"^#+ (.*)$", (ROOT / "docs/commands.md").read_text(encoding="utf-8"), re.M))
+    sub = build.actions(parser(verb))[verb]
+    assert {f"steadyscore {verb}", *(f"steadyscore {verb} {action}" for action in build.actions(sub))} <= headings
+
+
+# ---- links
+
+
+def anchors(page):
+    """The fragments GitHub gives a page's headings."""
+    seen = {}
+    for heading in re.findall(r"^#+ (.*)$", unfenced(page.read_text(encoding="utf-8")), re.M):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        seen[slug] = seen.get(slug, -1) + 1
+        yield f"{slug}-{seen[slug]}" if seen[slug] else slug
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_relative_links_lead_somewhere(page):
+    text = re.sub(r"`[^`\n]*`", "`", unfenced(page.read_text(encoding="utf-8")))  # brackets in code are not links
+    targets = re.findall(r"\]\(([^)\s]+)", text) + re.findall(r"(?:src|href)=\"([^\"]+)\"", text)
+    broken = []
+    for target in targets:
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, fragment = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        outside = not file.is_relative_to(ROOT)
+        if outside or not file.exists() or (fragment and file.suffix == ".md" and fragment not in anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+# ---- commands in the text
+
+
+def commands(text):
+    """The steadyscore commands of the console blocks, without prompt, continuation, comment and what follows in a pipe."""
+    for block in fenced(text, "console", "bash", "sh"):
+        for line in re.sub(r"\\\n\s*", " ", block).splitlines():
+            if (typed := line.removeprefix("$ ")).startswith("steadyscore "):
+                words = shlex.split(typed, comments=True)
+                end = next((i for i, word in enumerate(words) if re.fullmatch(r"\d?>+|[|&;]+", word)), len(words))
+                yield words[1:end]
+
+
+def verb_of(words):
+    return next((word for word in words if not word.startswith("-")), None)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_commands_in_the_text_use_verbs_and_flags_that_exist(page, capsys):
+    wrong = []
+    for words in commands(page.read_text(encoding="utf-8")):
+        try:
+            parser(verb_of(words)).parse_args(words)
+        except SystemExit as stop:  # 0: --help and --version
+            if stop.code:
+                wrong.append((shlex.join(words), capsys.readouterr().err.splitlines()[-1]))
+    assert wrong == []
+
+
+def test_a_command_that_does_not_exist_is_noticed():
+    found = list(commands("```bash\n$ steadyscore audit --data x \\\n  --bogus | head  # why\n```\n"))
+    assert found == [["audit", "--data", "x", "--bogus"]]
+    with pytest.raises(SystemExit):
+        parser("audit").parse_args(found[0])
+
+
+# ---- examples of the help texts
+
+
+def examples(verb):
+    """The commands at the end of a verb's help, as words."""
+    epilog = build.actions(parser(verb))[verb].epilog
+    return [shlex.split(line)[1:] for line in epilog.splitlines() if line.startswith("  steadyscore ")]
+
+
+FREE = {"report", "compare", "gate", "plan", "validate", "measures", "data", "scorers"}
+"""Verbs that never open a model."""
+
+
+def needs_model(words):
+    free = words[0] in FREE or words[:2] == ["models", "list"] or "--no-probe" in words
+    return not free and not any("synthetic:" in word for word in words)
+
+
+def all_examples():
+    """In the order of VERBS, save that audit comes first: report, compare, gate and plan read its runs."""
+    return sorted((words for verb in VERBS for words in examples(verb)), key=lambda words: words[0] != "audit")
+
+
+def run(words, capsys):
+    code = main(words)
+    out, err = capsys.readouterr()
+    assert code == 0, f"steadyscore {shlex.join(words)} gave {code}:\n{err[-2000:]}"
+    return out
+
+
+def test_examples_without_a_model_run_as_printed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    # The audit that makes runs/first needs the model; a synthetic scorer stands in for those that only read the run.
+    first = next(words for words in examples("audit") if "runs/first" in words)
+    run([*("synthetic:slot" if word == "smollm2-135m" else word for word in first), "--no-report"], capsys)
+    for words in all_examples():
+        if not needs_model(words):
+            run(words, capsys)
+    # Console blocks of the pages show what these commands print; `...` stands for lines left out.
+    (tmp_path / "scores.csv").write_text(fenced((ROOT / "docs/score-files.md").read_text(encoding="utf-8"), "csv")[0])
+    for page in ("docs/score-files.md", "docs/planning.md"):
+        for block in fenced((ROOT / page).read_text(encoding="utf-8"), "console"):
+            typed, *shown = block.splitlines()
+            printed = run(shlex.split(typed)[2:], capsys).splitlines()
+            assert [line for line in shown if line != "..." and line not in printed] == [], f"{page}: {typed}"
+
+
+@pytest.mark.model
+@pytest.mark.slow
+def test_every_example_runs_as_printed(smollm2, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for words in all_examples():
+        run(words, capsys)
