@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from conftest import byte_tokenizer, tiny_causal
 
+from conftest import byte_tokenizer, tiny_causal
 from steadyscore import readout
 from steadyscore.engines import Engine, EngineOptions, open_engine
 from steadyscore.engines.transformers import TransformersEngine

@@ -91,5 +91,5 @@ def test_markers_read_as_they_should():
     ],
 )
 def test_unknown_choices_are_refused(call):
-    with pytest.raises(ValueError, match="unknown|at least"):
+    with pytest.raises(ValueError, match=r"unknown|at least"):
         call()

@@ -49,7 +49,7 @@ def contrasts(values: Values, baseline: str, measures: Sequence[str]) -> list[Co
             if a:
                 difference = paired_interval(a, b, scheme="collections_then_queries" if len(a) > 1 else "queries")
                 raw.append((variant, name, mean_interval(a, scheme="queries").value, difference, _wins(name, a, b), len(a)))
-    adjusted = benjamini_hochberg([row[3].p_value for row in raw]) if raw else []
+    adjusted = benjamini_hochberg([row[3].p_value for row in raw])
     return [
         Contrast(variant, name, level, difference, float(p), won, count, MEASURES[name].better)
         for (variant, name, level, difference, won, count), p in zip(raw, adjusted, strict=True)

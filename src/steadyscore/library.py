@@ -51,6 +51,7 @@ def _outside(query: Scored) -> dict[str, int]:
     if query.ideal is None:
         return {}
     rest = sorted(int(gain) for gain in query.ideal)
-    for gain in query.relevance[~np.isnan(query.relevance)]:  # type: ignore[index]
-        rest.remove(int(gain))
+    for gain in query.relevance if query.relevance is not None else ():
+        if not np.isnan(gain):
+            rest.remove(int(gain))
     return {f"out{i}": gain for i, gain in enumerate(rest)}

@@ -159,7 +159,7 @@ def _cutoff(queries: Sequence[Scored], by: Threshold) -> tuple[dict[str, Any], A
         value = threshold.fit_cutoff(half, [g for g, mine in zip(gold, fitted, strict=True) if mine], by.protocol, grid)
     else:
         value = threshold.match_retention(half, by.retention, by.protocol, grid)
-    how = {
+    found = {
         "value": value,
         "how": f"{'F1-tuned' if by.retention is None else 'retention-matched'}, {by.protocol}",
         "canonical": "permutation 0" if reference or queries[0].canonical is None else "first-stage order",
@@ -167,7 +167,7 @@ def _cutoff(queries: Sequence[Scored], by: Threshold) -> tuple[dict[str, Any], A
         "measured_on": int((~fitted).sum()),
         "seed": by.seed,
     }
-    return how, ~fitted
+    return found, ~fitted
 
 
 def _overall(queries: Sequence[Scored]) -> dict[str, float]:

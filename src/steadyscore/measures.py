@@ -58,6 +58,12 @@ class Measure:
     """Per query; None for a measure of a whole collection or of another input."""
 
 
+def _given(array: Array | None) -> Array:
+    """An array that `needs` promised."""
+    assert array is not None
+    return array
+
+
 def _served(function: Callable[..., Array], *options: Any, ideal: bool = True) -> Callable[[Stack], Array]:
     def value(s: Stack) -> Array:
         extra = {"judged_gains": s.ideal} if ideal else {}
@@ -117,7 +123,7 @@ def _ranking(k: int) -> list[Measure]:
 
 def _placed(function: Callable[[Array, Array], Array]) -> Callable[[Stack], Array]:
     """A measure of nDCG@10 by the third of the presentation that holds the strongest positive."""
-    return lambda s: function(s.quality(10), instability.buckets(s.orders, s.relevance))
+    return lambda s: function(s.quality(10), instability.buckets(_given(s.orders), s.relevance))
 
 
 def _scores(function: Callable[..., Array], **options: Any) -> Callable[[Stack], Array]:
@@ -268,14 +274,14 @@ MEASURES: dict[str, Measure] = {
             "relevance density of documents retained by one of two permutations",
             "neither",
             (*CUTOFF, "relevance"),
-            lambda s: threshold.churned_relevance(s.retained, s.relevance)[0],
+            lambda s: threshold.churned_relevance(_given(s.retained), s.relevance)[0],
         ),
         Measure(
             "kept_relevance",
             "relevance density of documents retained by both",
             "neither",
             (*CUTOFF, "relevance"),
-            lambda s: threshold.churned_relevance(s.retained, s.relevance)[1],
+            lambda s: threshold.churned_relevance(_given(s.retained), s.relevance)[1],
         ),
         Measure(
             "overlap@10",

@@ -122,7 +122,7 @@ def _convert(gguf: Path, folder: Path, source: str) -> None:
     except (ValueError, OSError, KeyError) as refusal:
         raise ModelError(f"{gguf} could not be read as a GGUF model: {refusal}") from refusal
     # The weights are plain float32 now; transformers refuses to save while it still believes them quantised.
-    model.hf_quantizer = None
+    model.hf_quantizer = None  # type: ignore[assignment]
     del model.config.quantization_config
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -134,7 +134,7 @@ def from_table(table: pa.Table, ideals: dict[str, np.ndarray] | None = None) -> 
     starts = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
     arrays = {name: _numpy(table, name) for name in table.column_names if name not in ("query_id", "candidate_id")}
     candidates = table.column("candidate_id")
-    for start, stop in zip(starts, np.r_[starts[1:], len(codes)], strict=True):
+    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(codes)], strict=True):
         permutations = np.unique(arrays["permutation"][start:stop]).astype(np.int64)
         shape = (len(permutations), (stop - start) // len(permutations))
 
@@ -144,7 +144,7 @@ def from_table(table: pa.Table, ideals: dict[str, np.ndarray] | None = None) -> 
                 return None
             return values[start:stop].reshape(shape)
 
-        query_id = ids.dictionary[codes[start].item()].as_py()
+        query_id = ids.dictionary[int(codes[start])].as_py()
         grades = [block(name) for name in GRADE_COLUMNS]
         relevance, slots, windows = block("relevance"), block("slot"), block("window")
         scores = block("score")

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     baseline = args.baseline or next(iter(values))
     rows = contrasts(values, baseline, args.measures)
     pairs = (("ndcg@10", "overlap"), ("ndcg@1", "pair_flip"))
-    discord = [found for quality, decision in pairs if (found := disagreement(values, quality, decision))]
+    discord = [one for quality, decision in pairs if (one := disagreement(values, quality, decision))]
     if args.report:
         from ..report import load_variant, write_report
 
