@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from .adapter import prompt_mistakes, refuse
 from .collection import open_collection, path_of
 from .disk import sha256
 from .engines import Engine, EngineOptions, Reranker, open_engine
@@ -26,7 +27,7 @@ from .runs import Run
 from .scorer import Scorer, Settings, ideal_gains, trained_settings
 from .scores import CANONICAL, Scored
 from .tasks import TASKS
-from .terms import Collection, Instance
+from .terms import Candidate, Collection, Instance, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +51,8 @@ class AuditConfig:
     scheme: Literal["hashed", "reference", "balanced"] = "hashed"
     """Where permutations come from (PROTOCOL 2.1); `balanced`: every candidate in every slot equally often."""
     settings: Settings = field(default_factory=Settings)
+    canonical: bool = True
+    """Score the first-stage order too; quality and cutoffs are read off it."""
     chars: int | None = None
     """Overrides the collection's characters kept."""
     cut: Cut = field(default_factory=Cut)
@@ -77,13 +80,26 @@ def open_scorer(address: str, collection: Collection, config: AuditConfig, optio
     return scorer_for(open_engine(address, options), collection, config)
 
 
+def refuse_mismatch(scorer: Scorer) -> None:
+    """An adapter behind another prompt than it was trained with is another scorer; another task's words are transfer."""
+    trained = scorer.backend.identity().get("adapter")
+    if trained is None or not isinstance(scorer.backend, Engine):
+        return
+    at_home = Scorer(scorer.backend, TASKS[trained["task"]], scorer.settings)
+    probe = at_home.prompt(Instance("probe", "probe", (Candidate("a", "a"),)), Window(0, (0,)))
+    allowed = getattr(scorer.backend, "options", EngineOptions()).allow_base_mismatch
+    refuse(prompt_mistakes(trained, at_home.identity()["prompt_hash"], probe.grade_tokens), allowed)
+
+
 def scorer_for(backend: Engine | Reranker, collection: Collection, config: AuditConfig) -> Scorer:
     settings = replace(
         config.settings,
         chars=config.chars or trained_settings(backend).get("chars") or collection.chars,
         instruction=config.settings.instruction or collection.instruction,
     )
-    return Scorer(backend, TASKS[collection.task], settings)
+    scorer = Scorer(backend, TASKS[collection.task], settings)
+    refuse_mismatch(scorer)
+    return scorer
 
 
 def score_collection(
@@ -106,6 +122,7 @@ def score_collection(
         "queries": config.cut.queries,
         "pool": config.cut.pool,
         "permutations": config.permutations,
+        "canonical": config.canonical,
         "seed": config.seed,
         "scheme": config.scheme,
     }
@@ -129,9 +146,11 @@ def score_collection(
         if instance.id in done:
             continue
         n = len(instance.pool)
-        orders = np.vstack([np.arange(n)[None], drawn_orders(instance, config, scorer.width or n)])
+        orders, permutation = drawn_orders(instance, config, scorer.width or n), [*range(config.permutations)]
+        if config.canonical:
+            orders, permutation = np.vstack([np.arange(n)[None], orders]), [CANONICAL, *permutation]
         try:
-            run.append(scorer.score_orders(instance, orders, [CANONICAL, *range(config.permutations)]))
+            run.append(scorer.score_orders(instance, orders, permutation))
         except SteadyscoreError:
             run.flush()  # what was scored before the mistake stays
             raise

@@ -33,7 +33,7 @@ def estimate(address: str, source: str, config: AuditConfig) -> Estimate:
     task = TASKS[collection.task]
     width = config.settings.width or task.width
     chars = config.chars if config.chars is not None else collection.chars
-    passes = config.permutations + 1
+    passes = config.permutations + config.canonical
     queries = windows = 0
     characters = 0.0
     for instance in cut_instances(instances(), config.cut):

@@ -49,6 +49,16 @@ EMBEDDED: dict[str, EmbeddedModel] = {
 }
 
 
+def shipped_adapters() -> dict[str, Path]:
+    """Adapters that come with the package, by name: each is a scorer address of its own."""
+    return {card.parent.name: card.parent for card in sorted((Path(__file__).parent / "adapters").glob("*/card.json"))}
+
+
+def embedded_scorers() -> list[str]:
+    """Names that need no `kind:` before them: the embedded models, and the adapters shipped for them."""
+    return [*EMBEDDED, *shipped_adapters()]
+
+
 def model_path(name: str) -> Path:
     """Folder of an embedded model, fetched and converted on first use."""
     model = EMBEDDED.get(name)

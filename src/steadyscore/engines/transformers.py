@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -19,9 +20,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.utils import logging as transformers_logging
 
+from ..adapter import attach, read_card
 from ..encoding import Encoder
 from ..errors import InputError, ModelError
-from ..models import EMBEDDED, gguf_path, model_path
+from ..models import EMBEDDED, embedded_scorers, gguf_path, model_path, shipped_adapters
 from ..readout import Reading
 from ..terms import Prompt
 from . import Capabilities, EngineOptions
@@ -39,11 +41,16 @@ class TransformersEngine:
             gives="distribution", distribution="exact", label_mass=True, lora=True, deterministic=True
         )
         self._identity = identity
+        self.trained_settings: dict[str, Any] = {}
+        """The presentation an adapter was trained with; empty without one."""
 
     @classmethod
     def open(cls, address: str, options: EngineOptions) -> TransformersEngine:
         """`<embedded name | folder | file.gguf | hub id>[+adapter folder]`."""
         base, _, adapter = (address, "", "") if Path(address).exists() else address.partition("+")
+        if base in (shipped := shipped_adapters()):
+            adapter = str(shipped[base])
+            base = read_card(shipped[base])["base"]["model"]
         source, local = _locate(base)
         transformers_logging.disable_progress_bar()  # a load takes seconds; our own bars are for what takes minutes
         device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -65,10 +72,11 @@ class TransformersEngine:
             "device": torch.device(device).type,
         }
         if adapter:
-            from ..adapter import attach
-
             model, identity["adapter"] = attach(model, Path(adapter), identity, options.allow_base_mismatch)
-        return cls(model.to(device), tokenizer, address, options, identity)
+        engine = cls(model.to(torch.device(device)), tokenizer, address, options, identity)
+        if adapter:
+            engine.trained_settings = read_card(Path(adapter))["settings"]
+        return engine
 
     def identity(self) -> dict[str, Any]:
         return dict(self._identity)
@@ -183,13 +191,18 @@ def _locate(base: str) -> tuple[str, bool]:
 def _why(base: str, refusal: Exception) -> str:
     reason = " ".join(str(refusal).split())[:300]
     return (
-        f"model {base!r} could not be loaded ({reason}). Give the name of an embedded model ({', '.join(EMBEDDED)}), "
+        f"model {base!r} could not be loaded ({reason}). Give the name of an embedded model ({', '.join(embedded_scorers())}), "
         "a folder, a .gguf file, or a hub id that this machine can reach."
     )
 
 
 def _digest(folder: Path) -> str:
-    """Identity of weights on disk: sizes and both ends of every file, so that it takes no time to tell two apart."""
+    """Identity of weights on disk: sizes and both ends of every file, so that it takes no time to tell two apart.
+
+    Weights that were read from a GGUF file are that file's: how they were written down again does not matter.
+    """
+    if (source := folder / "source.json").exists():
+        return json.loads(source.read_text())["gguf_sha256"][:16]
     digest = hashlib.blake2b(digest_size=8)
     for file in sorted(folder.glob("*.safetensors")):
         size = file.stat().st_size

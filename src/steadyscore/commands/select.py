@@ -1,0 +1,60 @@
+"""`steadyscore select`: the weight and checkpoint that three rules would choose."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+from ..disk import storage
+from ..select import DECISIONS, checkpoint_folder, read_points, select
+from . import add_json, examples, note, print_json, print_table
+
+FILES = ("adapter_config.json", "adapter_model.safetensors", "card.json", "README.md")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="training folders of one grid")
+    parser.add_argument("--decision", choices=DECISIONS, default="tau_psi", help="measure of the third rule")
+    parser.add_argument(
+        "--rule", choices=["quality", "largest_weight", "decision"], default="quality", help="whose choice --out takes"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help="copy the chosen adapter here")
+    add_json(parser)
+    examples(
+        parser,
+        "steadyscore select adapters/first adapters/single",
+        "steadyscore select adapters/first adapters/single --decision overlap --json",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    choices = select(read_points(args.folders), args.decision)
+    if args.json:
+        print_json([asdict(choice) for choice in choices])
+    else:
+        rows = [
+            [
+                c.rule,
+                *(
+                    (p.folder, p.weight, p.step, p.quality, p.measures["tau_psi"], p.measures["overlap"])
+                    if (p := c.point)
+                    else [None] * 6
+                ),
+                c.reason,
+            ]
+            for c in choices
+        ]
+        print_table(["rule", "run", "weight", "step", "quality", "tau_psi", "overlap", "reason"], rows)
+    if args.out:
+        chosen = next(choice for choice in choices if choice.rule == args.rule)
+        if chosen.point is None:
+            note(f"{args.rule} {chosen.reason}; nothing was copied.")
+            return 1
+        source = checkpoint_folder(chosen.point)
+        with storage(args.out):
+            args.out.mkdir(parents=True, exist_ok=True)
+            for name in FILES:
+                shutil.copy(source / name, args.out / name)
+    return 0

@@ -1,0 +1,95 @@
+"""Training objectives as plain arithmetic: the same text for numpy arrays and torch tensors (§4; docs/objectives.md).
+
+One window: `view` (B,) and `views` (N, B) are expected grades from 0 to 3, columns aligned to candidate identity, and
+`target` (B,) is the teacher's. Nothing here knows of models, prompts or optimizers; what must not carry a gradient (the
+teacher of `mean_teacher`, the base of `kl_to_base`) is detached by the caller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+Convention = Literal["variance", "pairwise"]
+
+
+def relevance_anchor(view: Any, target: Any) -> Any:
+    """mean_d (s(d) - y(d))² (§4). The whole loss of single-order and order-averaged distillation."""
+    return ((view - target) ** 2).mean()
+
+
+def order_variance(views: Any) -> Any:
+    """(1/N) Σ_i mean_d (s_i(d) - s̄(d))² (§4). For N = 2 it is a quarter of mean_d (s_1(d) - s_2(d))²."""
+    return ((views - views.mean(0)) ** 2).mean()
+
+
+def convention_factor(views: int, convention: Convention) -> float:
+    """What a weight is multiplied with before it meets `order_variance`.
+
+    `variance`: 1, the paper's printed formula. `pairwise`: 2N / (N - 1), which turns the variance into the mean squared
+    difference of two views, the released code's penalty: 4 at N = 2 (docs/objectives.md).
+    """
+    if convention == "variance" or views < 2:
+        return 1.0
+    return 2 * views / (views - 1)
+
+
+def oc_sft(views: Any, target: Any, weight: float) -> Any:
+    """relevance_anchor(s_1, y) + λ · order_variance(s_1..s_N) (§4). Weight 0 is single-order distillation."""
+    return relevance_anchor(views[0], target) + weight * order_variance(views)
+
+
+def permutation_augmentation(views: Any, target: Any) -> Any:
+    """(1/N) Σ_i mean_d (s_i(d) - y(d))²: every view is an example of its own, and nothing ties them (§D.2)."""
+    return ((views - target) ** 2).mean()
+
+
+def debias_first(views: Any, target: Any, slot_weights: Any) -> Any:
+    """Σ_d w(d) (s(d) - y(d))² / Σ_d w(d), over all views: w belongs to the candidate's first-stage slot (PROTOCOL 5.7).
+
+    Equal weights give permutation augmentation.
+    """
+    return (slot_weights * (views - target) ** 2).mean() / slot_weights.mean()
+
+
+def inverse_propensity(counts: Sequence[float] | np.ndarray, smoothing: float = 1e-3) -> np.ndarray:
+    """Slot weights 1 / p with p(slot) = (count + smoothing) / Σ, scaled to mean 1, (B,) (PROTOCOL 5.7)."""
+    smooth = np.asarray(counts, float) + smoothing
+    weights = smooth.sum() / smooth
+    return weights / weights.mean()
+
+
+def mean_teacher(view: Any, teacher: Any, target: Any, weight: float) -> Any:
+    """relevance_anchor(s_1, y) + α · mean_d (s_1(d) - s_2^EMA(d))²: the second view is the averaged weights' (§D.2)."""
+    return relevance_anchor(view, target) + weight * relevance_anchor(view, teacher)
+
+
+def kl_divergence(log_p: Any, log_q: Any) -> Any:
+    """mean_d Σ_g P(g) (log P(g) - log Q(g)) over the four grades, (B, 4) log-probabilities each."""
+    return (math.e**log_p * (log_p - log_q)).sum(-1).mean()
+
+
+def kl_to_base(view: Any, target: Any, log_student: Any, log_base: Any, weight: float) -> Any:
+    """relevance_anchor(s, y) + β · KL(student ‖ base) over the grades; the base is the model without adapter (§D.2)."""
+    return relevance_anchor(view, target) + weight * kl_divergence(log_student, log_base)
+
+
+def grade_cross_entropy(log_p: Any, distribution: Any) -> Any:
+    """-mean_d Σ_g T(g) log P(g): the teacher's whole grade distribution, (B, 4), instead of its mean."""
+    return -(distribution * log_p).sum(-1).mean()
+
+
+def ramp(step: int, weight: float, steps: int) -> float:
+    """λ · min(step / steps, 1), step counted from 0 (§B.3); without a ramp the weight at once."""
+    return weight * min(step / steps, 1.0) if steps else weight
+
+
+def learning_rate(step: int, peak: float, steps: int, warmup: float = 0.1) -> float:
+    """Linear over the first int(warmup · steps) steps, from peak / warm-up steps on; then a cosine to 0 (§B.3)."""
+    warm = int(warmup * steps)
+    if step < warm:
+        return peak * (step + 1) / warm
+    return peak * (1 + math.cos(math.pi * (step - warm) / max(steps - warm, 1))) / 2

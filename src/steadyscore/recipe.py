@@ -1,0 +1,401 @@
+"""What a training run is: one frozen value, one validator for flags and YAML, and its cost before anything is loaded."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_type_hints
+
+from .audit import Cut, cut_instances
+from .collection import open_collection
+from .errors import InputError, SteadyscoreError
+from .estimate import CHARS_PER_TOKEN, speeds
+from .objectives import Convention
+from .prompt import prompt_text, shown
+from .scorer import Settings
+from .tasks import TASKS
+from .teacher import read_labels
+from .terms import Markers, Placeholder, PromptStyle
+
+RECIPES = Path(__file__).parent / "recipes"
+
+Objective = Literal[
+    "single_order",
+    "order_averaged",
+    "oc_sft",
+    "permutation_augmentation",
+    "debias_first",
+    "mean_teacher",
+    "kl_to_base",
+    "dropout",
+    "dropout_views",
+    "marker_consistency",
+]
+
+SEVERAL_VIEWS = ("oc_sft", "permutation_augmentation", "debias_first", "mean_teacher", "dropout_views", "marker_consistency")
+"""Objectives that read a window more than once per step."""
+SHUFFLED = ("oc_sft", "permutation_augmentation", "debias_first", "mean_teacher")
+"""Objectives whose views are orders."""
+WEIGHTED = ("oc_sft", "mean_teacher", "kl_to_base", "dropout_views", "marker_consistency")
+"""Objectives with a term beside the anchor."""
+DEFAULT_WEIGHTS = {"mean_teacher": 0.5, "kl_to_base": 0.05}
+"""PROTOCOL 5.2; the consistency objectives take the task's weight."""
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """One training run. Defaults are the paper's table of settings (§B.3)."""
+
+    base: str = ""
+    """Scorer address of the base: an embedded name or hf:<id or path>."""
+    data: str = ""
+    labels: str = ""
+    """A label folder, or `judgements`."""
+    out: str = ""
+    objective: Objective = "oc_sft"
+    weight: float | None = None
+    """Weight of the term beside the anchor. None: the task's on the released code's scale, in this run's convention."""
+    weight_convention: Convention = "variance"
+    """`variance`: the paper's formula. `pairwise`: the released code's, four times as strong at N = 2."""
+    ramp: float = 0
+    """Steps over which the weight grows from 0; below 1, a fraction of the run. The paper: 500 of 2,305 steps."""
+    anchor: float = 1.0
+    """Weight of the relevance anchor; 0 shows the collapse (§4)."""
+    grade_share: float = 0.0
+    """Share of the anchor that is cross-entropy to the teacher's grade distribution instead of squared error."""
+    views: int = 2
+    """N, views of a window per step."""
+    widths: tuple[int, ...] = ()
+    """Candidates per window, B; several are drawn per window. Empty: the task's."""
+    shuffle: Literal["none", "window", "pool"] | None = None
+    """Orders of a window: the first stage's, shuffles inside it, or windows of shuffled pools, which change companions.
+    None: the objective's own (§B.3): none for those with one view or other markers, inside windows for the rest."""
+    teacher_orders: int | None = None
+    """T, stored orders averaged into the target. None: 1, and all of them for order_averaged."""
+    propensity: Literal["judgements", "rankings"] = "judgements"
+    """DebiasFirst: slots of judged relevant candidates, or of those the teacher ranks first."""
+    judged_top: int = 3
+    """Labels from judgements: the collection's highest judgement, which becomes grade 3."""
+    steps: int | None = None
+    epochs: float = 1.0
+    batch: int = 64
+    """Windows per optimizer step, over all processes."""
+    microbatch: int = 1
+    """Windows per forward pass; their views stand beside them."""
+    learning_rate: float = 2e-4
+    warmup: float = 0.1
+    clip: float = 1.0
+    rank: int = 16
+    alpha: int = 32
+    dropout: float = 0.05
+    projections: tuple[str, ...] = PROJECTIONS
+    layers: str | None = None
+    """Layers that carry LoRA, as FIRST-LAST; None: all. Fewer lower layers make the backward pass cheaper."""
+    initial: str | None = None
+    """An adapter folder to go on from (re-distillation, a curriculum)."""
+    ema_decay: float = 0.999
+    seed: int = 42
+    queries: int | None = None
+    pool: int | None = None
+    chars: int | None = None
+    instruction: str | None = None
+    markers: Markers = "numeric"
+    placeholder: Placeholder = "0"
+    prompt: PromptStyle = "paper"
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the frozen base; the adapter is float32."""
+    device: str | None = None
+    gradient_checkpointing: bool = False
+    held_out: int = 0
+    """The last queries of the collection: evaluated, never trained on."""
+    held_out_data: str | None = None
+    """Another collection to evaluate on."""
+    held_out_permutations: int = 3
+    """Shuffles of the stability proxy."""
+    evaluate_every: int | None = None
+    checkpoint_every: int = 100
+    keep: int = 2
+    """Checkpoints kept: the last ones, and as many with the best held-out quality."""
+    trackers: tuple[str, ...] = ()
+    """tensorboard, wandb, mlflow: through Accelerate, besides log.jsonl."""
+
+
+def settings(config: TrainConfig, collection: Any) -> Settings:
+    """How training shows a window: the same value a scorer takes."""
+    return Settings(
+        width=max(widths(config, collection.task)),
+        chars=config.chars if config.chars is not None else collection.chars,
+        markers=config.markers,
+        placeholder=config.placeholder,
+        instruction=config.instruction or collection.instruction,
+        label_mass=False,
+        prompt=config.prompt,
+    )
+
+
+def widths(config: TrainConfig, task: str) -> tuple[int, ...]:
+    return config.widths or (TASKS[task].width,)
+
+
+def weight(config: TrainConfig, task: str) -> float:
+    """The weight in the run's own convention; the paper's recipes state it pairwise, four times less (DESIGN traps)."""
+    if config.objective not in WEIGHTED:
+        return 0.0
+    if config.weight is not None:
+        return config.weight
+    if config.objective in DEFAULT_WEIGHTS:
+        return DEFAULT_WEIGHTS[config.objective]
+    return TASKS[task].weight * (1 if config.weight_convention == "pairwise" else 4)
+
+
+def shuffle(config: TrainConfig) -> str:
+    return config.shuffle or ("window" if config.objective in SHUFFLED else "none")
+
+
+def ramp_steps(config: TrainConfig, steps: int) -> int:
+    return round(config.ramp * steps) if 0 < config.ramp < 1 else int(config.ramp)
+
+
+def layer_indices(layers: str | None) -> list[int] | None:
+    if layers is None:
+        return None
+    first, _, last = layers.partition("-")
+    return list(range(int(first), int(last or first) + 1))
+
+
+# -- building and checking
+
+
+def from_mapping(values: Mapping[str, Any], start: TrainConfig | None = None) -> TrainConfig:
+    """A config from a recipe's or the flags' values; unknown keys and wrong kinds are told all at once."""
+    known = {f.name: f for f in fields(TrainConfig)}
+    hints = get_type_hints(TrainConfig)
+    found: list[str] = []
+    kept: dict[str, Any] = {}
+    for key, value in values.items():
+        if key == "width":
+            key, value = "widths", value if isinstance(value, list | tuple) else [value]
+        if key not in known:
+            near = difflib.get_close_matches(key, [*known, "width"], n=1)
+            found.append(f"unknown key {key!r}" + (f": did you mean {near[0]!r}?" if near else f". Known: {', '.join(known)}."))
+            continue
+        value = tuple(value) if isinstance(value, list) else value
+        if mistake := _kind_mistake(key, value, hints[key]):
+            found.append(mistake)
+        kept[key] = value
+    if found:
+        raise InputError(found)
+    return replace(start or TrainConfig(), **kept)
+
+
+def _kind_mistake(key: str, value: Any, hint: Any) -> str | None:
+    options = get_args(hint) or (hint,)
+    if literals := [word for option in (hint, *options) for word in get_args(option) if isinstance(word, str)]:
+        return (
+            None
+            if value in literals or (value is None and type(None) in options)
+            else f"{key} is {value!r}; use one of {', '.join(literals)}"
+        )
+    if hint in (tuple[int, ...], tuple[str, ...]):
+        kind = get_args(hint)[0]
+        good = isinstance(value, tuple) and all(isinstance(v, kind) and not isinstance(v, bool) for v in value)
+        return None if good else f"{key} is {value!r}; give a list of {kind.__name__} values"
+    kinds = tuple(o for o in options if isinstance(o, type))
+    if bool not in kinds and isinstance(value, bool):
+        return f"{key} is {value!r}; give {' or '.join(k.__name__ for k in kinds)}"
+    wider = (*kinds, int) if float in kinds else kinds
+    return (
+        None
+        if isinstance(value, wider)
+        else f"{key} is {value!r}; give {' or '.join(k.__name__ for k in kinds if k is not type(None))}"
+    )
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """The values of a shipped recipe or a YAML file."""
+    try:
+        import yaml
+    except ImportError as missing:
+        from .errors import MissingExtra
+
+        raise MissingExtra("Reading a recipe", "train") from missing
+    file = RECIPES / f"{name}.yaml" if not name.endswith((".yaml", ".yml")) else Path(name)
+    if not file.exists():
+        raise InputError(f"there is no recipe {name}. Shipped: {', '.join(shipped())}; a file ends in .yaml.")
+    try:
+        values = yaml.safe_load(file.read_text())
+    except yaml.YAMLError as damage:
+        raise InputError(f"{file} is not YAML: {' '.join(str(damage).split())}") from damage
+    if not isinstance(values, dict):
+        raise InputError(f"{file} holds no keys. A recipe is a list of `key: value` lines.")
+    return values
+
+
+def shipped() -> list[str]:
+    return sorted(file.stem for file in RECIPES.glob("*.yaml"))
+
+
+def mistakes(config: TrainConfig, processes: int = 1) -> list[str]:
+    """Everything wrong with a run that can be told without loading a model."""
+    found = [f"{name} is missing" for name in ("base", "data", "labels", "out") if not getattr(config, name)]
+    positive = (
+        "views",
+        "batch",
+        "microbatch",
+        "rank",
+        "alpha",
+        "learning_rate",
+        "checkpoint_every",
+        "keep",
+        "epochs",
+        "judged_top",
+    )
+    found += [f"{name} is {getattr(config, name)}; it must be above 0" for name in positive if getattr(config, name) <= 0]
+    found += [
+        f"{name} is {value}; it must not be negative"
+        for name in ("ramp", "anchor", "held_out")
+        if (value := getattr(config, name)) < 0
+    ]
+    found += [
+        f"{name} is {value}; it must lie in [0, 1)"
+        for name in ("dropout", "warmup", "ema_decay")
+        if not 0 <= (value := getattr(config, name)) < 1
+    ]
+    if not 0 <= config.grade_share <= 1:
+        found.append(f"grade_share is {config.grade_share}; it must lie in [0, 1]")
+    if any(w < 1 for w in config.widths):
+        found.append(f"widths {list(config.widths)} hold a width below 1")
+    if config.weight is not None and config.weight < 0:
+        found.append(f"weight is {config.weight}; it must not be negative")
+    if config.steps is not None and config.steps < 1:
+        found.append(f"steps is {config.steps}; it must be above 0")
+    if config.objective in SEVERAL_VIEWS and config.views < 2:
+        found.append(f"{config.objective} compares views of a window; views is {config.views}, give at least 2")
+    if config.objective == "mean_teacher" and config.views != 2:
+        found.append(f"mean_teacher has two views, the student's and the teacher's; views is {config.views}")
+    if config.objective == "oc_sft" and config.widths and max(config.widths) == 1:
+        found.append("oc_sft at width 1 has one order only; give a width of at least 2")
+    if config.shuffle == "pool" and config.objective in WEIGHTED:
+        found.append(
+            f"shuffle pool changes companions between views, which {config.objective} cannot compare; use shuffle window"
+        )
+    if config.shuffle == "none" and config.objective in SHUFFLED:
+        found.append(f"{config.objective} compares orders of a window; use shuffle window")
+    if config.objective == "order_averaged" and config.teacher_orders == 1:
+        found.append("order_averaged with teacher_orders 1 is single_order; name it so, or raise teacher_orders")
+    if config.dropout == 0 and config.objective in ("dropout", "dropout_views"):
+        found.append(f"{config.objective} needs a dropout above 0")
+    per_pass = config.microbatch * processes
+    if config.batch > 0 and per_pass > 0 and config.batch % per_pass:
+        found.append(
+            f"batch {config.batch} does not divide into {processes} process(es) x microbatch {config.microbatch}; "
+            f"choose a batch that is a multiple of {per_pass}"
+        )
+    if config.layers is not None and not _is_range(config.layers):
+        found.append(f"layers is {config.layers!r}; write FIRST-LAST, counted from 0, for example 6-29")
+    if config.steps is not None and config.ramp > config.steps:
+        found.append(f"ramp {config.ramp:g} is longer than the run of {config.steps} steps; shorten it or give a fraction")
+    if config.evaluate_every and not (config.held_out or config.held_out_data):
+        found.append("evaluate_every needs queries to evaluate on; give held_out or held_out_data")
+    if config.labels and config.labels != "judgements" and not (Path(config.labels) / "labels.parquet").exists():
+        found.append(f"{config.labels} holds no labels.parquet; make it with: steadyscore label --out {config.labels}")
+    if config.initial and not (Path(config.initial) / "adapter_config.json").exists():
+        found.append(f"{config.initial} is no adapter folder: it has no adapter_config.json")
+    for name in (config.data, config.held_out_data):
+        if name:
+            try:
+                open_collection(name)
+            except SteadyscoreError as error:
+                found.append(str(error))
+    return found
+
+
+def _is_range(text: str) -> bool:
+    first, _, last = text.partition("-")
+    return first.isdigit() and (not last or (last.isdigit() and int(last) >= int(first)))
+
+
+# -- what it costs
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingEstimate:
+    queries: int
+    windows: int
+    steps: int
+    tokens: int
+    """Over the whole run, all views."""
+    memory: float | None
+    """GB of weights, optimizer and activations on one process; None where the base is not on this disk."""
+    seconds: float | None
+    """From the speed of the last run of this base on this machine."""
+
+
+def training_steps(config: TrainConfig, windows: int) -> int:
+    """Optimizer steps: as asked, or enough to see every window `epochs` times."""
+    return config.steps if config.steps is not None else math.ceil(windows * config.epochs / config.batch)
+
+
+def estimate(config: TrainConfig) -> TrainingEstimate:
+    """Steps, tokens, memory and time from the files alone."""
+    collection, instances = open_collection(config.data)
+    task, shape = TASKS[collection.task], settings(config, collection)
+    width = sum(widths(config, collection.task)) / len(widths(config, collection.task))
+    labelled = None if config.labels == "judgements" else {label.query_id for label in read_labels(Path(config.labels))}
+    queries, windows, characters = 0, 0, 0.0
+    for instance in cut_instances(instances(), Cut(config.queries, config.pool)):
+        if labelled is not None and instance.id not in labelled:
+            continue
+        count = math.ceil(len(instance.pool) / width)
+        fixed = prompt_text(task, instance.query, [], instruction=shape.instruction, style=config.prompt)
+        frame = sum(len(piece.text) for piece in (*fixed.prefix, *fixed.body)) + len(fixed.system)
+        pool = sum(len(shown(candidate, shape.chars)) + 20 for candidate in instance.pool)
+        queries, windows, characters = queries + 1, windows + count, characters + count * frame + pool
+    held = min(config.held_out, queries)
+    windows = round(windows * (queries - held) / max(queries, 1))
+    steps = training_steps(config, windows)
+    views = config.views if config.objective in SEVERAL_VIEWS else 1
+    per_window = characters / CHARS_PER_TOKEN / max(windows, 1) * (queries - held) / max(queries, 1)
+    tokens = round(steps * config.batch * views * per_window)
+    rate = speeds().get(f"train:{config.base}")
+    return TrainingEstimate(
+        queries - held,
+        windows,
+        steps,
+        tokens,
+        _memory(config, views * config.microbatch * per_window),
+        tokens / rate if rate else None,
+    )
+
+
+def _memory(config: TrainConfig, tokens: float) -> float | None:
+    """Weights, plus what a backward pass keeps: about 34 hidden-sized values per token and layer, 2 with checkpointing."""
+    from .disk import cache_folder
+    from .models import EMBEDDED
+
+    name = config.base.removeprefix("hf:")
+    folder = Path(name)
+    if name in EMBEDDED:
+        folder = cache_folder() / "models" / f"{name}-{EMBEDDED[name].gguf_sha256[:12]}"
+    if not (folder / "config.json").exists():
+        return None
+    shape = json.loads((folder / "config.json").read_text())
+    size = 4 if config.dtype == "float32" else 2
+    stored = 2 if shape.get("dtype") in ("bfloat16", "float16") else 4
+    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors")) * size / stored
+    per_layer = 2 if config.gradient_checkpointing else 34
+    return (weights + tokens * shape["hidden_size"] * shape["num_hidden_layers"] * per_layer * size) / 1e9
+
+
+def to_json(config: TrainConfig) -> dict[str, Any]:
+    """Fields that differ from the defaults are what was asked; all of them are what was resolved."""
+    return {f.name: _plain(getattr(config, f.name)) for f in fields(TrainConfig)}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

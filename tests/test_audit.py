@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+from conftest import some_instances, write_collection
+from steadyscore.audit import (
+    AuditConfig,
+    Cut,
+    cut_instances,
+    drawn_orders,
+    noise_floor,
+    open_scorer,
+    refuse_mismatch,
+    score_collection,
+)
+from steadyscore.collection import open_collection
+from steadyscore.errors import ModelError
+from steadyscore.scorer import Scorer, ideal_gains
+from steadyscore.tasks import PASSAGE_RERANKING
+from steadyscore.terms import Candidate, Instance
+
+POOL = Instance("q", "query", tuple(Candidate(f"d{i}", f"text {i}", relevance=i % 4) for i in range(8)))
+
+
+def test_what_is_cut_from_the_pool_stays_in_the_ideal():
+    (cut,) = cut_instances([POOL], Cut(pool=3))
+    assert len(cut.pool) == 3
+    assert ideal_gains(cut).tolist() == ideal_gains(POOL).tolist()
+
+
+def test_only_the_first_queries_are_taken():
+    assert [i.id for i in cut_instances([POOL] * 5, Cut(queries=2))] == ["q", "q"]
+
+
+def test_balanced_orders_put_every_candidate_in_every_slot_equally_often():
+    config = AuditConfig(permutations=8, scheme="balanced")
+    orders = drawn_orders(POOL, config, 4)
+    slots = np.argsort(orders, axis=1) % 4
+    assert all((np.bincount(column, minlength=4) == 2).all() for column in slots.T)
+    assert np.array_equal(orders, drawn_orders(POOL, config, 4))
+
+
+def test_without_the_canonical_row_only_permutations_are_scored(tmp_path):
+    file = write_collection(tmp_path / "c.jsonl", some_instances(2))
+    config = AuditConfig(permutations=3, canonical=False)
+    scorer = open_scorer("synthetic:none", open_collection(str(file))[0], config)
+    queries = score_collection(scorer, str(file), tmp_path / "run", config).scored()
+    assert all(q.canonical is None and q.permutations.tolist() == [0, 1, 2] for q in queries)
+
+
+def test_the_noise_floor_of_a_deterministic_scorer_is_zero(tmp_path, tiny_folder):
+    file = write_collection(tmp_path / "c.jsonl", some_instances(2))
+    config = AuditConfig()
+    scorer = open_scorer(f"hf:{tiny_folder}", open_collection(str(file))[0], config)
+    for query in noise_floor(scorer, str(file), config):
+        assert query.scores.shape == (3, 6)
+        assert np.ptp(query.scores, axis=0).max() < 1e-5
+
+
+class Adapted:
+    """An engine with an adapter on it that was trained behind another prompt."""
+
+    def __init__(self, engine, **adapter):
+        self._engine, self._adapter = engine, adapter
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    def identity(self):
+        return {**self._engine.identity(), "adapter": self._adapter}
+
+
+def test_an_adapter_behind_another_prompt_is_refused(tiny_engine):
+    plain = Scorer(tiny_engine, PASSAGE_RERANKING)
+    prompt_hash = plain.identity()["prompt_hash"]
+    tokens = [15, 16, 17, 18]
+    refuse_mismatch(
+        Scorer(Adapted(tiny_engine, task="passage_reranking", prompt_hash=prompt_hash, grade_tokens=tokens), PASSAGE_RERANKING)
+    )
+    with pytest.raises(ModelError, match=r"trained with prompt other.* Pass --allow-base-mismatch"):
+        refuse_mismatch(
+            Scorer(Adapted(tiny_engine, task="passage_reranking", prompt_hash="other", grade_tokens=tokens), PASSAGE_RERANKING)
+        )

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+import pytest
+
+import tiny
+from steadyscore import recipe
+from steadyscore.commands import check
+from steadyscore.commands import train as verb
+from steadyscore.errors import InputError
+from steadyscore.recipe import TrainConfig
+
+
+@pytest.fixture
+def good(tmp_path) -> TrainConfig:
+    tiny.save(tmp_path / "base", tiny.decoder())
+    file = tiny.write_collection(tmp_path / "pools.jsonl", 6, 10, seed=0)
+    return TrainConfig(
+        base=f"hf:{tmp_path / 'base'}", data=str(file), labels="judgements", out=str(tmp_path / "out"), widths=(5,)
+    )
+
+
+def flags(*words: str) -> TrainConfig:
+    parser = argparse.ArgumentParser()
+    verb.arguments(parser)
+    return verb.config_from(parser.parse_args(words))
+
+
+@pytest.mark.parametrize("name", ["passage_reranking", "multidoc_qa", "response_ranking"])
+def test_the_shipped_recipes_are_the_papers_table(name):
+    from steadyscore.tasks import TASKS
+
+    config = recipe.from_mapping(recipe.read_recipe(name))
+    task = TASKS[name]
+    assert (config.widths, config.weight, config.weight_convention) == ((task.width,), task.weight, "pairwise")
+    assert (config.rank, config.alpha, config.dropout, config.batch, config.learning_rate) == (16, 32, 0.05, 64, 2e-4)
+    assert config.projections == recipe.PROJECTIONS
+    # What is missing on a bare machine is the data, nothing else.
+    assert all("steadyscore data get" in m or "holds no labels.parquet" in m for m in recipe.mistakes(config))
+
+
+def test_the_recipe_for_any_machine_has_no_mistakes():
+    config = recipe.from_mapping(recipe.read_recipe("smollm2_passages"))
+    assert recipe.mistakes(config, processes=2) == []
+    assert recipe.estimate(config).steps > 1
+
+
+def test_flags_and_yaml_give_the_same_config(tmp_path):
+    (tmp_path / "r.yaml").write_text("base: smollm2-135m\nwidth: [1, 2, 5]\nweight: 4\nlayers: 6-29\ntrackers: [tensorboard]\n")
+    from_file = recipe.from_mapping(recipe.read_recipe(str(tmp_path / "r.yaml")))
+    assert from_file == flags(
+        "--base", "smollm2-135m", "--width", "1,2,5", "--weight", "4", "--layers", "6-29", "--trackers", "tensorboard"
+    )
+    overridden = flags("--recipe", str(tmp_path / "r.yaml"), "--weight", "2")
+    assert overridden == replace(from_file, weight=2.0)
+
+
+def test_every_field_has_a_flag():
+    parser = argparse.ArgumentParser()
+    verb.arguments(parser)
+    spelt = {action.dest for action in parser._actions} | {"widths"}
+    assert set(TrainConfig.__dataclass_fields__) <= spelt
+
+
+def test_unknown_keys_and_wrong_kinds_are_told_at_once():
+    with pytest.raises(InputError) as refusal:
+        recipe.from_mapping(
+            {"lamda": 5, "weigth": 2, "views": "two", "objective": "supcon", "widths": [5, "x"], "shuffle": "all", "rank": True}
+        )
+    text = str(refusal.value)
+    assert len(refusal.value.mistakes) == 7
+    assert "unknown key 'weigth': did you mean 'weight'?" in text
+    assert "views is 'two'; give int" in text
+    assert "objective is 'supcon'; use one of single_order" in text
+    assert "shuffle is 'all'; use one of none, window, pool" in text
+
+
+def test_a_good_config_has_no_mistakes_and_every_bad_one_is_named(good):
+    assert recipe.mistakes(good) == []
+    bad = {
+        "ramp 900 is longer": {"ramp": 900, "steps": 10},
+        "does not divide": {"batch": 63, "microbatch": 2},
+        "views is 1": {"views": 1},
+        "one order only": {"widths": (1,)},
+        "cannot compare": {"shuffle": "pool"},
+        "is single_order": {"objective": "order_averaged", "teacher_orders": 1},
+        "holds no labels.parquet": {"labels": "nowhere"},
+        "no adapter folder": {"initial": "nowhere"},
+        "there is no collection named nowhere": {"data": "nowhere"},
+        "weight is -1": {"weight": -1.0},
+        "it must lie in [0, 1)": {"dropout": 1.0},
+        "evaluate_every needs queries": {"evaluate_every": 5},
+    }
+    for words, change in bad.items():
+        assert any(words in mistake for mistake in recipe.mistakes(replace(good, **change))), words
+    assert "does not divide into 3 process(es)" in recipe.mistakes(good, processes=3)[0]
+
+
+def test_the_default_weight_is_the_papers_in_either_convention(good):
+    assert recipe.weight(good, "passage_reranking") == 20
+    assert recipe.weight(replace(good, weight_convention="pairwise"), "passage_reranking") == 5
+    assert recipe.weight(replace(good, objective="single_order"), "passage_reranking") == 0
+    assert recipe.weight(replace(good, objective="kl_to_base"), "passage_reranking") == 0.05
+
+
+def test_the_estimate_counts_windows_and_steps(good):
+    cost = recipe.estimate(replace(good, held_out=1, batch=2, epochs=2))
+    assert (cost.queries, cost.windows, cost.steps) == (5, 10, 10)
+    assert cost.tokens > 0
+    assert cost.memory > 0
+    assert recipe.estimate(replace(good, objective="single_order", batch=2)).tokens * 2 == pytest.approx(
+        recipe.estimate(replace(good, batch=2)).tokens, rel=0.01
+    )
+
+
+def test_the_papers_steps():
+    passage = recipe.from_mapping(recipe.read_recipe("passage_reranking"))
+    assert recipe.training_steps(passage, 29_500 * 5) == 2305  # PROTOCOL 5.5
+    assert recipe.training_steps(passage, 30_000) == 469
+    assert recipe.ramp_steps(passage, 2305) == 500
+    assert recipe.ramp_steps(replace(passage, ramp=0.1), 469) == 47
+
+
+def test_check_prints_the_cost_or_the_mistakes(good, tmp_path, capsys):
+    file = tmp_path / "r.yaml"
+    file.write_text(f"base: {good.base}\ndata: {good.data}\nlabels: judgements\nout: {good.out}\nwidth: 5\n")
+    args = argparse.Namespace(recipe=str(file), json=False, processes=1)
+    assert check.run(args) == 0
+    assert "steps" in capsys.readouterr().out
+    file.write_text("nothing")
+    with pytest.raises(InputError, match="holds no keys"):
+        check.run(args)
+    with pytest.raises(
+        InputError,
+        match=r"there is no recipe nowhere. Shipped: multidoc_qa, passage_reranking, response_ranking, smollm2_passages",
+    ):
+        check.run(argparse.Namespace(recipe="nowhere", json=False, processes=1))
