@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: setup browser demo test test-slow lint bench docs clean
+.PHONY: setup browser demo test test-slow test-vllm lint bench docs clean
 
 setup: $(STAMP)
 	@$(BIN)/steadyscore models get smollm2-135m >/dev/null
@@ -29,6 +29,10 @@ browser:
 
 test: setup browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# The real vLLM, where it is installed (docs/engines.md says how on a CPU); skips with a reason elsewhere.
+test-vllm: setup
+	$(BIN)/python -m pytest -m slow tests/test_engines_vllm.py
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

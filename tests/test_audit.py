@@ -80,3 +80,23 @@ def test_an_adapter_behind_another_prompt_is_refused(tiny_engine):
         refuse_mismatch(
             Scorer(Adapted(tiny_engine, task="passage_reranking", prompt_hash="other", grade_tokens=tokens), PASSAGE_RERANKING)
         )
+
+
+def test_failed_queries_are_tried_again_by_the_same_command(tmp_path):
+    file = write_collection(tmp_path / "c.jsonl", some_instances(3))
+    config = AuditConfig(permutations=2)
+    scorer = open_scorer("synthetic:none", open_collection(str(file))[0], config)
+    real = scorer.score_orders
+
+    def flaky(instance, *rest):
+        if instance.id == "q1":
+            raise ConnectionError("gone")
+        return real(instance, *rest)
+
+    scorer.score_orders = flaky
+    first = score_collection(scorer, str(file), tmp_path / "run", config)
+    assert [f["query_id"] for f in first.record["coverage"]["failed"]] == ["q1"]
+    scorer.score_orders = real
+    again = score_collection(scorer, str(file), tmp_path / "run", config)
+    assert again.record["coverage"]["failed"] == []
+    assert sorted(q.query_id for q in again.scored()) == ["q0", "q1", "q2"]

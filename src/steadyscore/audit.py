@@ -18,7 +18,7 @@ import numpy as np
 from .adapter import prompt_mistakes, refuse
 from .collection import open_collection, path_of
 from .disk import sha256
-from .engines import Engine, EngineOptions, Reranker, open_engine
+from .engines import Backend, Engine, EngineOptions, Recording, open_engine
 from .errors import InputError, SteadyscoreError
 from .measurement import Threshold, rows_of
 from .planning import balanced_orders
@@ -91,7 +91,7 @@ def refuse_mismatch(scorer: Scorer) -> None:
     refuse(prompt_mistakes(trained, at_home.identity()["prompt_hash"], probe.grade_tokens), allowed)
 
 
-def scorer_for(backend: Engine | Reranker, collection: Collection, config: AuditConfig) -> Scorer:
+def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) -> Scorer:
     settings = replace(
         config.settings,
         chars=config.chars or trained_settings(backend).get("chars") or collection.chars,
@@ -114,7 +114,8 @@ def score_collection(
     """Score what is not yet on disk, query by query, and complete the run.
 
     A query whose scorer fails (an exception in somebody's function, an endpoint that gave up) is named in the coverage
-    and left out; a mistake that the user can mend stops the run, and nothing scored is lost.
+    and left out, and the same command tries it again; a mistake that the user can mend stops the run, and nothing scored
+    is lost.
     """
     collection, instances = open_collection(source)
     fingerprint = scorer.identity() | {
@@ -136,8 +137,10 @@ def score_collection(
         capabilities=scorer.backend.capabilities.to_json(),
         command=command or [],
     )
-    if run.is_complete:
+    if run.is_complete and not run.record["coverage"]["failed"]:
         return run
+    if run.is_complete:
+        run.reopen()
     done, failed, rows = run.done(), [], []
     began, windows_scored = time.monotonic(), 0
     todo = cut_instances(instances(), config.cut)
@@ -166,6 +169,8 @@ def score_collection(
         "seconds": round(seconds, 1),
         "windows": windows_scored,
     }
+    if hasattr(scorer.backend, "spent"):  # an endpoint that charges
+        coverage["spent"] = scorer.backend.spent()
     if len(failed) == len(rows):
         reason = failed[0]["reason"] if failed else "the collection is empty"
         raise InputError(f"{scorer.name} scored none of the {len(rows)} queries: {reason}.")
@@ -184,6 +189,8 @@ def drawn_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndar
 
 def noise_floor(scorer: Scorer, source: str, config: AuditConfig) -> list[Scored]:
     """The same presentation scored again, each time in another batch composition: what an engine moves by itself."""
+    if isinstance(scorer.backend, Recording):
+        raise InputError(f"{scorer.name} holds scores that were given before; a noise floor needs a scorer that can score again.")
     _, instances = open_collection(source)
     found = []
     for instance in cut_instances(

@@ -1,16 +1,25 @@
-"""The parity gate: an engine must read what a plain forward over the whole vocabulary says, before its figures count."""
+"""The parity gate: an engine must read what a plain forward over the whole vocabulary says, before its figures count.
+
+Engine `hf` is compared with the model's own logits, position by position; every other engine with `hf` on the same
+weights and the same token ids. What differs is then the engine, not the prompt.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import readout
-from .engines import Engine
+from .engines import Engine, EngineOptions, open_engine
+from .errors import ModelError
 from .prompt import prompt_text
 from .tasks import PASSAGE_RERANKING
 from .terms import Prompt
+
+TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2, "quantised": 5e-2}
+"""How far two ways to the same prompt may differ in score, by the precision of the less precise one."""
 
 _TEXTS = (
     "Short waves of light scatter more in air than long ones, so the daytime sky looks blue.",
@@ -21,10 +30,17 @@ _TEXTS = (
 
 class Parity(NamedTuple):
     difference: float
-    """Largest difference in score between the engine and the plain forward."""
+    """Largest difference in score between the engine and the reference."""
     repeatable: bool
     grade_tokens: tuple[int, ...]
     label_mass: float
+    """Mean probability on the four grades; NaN where the engine cannot tell."""
+    reference: str = "a plain forward"
+    tolerance: float = TOLERANCE["float32"]
+
+    @property
+    def passed(self) -> bool:
+        return self.difference <= self.tolerance
 
 
 def probe_prompts(engine: Engine) -> list[Prompt]:
@@ -36,17 +52,41 @@ def probe_prompts(engine: Engine) -> list[Prompt]:
     ]
 
 
+def probe(engine: Any, options: EngineOptions | None = None, reference: str | None = None) -> Parity:
+    """Any engine against `hf` on the same prompts; `hf` itself against a plain forward.
+
+    `reference` is the hf address of the same weights; an engine that loads them itself knows it, a server's model does not.
+    """
+    reference = reference or getattr(engine, "reference", None)
+    if hasattr(engine, "model") and hasattr(engine.model, "forward"):
+        return probe_readout(engine)
+    if reference is None:
+        raise ModelError(f"{engine.name} does not say where its weights are. Name them: --reference hf:<id or folder>.")
+    options = options or EngineOptions()
+    precision = "quantised" if engine.identity()["kind"] == "llamacpp" else options.dtype
+    plain = open_engine(reference, options)
+    prompts = probe_prompts(plain)
+    if (mine := probe_prompts(engine)) != prompts:
+        raise ModelError(f"{engine.name} and {reference} turn the same window into different tokens; they are different models.")
+    return _compared(engine, mine, plain.grade_logits(prompts), reference, TOLERANCE[precision])
+
+
 def probe_readout(engine: Any) -> Parity:
     """Engine `hf` against the model's own logits over the whole vocabulary, one prompt at a time."""
     prompts = probe_prompts(engine)
-    first, second = (_scores(engine.grade_logits(prompts, label_mass=True)) for _ in range(2))
-    plain = _scores([plain_reading(engine, prompt) for prompt in prompts])
-    mass = np.concatenate([reading.label_mass for reading in engine.grade_logits(prompts, label_mass=True)])
+    return _compared(engine, prompts, [plain_reading(engine, prompt) for prompt in prompts])
+
+
+def _compared(engine: Engine, prompts: list[Prompt], plain: Sequence[readout.Reading], *named: Any) -> Parity:
+    readings, again = (engine.grade_logits(prompts, label_mass=engine.capabilities.label_mass) for _ in range(2))
+    first, second = scores(readings), scores(again)
+    told = [reading.label_mass for reading in readings if reading.label_mass is not None]
     return Parity(
-        difference=float(np.max(np.abs(first - plain))),
-        repeatable=bool(np.array_equal(first, second)),
-        grade_tokens=prompts[0].grade_tokens,
-        label_mass=float(mass.mean()),
+        float(np.max(np.abs(first - scores(plain)))),
+        bool(np.array_equal(first, second)),
+        prompts[0].grade_tokens,
+        float(np.concatenate(told).mean()) if told else float("nan"),
+        *named,
     )
 
 
@@ -60,5 +100,6 @@ def plain_reading(engine: Any, prompt: Prompt) -> readout.Reading:
     return readout.Reading(logits[list(prompt.slots)][:, list(prompt.grade_tokens)].cpu().numpy())
 
 
-def _scores(readings: list[readout.Reading]) -> np.ndarray:
+def scores(readings: Sequence[readout.Reading]) -> np.ndarray:
+    """Scores of all slots of some windows, one after the other."""
     return np.concatenate([readout.score(readout.grade_distribution(reading.logits)) for reading in readings])

@@ -82,6 +82,14 @@ class Run:
     def is_complete(self) -> bool:
         return self.record["status"] == "complete"
 
+    def reopen(self) -> None:
+        """Take a complete run up again, for queries that could not be scored: what it has becomes its first shard."""
+        with storage(self.folder):
+            (self.folder / "shards").mkdir(exist_ok=True)
+            os.replace(self.folder / "scores.parquet", self.folder / "shards" / "000000.parquet")
+            self.record["status"] = "scoring"
+            write_json(self.folder / "run.json", self.record)
+
     # -- scoring
 
     def _shards(self) -> list[Path]:

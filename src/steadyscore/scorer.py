@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from . import readout
-from .engines import Engine, Reranker
+from .engines import Backend, Engine, Grader, Recording, Reranker
 from .errors import InputError, WindowTooLong
 from .presentation import align, places, windows
-from .prompt import prompt_hash, prompt_text, shown
+from .prompt import PromptText, prompt_hash, prompt_text, shown
 from .scores import Scored
 from .tasks import Task
-from .terms import Instance, Markers, Partition, Placeholder, Prompt, Window
+from .terms import Instance, Markers, Partition, Placeholder, Prompt, PromptStyle, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,8 @@ class Settings:
     partition: Partition = "contiguous"
     markers: Markers = "numeric"
     placeholder: Placeholder = "0"
+    prompt: PromptStyle | None = None
+    """Words of the prompt: the printed ones, or the compact layout that small models learn sooner. None: the adapter's."""
     instruction: str | None = None
     fit: Literal["refuse", "shrink"] = "refuse"
     """What to do with a window that does not fit the model's context: refuse it, or cut its candidates further."""
@@ -38,8 +40,9 @@ class Settings:
 class Scorer:
     """f_B: scores a candidate set under an order, aligned back to candidate identity."""
 
-    def __init__(self, backend: Engine | Reranker, task: Task, settings: Settings | None = None):
-        self.backend, self.task, self.settings = backend, task, settings or Settings()
+    def __init__(self, backend: Backend, task: Task, settings: Settings | None = None):
+        self.backend, self.task = backend, task
+        self.settings = resolved(settings or Settings(), trained_settings(backend))
         self.shrunk: list[tuple[str, int, int]] = []
         """(query id, window, characters kept) of every window that was cut to fit."""
 
@@ -51,7 +54,7 @@ class Scorer:
     def width(self) -> int | None:
         if self.settings.width is not None:
             return self.settings.width
-        return self.task.width if isinstance(self.backend, Engine) else None
+        return self.task.width if isinstance(self.backend, Grader) else getattr(self.backend, "width", None)
 
     def identity(self) -> dict[str, Any]:
         """Everything that determines a score besides the instance and the order."""
@@ -61,9 +64,11 @@ class Scorer:
             **asdict(self.settings),
             "width": self.width,
         }
-        if isinstance(self.backend, Engine):
-            template = "\ue000".join(self.backend.encoder.template(self.task.system))
-            identity["prompt_hash"] = prompt_hash(self.task, self.settings.markers, self.settings.placeholder, template)
+        if isinstance(self.backend, Grader):
+            system = self.task.compact if self.settings.prompt == "compact" else self.task.system
+            template = "\ue000".join(self.backend.encoder.template(system)) if isinstance(self.backend, Engine) else ""
+            s = self.settings
+            identity["prompt_hash"] = prompt_hash(self.task, s.markers, s.placeholder, s.prompt or "paper", template)
         return identity
 
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
@@ -73,6 +78,8 @@ class Scorer:
 
     def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
         """Scores under several orders, (P, n), as the arrays every measure takes: columns sorted by candidate id."""
+        if isinstance(self.backend, Recording):
+            return self._recalled(instance, permutations)
         found = self._present(instance, np.asarray(orders))
         ids = [candidate.id for candidate in instance.pool]
         by_id = np.array(sorted(range(len(ids)), key=ids.__getitem__))
@@ -91,19 +98,27 @@ class Scorer:
     def _present(self, instance: Instance, orders: np.ndarray) -> dict[str, np.ndarray | None]:
         n = len(instance.pool)
         cuts = [windows(order, self.width or n, self.settings.partition) for order in orders]
-        read = self._read_engine if isinstance(self.backend, Engine) else self._read_reranker
+        read = self._read_grader if isinstance(self.backend, Grader) else self._read_reranker
         found = read(instance, cuts)
         at = [places(cut, n) for cut in cuts]
         return {"slots": np.stack([s for s, _ in at]), "windows": np.stack([w for _, w in at]), **found}
 
-    # -- engines: grades at slots
+    def _recalled(self, instance: Instance, permutations: Sequence[int]) -> Scored:
+        """A recording's rows, judged by the collection."""
+        found: Scored = self.backend.recall(instance, permutations)  # type: ignore[union-attr]
+        judged = {c.id: c.relevance for c in instance.pool if c.relevance is not None}
+        relevance = np.array([judged.get(i, np.nan) for i in found.candidate_ids], dtype=float) if judged else None
+        return replace(found, relevance=relevance, ideal=ideal_gains(instance))
 
-    def _read_engine(self, instance: Instance, cuts: list[list[Window]]) -> dict[str, np.ndarray | None]:
-        engine: Engine = self.backend  # type: ignore[assignment]
+    # -- graders: grades at slots
+
+    def _read_grader(self, instance: Instance, cuts: list[list[Window]]) -> dict[str, np.ndarray | None]:
+        grader: Grader = self.backend  # type: ignore[assignment]
+        told = self.settings.label_mass and grader.capabilities.label_mass
         prompts = [[self.prompt(instance, window) for window in cut] for cut in cuts]
         # Two presentations may hold the same window (always at width 1): one prompt, one pass, one score.
         unique = list(dict.fromkeys(prompt for row in prompts for prompt in row))
-        readings = dict(zip(unique, engine.grade_logits(unique, label_mass=self.settings.label_mass), strict=True))
+        readings = dict(zip(unique, grader.grade_logits(unique, label_mass=told), strict=True))
         n = len(instance.pool)
         grades = np.stack(
             [
@@ -112,15 +127,19 @@ class Scorer:
             ]
         )
         mass = None
-        if self.settings.label_mass:
+        if told:
             mass = np.stack(
                 [align([readings[p].label_mass for p in row], cut, n) for row, cut in zip(prompts, cuts, strict=True)]
             )  # type: ignore[misc]
-        return {"scores": readout.score(grades), "grades": grades, "label_mass": mass}
+        # A grade that was written is a score; only what was read as a distribution is kept as one.
+        kept = grades if grader.capabilities.gives == "distribution" else None
+        return {"scores": readout.score(grades), "grades": kept, "label_mass": mass}
 
-    def prompt(self, instance: Instance, window: Window) -> Prompt:
-        """A window as token ids that fit the model, or a refusal that names it."""
-        engine: Engine = self.backend  # type: ignore[assignment]
+    def prompt(self, instance: Instance, window: Window) -> Prompt | PromptText:
+        """A window as token ids that fit the model, or a refusal that names it; as text for a grader without a tokenizer."""
+        if not isinstance(self.backend, Engine):
+            return self._text(instance, window, self.settings.chars)
+        engine: Engine = self.backend
         prompt = self._encoded(instance, window, self.settings.chars)
         if len(prompt) <= engine.context:
             return prompt
@@ -139,25 +158,29 @@ class Scorer:
 
     def _encoded(self, instance: Instance, window: Window, chars: int | None) -> Prompt:
         engine: Engine = self.backend  # type: ignore[assignment]
-        texts = [shown(instance.pool[i], chars) for i in window.candidates]
-        text = prompt_text(
+        prompt = engine.encoder.prompt(self._text(instance, window, chars))
+        if len(prompt.slots) != (count := len(window.candidates)):
+            raise InputError(
+                f"window {window.index + 1} of query {instance.id} has {len(prompt.slots)} slots for {count} candidates."
+            )
+        return prompt
+
+    def _text(self, instance: Instance, window: Window, chars: int | None) -> PromptText:
+        return prompt_text(
             self.task,
             instance.query,
-            texts,
+            [shown(instance.pool[i], chars) for i in window.candidates],
             instruction=self.settings.instruction,
             markers=self.settings.markers,
             placeholder=self.settings.placeholder,
+            style=self.settings.prompt or "paper",
         )
-        prompt = engine.encoder.prompt(text)
-        if len(prompt.slots) != len(texts):
-            raise InputError(
-                f"window {window.index + 1} of query {instance.id} has {len(prompt.slots)} slots for {len(texts)} candidates."
-            )
-        return prompt
 
     # -- rerankers: scores only
 
     def _read_reranker(self, instance: Instance, cuts: list[list[Window]]) -> dict[str, np.ndarray | None]:
+        if self.backend.capabilities.gives == "ranking" and any(len(cut) > 1 for cut in cuts):
+            raise InputError(f"{self.name} gives an order, and orders of windows cannot be merged. Leave out --width.")
         known: dict[tuple[int, ...], np.ndarray] = {}
         rows = []
         for cut in cuts:
@@ -180,6 +203,17 @@ class Scorer:
                 "Return a finite number for every candidate."
             )
         return found
+
+
+def trained_settings(backend: Backend) -> dict[str, Any]:
+    """The presentation an adapter was trained with, from its card: what holds where the user says nothing else."""
+    return getattr(backend, "trained_settings", {})
+
+
+def resolved(settings: Settings, trained: dict[str, Any]) -> Settings:
+    return replace(
+        settings, prompt=settings.prompt or trained.get("prompt") or "paper", width=settings.width or trained.get("width")
+    )
 
 
 def ideal_gains(instance: Instance) -> np.ndarray | None:

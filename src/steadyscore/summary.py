@@ -58,7 +58,16 @@ def audited(run: Run, threshold: Threshold | None = None, serving_permutations: 
 
 def measured_run(run: Run, threshold: Threshold | None = None, serving_permutations: int = 1) -> Measured:
     """The measures of a complete run, as a system that averages `serving_permutations` presentations would be measured."""
-    return measure(served_queries(run, serving_permutations), threshold)
+    measured = measure(served_queries(run, serving_permutations), threshold)
+    if run.record.get("capabilities", {}).get("gives") != "ranking":
+        return measured
+    # A ranking's numbers are n - rank: no cutoff means the same on two queries.
+    kept = {name: values for name, values in measured.values.items() if "cutoff" not in MEASURES[name].needs}
+    how = {
+        "value": None,
+        "how": f"none: {run.record['name']} gives a ranking, and a threshold needs scores; overlap@10 is a budget",
+    }
+    return replace(measured, values=kept, cutoff=how)
 
 
 def served_queries(run: Run, serving_permutations: int = 1) -> list[Scored]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..engines import EngineOptions
+from ..engines import EngineOptions, Price
 from ..errors import UsageError
 from ..measurement import Threshold
 from ..scorer import Settings
@@ -62,9 +62,23 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="precision of the weights")
     group.add_argument("--batch-tokens", type=positive, default=4096, metavar="N", help="padded tokens that share a forward pass")
     group.add_argument("--trust-remote-code", action="store_true", help="let a model's repository run its own code")
+    group.add_argument("--tensor-parallel", type=positive, default=1, metavar="N", help="GPUs that share one model (vLLM)")
+    group.add_argument("--tokenizer", metavar="PATH", help="tokenizer of a served model, where its name is no folder or hub id")
     group.add_argument(
         "--allow-base-mismatch", action="store_true", help="score with an adapter on a base it was not trained for"
     )
+    add_endpoint(parser)
+
+
+def add_endpoint(parser: argparse.ArgumentParser) -> None:
+    """How an endpoint over HTTP is asked."""
+    group = parser.add_argument_group("endpoint")
+    group.add_argument("--concurrency", type=positive, default=8, metavar="N", help="requests at the same time (default 8)")
+    group.add_argument("--rate", type=float, metavar="N", help="most requests a minute (default: no limit)")
+    group.add_argument("--retries", type=int, default=5, metavar="N", help="tries after a failed one (default 5)")
+    group.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="until a request counts as failed")
+    group.add_argument("--price", type=float, nargs=2, metavar=("IN", "OUT"), help="cost of a million prompt and written tokens")
+    group.add_argument("--no-cache", action="store_true", help="ask again what was answered before")
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
@@ -85,7 +99,19 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
         batch_tokens=args.batch_tokens,
         trust_remote_code=args.trust_remote_code,
         allow_base_mismatch=args.allow_base_mismatch,
+        tokenizer=args.tokenizer,
+        tensor_parallel=args.tensor_parallel,
+        **_endpoint_options(args),
     )
+
+
+def _endpoint_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The endpoint's flags, for verbs that have them."""
+    if not hasattr(args, "concurrency"):
+        return {}
+    price = Price(*args.price) if args.price else None
+    shared = {name: getattr(args, name) for name in ("concurrency", "rate", "retries", "timeout")}
+    return shared | {"price": price, "cache": not args.no_cache}
 
 
 def add_threshold(parser: argparse.ArgumentParser) -> None:

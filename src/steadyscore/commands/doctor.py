@@ -10,12 +10,14 @@ from ..models import EMBEDDED, cache_folder, is_present
 from ..runs import versions
 from . import add_engine, add_json, engine_options, examples, print_json, print_table
 
-TOLERANCE = 1e-4
-"""How far two ways to the same prompt may differ in score."""
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--scorer", default="smollm2-135m", metavar="ADDRESS", help="model to probe (default smollm2-135m)")
+    parser.add_argument("--scorer", default="smollm2-135m", metavar="ADDRESS", help="what to probe (default smollm2-135m)")
+    parser.add_argument(
+        "--reference",
+        metavar="ADDRESS",
+        help="hf address of the same weights, for a served model (default: its own, where known)",
+    )
     parser.add_argument("--no-probe", action="store_true", help="look at the installation only; load no model")
     add_json(parser)
     add_engine(parser)
@@ -45,28 +47,64 @@ def run(args: argparse.Namespace) -> int:
 
 
 def probe(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The same window read in every way the engine has, against a plain forward over the whole vocabulary."""
-    from ..engines import Engine, open_engine
+    """What an address gives, and whether it reads what the model says: the parity gate for engines, a trial for the rest."""
+    from ..engines import Engine, Recording, open_engine
+    from ..engines.http import Unusable
     from ..errors import SteadyscoreError
 
     try:
-        engine = open_engine(args.scorer, engine_options(args))
-    except SteadyscoreError as refusal:
+        backend = open_engine(args.scorer, engine_options(args))
+        told = ", ".join(f"{name} {_said(value)}" for name, value in backend.capabilities.to_json().items())
+        rows = [{"check": f"{args.scorer} can tell", "result": told, "ok": True}]
+        if isinstance(backend, Engine):
+            return rows + gate(backend, args)
+        return rows if isinstance(backend, Recording) else rows + trial(backend)
+    except (SteadyscoreError, Unusable) as refusal:
         return [{"check": f"opening {args.scorer}", "result": str(refusal), "ok": False}]
-    rows = [{"check": f"{args.scorer} gives", "result": engine.capabilities.gives, "ok": True}]
-    if isinstance(engine, Engine):
-        from ..parity import probe_readout
 
-        found = probe_readout(engine)
-        rows += [
-            {"check": "device", "result": str(engine.identity().get("device")), "ok": True},
-            {"check": "grade tokens", "result": " ".join(map(str, found.grade_tokens)), "ok": True},
-            {"check": "label mass on the four grades", "result": f"{found.label_mass:.3f}", "ok": True},
-            {
-                "check": "readout against a plain forward",
-                "result": f"differs by {found.difference:.1e}",
-                "ok": found.difference <= TOLERANCE,
-            },
-            {"check": "the same twice", "result": "bit-identical" if found.repeatable else "differs", "ok": found.repeatable},
-        ]
-    return rows
+
+def gate(engine: Any, args: argparse.Namespace) -> list[dict[str, Any]]:
+    from ..parity import probe as parity
+
+    found = parity(engine, engine_options(args), args.reference)
+    mass = "not told by this engine" if found.label_mass != found.label_mass else f"{found.label_mass:.3f}"
+    return [
+        {"check": "device", "result": str(engine.identity().get("device", "the server's")), "ok": True},
+        {"check": "grade tokens", "result": " ".join(map(str, found.grade_tokens)), "ok": True},
+        {"check": "label mass on the four grades", "result": mass, "ok": True},
+        {
+            "check": f"readout against {found.reference}",
+            "result": f"differs by {found.difference:.1e} (at most {found.tolerance:.0e})",
+            "ok": found.passed,
+        },
+        {
+            "check": "the same twice",
+            "result": "bit-identical" if found.repeatable else "differs",
+            # A server batches as it likes; a local engine has no excuse.
+            "ok": found.repeatable or not engine.capabilities.deterministic,
+        },
+    ]
+
+
+def trial(backend: Any) -> list[dict[str, Any]]:
+    """A small pool scored twice in two orders: does it answer, and does the order move it?"""
+    from ..scorer import Scorer
+    from ..tasks import PASSAGE_RERANKING
+    from ..terms import Candidate, Instance
+
+    texts = ("Short waves of light scatter more in air.", "The ferry leaves at nine.", "Blue paint was made from a stone.")
+    instance = Instance("probe", "why is the sky blue", tuple(Candidate(f"d{i}", text) for i, text in enumerate(texts)))
+    scorer = Scorer(backend, PASSAGE_RERANKING)
+    try:
+        first, again, turned = (scorer.score(instance, order) for order in ([0, 1, 2], [0, 1, 2], [2, 1, 0]))
+    except Exception as fault:  # somebody else's code or server: its own words say most
+        return [{"check": "a pool of three", "result": f"{type(fault).__name__}: {fault}", "ok": False}]
+    return [
+        {"check": "a pool of three", "result": " ".join(f"{score:.4f}" for score in first), "ok": True},
+        {"check": "the same twice", "result": "equal" if (first == again).all() else "differs", "ok": True},
+        {"check": "in reverse order", "result": f"differs by {abs(first - turned).max():.1e}", "ok": True},
+    ]
+
+
+def _said(value: object) -> str:
+    return {True: "yes", False: "no"}.get(value, str(value))  # type: ignore[call-overload]

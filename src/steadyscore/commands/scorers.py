@@ -4,38 +4,116 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+from typing import NamedTuple
 
+from ..engines.systems import SYSTEMS
 from . import add_json, examples, print_json, print_table
 
 LOCAL = ("torch", "transformers", "peft")
-ADDRESSES = (
-    ("smollm2-135m", None, "distribution", LOCAL, "local"),
-    ("hf:<id|folder|file.gguf>[+adapter]", "off the shelf and every trained variant", "distribution", LOCAL, "local"),
-    ("python:<module>:<function>", None, "score", (), ""),
-    ("synthetic:<none|slot|companion|ties>[:size]", None, "score", (), ""),
+QWEN, RERANKER = "hf:Qwen/Qwen3-4B", "hf:Qwen/Qwen3-Reranker-4B"
+
+
+class Row(NamedTuple):
+    address: str
+    system: str | None
+    """The row of the paper's tables, where it has one."""
+    gives: str
+    needs: tuple[str, ...] = ()
+    install: str = ""
+    flags: str = ""
+    """What the command line adds to the address."""
+
+
+def _extra(name: str) -> str:
+    return f"pip install 'steadyscore[{name}]'"
+
+
+KINDS = (
+    Row("smollm2-135m", None, "distribution", LOCAL, _extra("local")),
+    Row("hf:<id|folder|file.gguf>[+adapter]", None, "distribution", LOCAL, _extra("local")),
+    Row("vllm:<id|folder>[+adapter]", None, "distribution", ("vllm", "transformers"), _extra("vllm")),
+    Row("vllm:<model>@<base url>", None, "distribution", ("httpx", "transformers"), _extra("hosted,local")),
+    Row("sglang:<model>@<base url>", None, "distribution", ("httpx", "transformers"), _extra("hosted,local")),
+    Row("openai:<model>@<base url>", None, "score", ("httpx",), _extra("hosted")),
+    Row("openai+logprobs:<model>@<base url>", None, "distribution", ("httpx",), _extra("hosted")),
+    Row("rerank[+cohere|+jina|+tei]:[<model>@]<url>", None, "score", ("httpx",), _extra("hosted")),
+    Row(
+        "llamacpp:<file.gguf>",
+        None,
+        "distribution",
+        ("llama_cpp", "transformers"),
+        "pip install llama-cpp-python 'steadyscore[local]'",
+    ),
+    Row("llamacpp:<model>@<base url>", None, "distribution", ("httpx", "transformers", "gguf"), _extra("hosted,local")),
+    Row("python:<module>:<function>", None, "score"),
+    Row("command:<program>", None, "score"),
+    Row("scores:<file|run folder>", None, "score"),
+    Row("synthetic:<none|slot|companion|ties>[:size]", None, "score"),
 )
-"""Address, the paper's name where it has one, what it gives, modules it needs, extra that installs them."""
+"""Every kind of address."""
+
+PAPER = (
+    Row(QWEN, "Off the shelf", "distribution", LOCAL, _extra("local")),
+    Row(QWEN, "CapCal", "distribution", LOCAL, _extra("local"), "--mitigation capcal"),
+    Row(QWEN, "Round-robin", "distribution", LOCAL, _extra("local"), "--partition round-robin"),
+    Row(QWEN, "BSC (x10)", "distribution", LOCAL, _extra("local"), "--serving-permutations 10 --permutations 40"),
+    Row("openai:gpt-5.4@<base url>", "GPT-5.4", "score", ("httpx",), _extra("hosted")),
+    *(
+        Row(f"{QWEN}+<adapter>", name, "distribution", LOCAL, _extra("local"))
+        for name in ("Single-order", "Order-averaged", "DebiasFirst", "Perm. aug.", "OC-SFT")
+    ),
+    Row(QWEN, "Pointwise", "distribution", LOCAL, _extra("local"), "--width 1"),
+    Row(RERANKER, "Qwen3-Reranker-4B, off the shelf", "distribution", LOCAL, _extra("local")),
+    Row(f"{RERANKER}+<adapter>", "Qwen3-Reranker-4B, order-avg.", "distribution", LOCAL, _extra("local")),
+    Row(f"{RERANKER}+<adapter>", "Qwen3-Reranker-4B, OC-SFT", "distribution", LOCAL, _extra("local")),
+)
+"""Rows of the paper's main, specialised-reranker and reward-model tables that are an address of the kinds above."""
+
+
+def rows() -> tuple[Row, ...]:
+    systems = (
+        Row(
+            f"system:{name}" + ("" if system.hub else "@<id|folder>"),
+            system.paper,
+            system.gives,
+            system.needs,
+            _extra("dense" if "sentence_transformers" in system.needs else "local"),
+            "--trust-remote-code" if system.loader == "listwise:jina" else "",
+        )
+        for name, system in SYSTEMS.items()
+    )
+    return (*KINDS, *PAPER, *systems)
+
+
+def is_installed(row: Row) -> bool:
+    return all(importlib.util.find_spec(module) is not None for module in row.needs)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    add_json(actions.add_parser("list", help="every kind of address"))
+    add_json(actions.add_parser("list", help="every kind of address, and every system of the paper"))
     examples(parser, "steadyscore scorers list", "steadyscore scorers list --json")
 
 
 def run(args: argparse.Namespace) -> int:
-    rows = [
-        {
-            "address": address,
-            "system": system,
-            "gives": gives,
-            "installed": all(importlib.util.find_spec(module) is not None for module in modules),
-            "install": f"pip install 'steadyscore[{extra}]'" if extra else "",
-        }
-        for address, system, gives, modules, extra in ADDRESSES
-    ]
     if args.json:
-        print_json(rows)
-    else:
-        print_table(list(rows[0]), [["yes" if v is True else "no" if v is False else v for v in row.values()] for row in rows])
+        names = ("address", "system", "gives", "flags")
+        print_json(
+            [{n: getattr(row, n) for n in names} | {"installed": is_installed(row), "install": row.install} for row in rows()]
+        )
+        return 0
+    print_table(
+        ["address", "system", "gives", "installed", "install", "flags"],
+        [
+            [
+                row.address,
+                row.system,
+                row.gives,
+                "yes" if (there := is_installed(row)) else "no",
+                "" if there else row.install,
+                row.flags,
+            ]
+            for row in rows()
+        ],
+    )
     return 0

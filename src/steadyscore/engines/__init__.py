@@ -1,19 +1,23 @@
-"""The wall between core and world: two protocols and a door that opens either by its address.
+"""The wall between core and world: four protocols and a door that opens each by its address.
 
-An `Engine` reads grade logits at known positions of token prompts; it knows nothing of queries. A `Reranker` gives one
-score per text and nothing else: what lets users audit what they already run. Heavy imports happen behind the door.
+A `Grader` reads grades of a window given as text; an `Engine` is a grader that takes token ids and reads at known
+positions. A `Reranker` gives one score per text and nothing else: what lets users audit what they already run. A
+`Recording` has scored before. Heavy imports happen behind the door.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from ..encoding import Encoder
-from ..errors import InputError
+from ..errors import InputError, MissingExtra
 from ..readout import Reading
-from ..terms import Prompt
+from ..scores import Scored
+from ..terms import Instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,22 @@ class Capabilities:
 
 
 @runtime_checkable
+class Grader(Protocol):
+    """A language model that grades the windows it is shown: `PromptText` for a grader, `Prompt` (token ids) for an engine."""
+
+    name: str
+    capabilities: Capabilities
+
+    def identity(self) -> dict[str, Any]:
+        """What must not change between the runs of one fingerprint: weights, precision, adapter."""
+        ...
+
+    def grade_logits(self, prompts: Sequence[Any], *, label_mass: bool = False) -> list[Reading]: ...
+
+
+@runtime_checkable
 class Engine(Protocol):
-    """A language model that reads grades at the slots of a prompt."""
+    """A grader that takes token ids and reads grades at the slots of a prompt."""
 
     name: str
     capabilities: Capabilities
@@ -42,16 +60,18 @@ class Engine(Protocol):
     context: int
     """Tokens a prompt may have."""
 
-    def identity(self) -> dict[str, Any]:
-        """What must not change between the runs of one fingerprint: weights, precision, adapter."""
-        ...
+    def identity(self) -> dict[str, Any]: ...
 
-    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]: ...
+    def grade_logits(self, prompts: Sequence[Any], *, label_mass: bool = False) -> list[Reading]: ...
 
 
 @runtime_checkable
 class Reranker(Protocol):
-    """Anything that gives a list of texts one score each, jointly or one by one."""
+    """Anything that gives a list of texts one score each, jointly or one by one.
+
+    One that gives only an order has `gives="ranking"` and returns n - rank. A `width` attribute, where there is one, is
+    the candidates it takes at once; without it, the whole pool.
+    """
 
     name: str
     capabilities: Capabilities
@@ -61,9 +81,28 @@ class Reranker(Protocol):
     def score(self, query: str, texts: Sequence[str]) -> Sequence[float]: ...
 
 
+@runtime_checkable
+class Recording(Protocol):
+    """Scores that were given before: found by query, permutation and candidate id, never by text."""
+
+    name: str
+    capabilities: Capabilities
+
+    def identity(self) -> dict[str, Any]: ...
+
+    def recall(self, instance: Instance, permutations: Sequence[int]) -> Scored: ...
+
+
+class Price(NamedTuple):
+    """What an endpoint charges, per million tokens, in whatever currency the user counts."""
+
+    prompt: float
+    completion: float
+
+
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How a local engine runs; each field is a command line flag."""
+    """How an engine runs; each field is a command line flag."""
 
     device: str | None = None
     """cpu, cuda, cuda:1, ...; None takes CUDA where there is one."""
@@ -74,31 +113,74 @@ class EngineOptions:
     """Compute system, instruction and query once per query and reuse their KV cache."""
     trust_remote_code: bool = False
     allow_base_mismatch: bool = False
+    tokenizer: str | None = None
+    """Folder or hub id of the tokenizer of a served model, where the server's name for the model is neither."""
+    tensor_parallel: int = 1
+    """GPUs that share one model (vLLM)."""
+    concurrency: int = 8
+    """Requests to an endpoint at the same time."""
+    rate: float | None = None
+    """Most requests a minute; None sends as fast as the endpoint answers."""
+    retries: int = 5
+    timeout: float = 300.0
+    """Seconds until a request counts as failed."""
+    price: Price | None = None
+    cache: bool = True
+    """Keep an endpoint's answers on disk, so that no question is paid for twice."""
 
 
-def open_engine(address: str, options: EngineOptions | None = None) -> Engine | Reranker:
-    """Open a scorer address, `kind:rest`; a bare name is an embedded model."""
-    from ..models import EMBEDDED
+Backend = Engine | Grader | Reranker | Recording
 
-    options = options or EngineOptions()
-    kind, found, rest = address.partition(":")
+
+class Kind(NamedTuple):
+    """Where the loader of an address's kind lives: `loader(rest, options, variant)` of a module beside this one."""
+
+    module: str
+    loader: str
+    extra: str = ""
+    """The optional dependency that brings its libraries."""
+    variants: tuple[str, ...] = ()
+    """What may follow the kind after a plus, as in `rerank+tei:`."""
+
+
+KINDS: dict[str, Kind] = {
+    "hf": Kind("transformers", "TransformersEngine.open", "local"),
+    "vllm": Kind("vllm", "open_vllm", "vllm"),
+    "sglang": Kind("served", "open_sglang", "hosted"),
+    "openai": Kind("hosted", "open_openai", "hosted", ("logprobs",)),
+    "rerank": Kind("rerank", "open_rerank", "hosted", ("cohere", "jina", "tei")),
+    "llamacpp": Kind("llamacpp", "open_llamacpp", "llamacpp"),
+    "system": Kind("systems", "open_system", "local"),
+    "python": Kind("rerankers", "open_python"),
+    "command": Kind("rerankers", "open_command"),
+    "scores": Kind("recorded", "open_scores"),
+    "synthetic": Kind("recorded", "open_synthetic"),
+}
+
+
+def open_engine(address: str, options: EngineOptions | None = None) -> Any:
+    """Open a scorer address, `kind[+variant]:rest`; a bare name is an embedded model."""
+    from ..models import embedded_scorers
+
+    head, found, rest = address.partition(":")
     if not found:
-        if address.partition("+")[0] not in EMBEDDED:
+        if address.partition("+")[0] not in embedded_scorers():
             raise InputError(
-                f"unknown scorer {address!r}. Embedded: {', '.join(EMBEDDED)}; "
-                "others are addressed as hf:<id or path>, python:<module>:<function> or synthetic:<effect>."
+                f"unknown scorer {address!r}. Embedded: {', '.join(embedded_scorers())}; "
+                "`steadyscore scorers list` prints every other kind of address."
             )
-        kind, rest = "hf", address
-    if kind == "hf":
-        from .transformers import TransformersEngine
-
-        return TransformersEngine.open(rest, options)
-    if kind == "python":
-        from .rerankers import PythonReranker
-
-        return PythonReranker.open(rest)
-    if kind == "synthetic":
-        from .recorded import SyntheticReranker
-
-        return SyntheticReranker.open(rest)
-    raise InputError(f"unknown kind of scorer {kind!r} in {address!r}. Known kinds: hf, python, synthetic.")
+        head, rest = "hf", address
+    name, _, variant = head.partition("+")
+    kind = KINDS.get(name)
+    if kind is None:
+        raise InputError(f"unknown kind of scorer {name!r} in {address!r}. Known kinds: {', '.join(KINDS)}.")
+    if variant and variant not in kind.variants:
+        known = f"Known: {', '.join(kind.variants)}" if kind.variants else f"{name}: has none"
+        raise InputError(f"unknown variant {variant!r} in {address!r}. {known}.")
+    try:
+        loader: Callable[..., Backend] = attrgetter(kind.loader)(importlib.import_module(f".{kind.module}", __name__))
+        return loader(rest, options or EngineOptions(), *([variant] if kind.variants else []))
+    except ModuleNotFoundError as missing:
+        if kind.extra and (missing.name or "").split(".")[0] != __name__.split(".")[0]:
+            raise MissingExtra(f"{address} (module {missing.name} is not installed)", kind.extra) from missing
+        raise

@@ -1,0 +1,114 @@
+"""Engine `llamacpp`: a GGUF file in this process through llama-cpp-python, with logits made at the slots only.
+
+The tokenizer is read from the same file through transformers, so prompts are the same ids as for `hf`. Tokens that two
+prompts in a row begin with stay in the KV cache. llama.cpp rounds activations where it multiplies quantised weights, so
+it differs from `hf` on the same file by a quantisation error, which `steadyscore doctor` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..disk import sha256
+from ..encoding import Encoder
+from ..errors import InputError, ModelError
+from ..readout import Reading
+from ..terms import Prompt
+from . import Capabilities, EngineOptions
+
+BATCH = 512
+"""Tokens per call of `llama_decode`."""
+CONTEXT = 8192
+"""Most tokens of a prompt: the KV cache is allocated for all of them at once, and models of today claim far more."""
+
+
+class LlamaCppEngine:
+    """llama.cpp's C interface, as llama-cpp-python binds it."""
+
+    def __init__(self, library: Any, llama: Any, encoder: Encoder, file: Path):
+        self._library, self._llama, self.encoder = library, llama, encoder
+        self.name, self.reference = f"llamacpp:{file}", f"hf:{file}"
+        self.context = min(int(llama.n_ctx()), _trained_context(llama.metadata))
+        self.capabilities = Capabilities(gives="distribution", distribution="exact", label_mass=True, deterministic=True)
+        self._identity = {"kind": "llamacpp", "model": file.name, "weights": sha256(file)[:16]}
+        self._cached: list[int] = []
+
+    def identity(self) -> dict[str, Any]:
+        return dict(self._identity)
+
+    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
+        # Neighbours in sorted order share the longest prefixes.
+        order = sorted(range(len(prompts)), key=lambda i: (prompts[i].prefix, prompts[i].body))
+        found = {i: self._read(prompts[i], label_mass) for i in order}
+        return [found[i] for i in range(len(prompts))]
+
+    def _read(self, prompt: Prompt, label_mass: bool) -> Reading:
+        ids = [*prompt.prefix, *prompt.body][: prompt.slots[-1] + 1]  # nothing behind the last slot is read
+        start = min(_common(ids, self._cached), prompt.slots[0])
+        self._library.llama_memory_seq_rm(self._library.llama_get_memory(self._llama.ctx), 0, start, -1)
+        self._cached = ids[:start]
+        slots, rows = frozenset(prompt.slots), []
+        for begin in range(start, len(ids), BATCH):
+            rows += self._decode(ids[begin : begin + BATCH], begin, slots)
+        self._cached = ids
+        logits = np.array(rows, dtype=np.float64)  # (B, V)
+        grades = logits[:, list(prompt.grade_tokens)]
+        if not label_mass:
+            return Reading(grades)
+        top = logits.max(axis=1, keepdims=True)
+        return Reading(grades, np.exp(grades - top).sum(axis=1) / np.exp(logits - top).sum(axis=1))
+
+    def _decode(self, ids: list[int], begin: int, slots: frozenset[int]) -> list[np.ndarray]:
+        """Run some tokens through the model; logits of those that stand at a slot, each (V,)."""
+        batch = self._library.llama_batch_init(len(ids), 0, 1)
+        try:
+            batch.n_tokens = len(ids)
+            for i, token in enumerate(ids):
+                batch.token[i], batch.pos[i] = token, begin + i
+                batch.n_seq_id[i], batch.seq_id[i][0] = 1, 0
+                batch.logits[i] = begin + i in slots
+            if code := self._library.llama_decode(self._llama.ctx, batch):
+                raise ModelError(f"llama.cpp could not evaluate {len(ids)} tokens at position {begin}: llama_decode gave {code}.")
+            size = self._llama.n_vocab()
+            at = [i for i in range(len(ids)) if begin + i in slots]
+            logits = [self._library.llama_get_logits_ith(self._llama.ctx, i) for i in at]
+            return [np.array(np.ctypeslib.as_array(row, shape=(size,))) for row in logits]  # copies: the buffer is reused
+        finally:
+            self._library.llama_batch_free(batch)
+
+
+def open_llamacpp(rest: str, options: EngineOptions) -> Any:
+    """`<file.gguf>` in this process, or `<model>@<base url>` of llama.cpp's own server."""
+    if "@http://" in rest or "@https://" in rest:
+        from .served import served_llamacpp
+
+        return served_llamacpp(rest, options)
+    import llama_cpp
+
+    file = Path(rest)
+    if not file.is_file():
+        raise InputError(f"there is no file {rest}.")
+    layers = 0 if options.device == "cpu" else -1  # -1: all of them, where this build has a GPU
+    llama = llama_cpp.Llama(str(file), n_ctx=CONTEXT, n_batch=BATCH, n_gpu_layers=layers, verbose=False)
+    return LlamaCppEngine(llama_cpp, llama, Encoder(gguf_tokenizer(file), file.name), file)
+
+
+def gguf_tokenizer(file: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+    except (OSError, ValueError, KeyError) as refusal:
+        raise ModelError(f"the tokenizer inside {file} could not be read: {refusal}") from refusal
+
+
+def _trained_context(metadata: dict[str, str]) -> int:
+    return int(metadata.get(f"{metadata.get('general.architecture')}.context_length", CONTEXT))
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
