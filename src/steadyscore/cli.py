@@ -29,6 +29,8 @@ VERBS: dict[str, str] = {
     "adapter": "show, verify, merge, halve and push trained adapters",
     "select": "choose a weight and a checkpoint by three rules side by side",
     "check": "check a training recipe before anything is loaded",
+    "serve": "serve scorers behind the rerank APIs that clients already call",
+    "explore": "open the explorer in the browser",
     "data": "list, get, check, build, show and export collections",
     "models": "list, get and locate language models",
     "scorers": "list what can be audited, and what to install for the rest",

@@ -1,0 +1,33 @@
+"""`steadyscore explore`: the explorer in the browser, on this machine only."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import webbrowser
+
+from . import add_engine, examples
+from .serve import DEFAULT, add_server, serve
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "scorers", nargs="*", metavar="[NAME=]SCORER",
+        help=f"what to look at, side by side (default {DEFAULT})",
+    )  # fmt: skip
+    parser.add_argument("--no-browser", action="store_true", help="print the address and open nothing")
+    add_server(parser)
+    add_engine(parser)
+    examples(
+        parser,
+        "steadyscore explore",
+        "steadyscore explore planted=synthetic:slot:0.3 steady=synthetic:none",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    def show(url: str) -> None:
+        if not args.no_browser:  # a moment later, when the server listens
+            threading.Timer(1.0, webbrowser.open, [url]).start()
+
+    return serve(args.scorers or [DEFAULT], args, show)

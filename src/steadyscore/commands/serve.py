@@ -1,0 +1,151 @@
+"""`steadyscore serve`: rerank APIs that existing clients call, decisions, live stability."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import MissingExtra
+from . import add_engine, engine_options, examples, note, positive, refuse
+
+if TYPE_CHECKING:
+    from ..serve.service import Model
+    from ..serve.settings import ServerSettings
+
+DEFAULT = "smollm2-135m"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "scorers", nargs="*", metavar="[NAME=]SCORER",
+        help=f"what scores, under the name that requests give as model; the first is the default (default {DEFAULT})",
+    )  # fmt: skip
+    add_server(parser)
+    add_engine(parser)
+    examples(
+        parser,
+        "steadyscore serve",
+        "steadyscore serve rerank-v3.5=smollm2-135m --api-key-file key.txt --host 0.0.0.0",
+    )
+
+
+def add_server(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="address to bind (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8000, help="port (default 8000)")
+    parser.add_argument(
+        "--task",
+        choices=["passage_reranking", "multidoc_qa", "response_ranking"],
+        help="rubric (default: the adapter's, else passages)",
+    )
+    parser.add_argument(
+        "--width", type=positive, metavar="B", help="documents per prompt (default: the adapter's, else the task's)"
+    )
+    parser.add_argument(
+        "--chars", type=positive, metavar="N", help="characters kept of each document (default: the adapter's, else 1200)"
+    )
+    parser.add_argument(
+        "--fit",
+        choices=["refuse", "shrink"],
+        default="refuse",
+        help="a window too long for the model: refuse it, or cut its documents further",
+    )
+    parser.add_argument("--cutoff", type=float, metavar="X", help="cutoff of a decision that names none (default: the adapter's)")
+    access = parser.add_argument_group("access")
+    access.add_argument("--api-key-file", type=Path, metavar="FILE", help="bearer tokens, one a line")
+    access.add_argument("--insecure", action="store_true", help="bind a public address without a token")
+    limits = parser.add_argument_group("limits")
+    limits.add_argument(
+        "--max-documents", type=positive, default=1000, metavar="N", help="documents of one request (default 1000)"
+    )
+    limits.add_argument(
+        "--max-requests", type=positive, default=64, metavar="N", help="requests in flight, then 429 (default 64)"
+    )
+    limits.add_argument("--max-body", type=positive, default=4 << 20, metavar="BYTES", help="size of a body (default 4 MiB)")
+    limits.add_argument(
+        "--queue-windows", type=positive, default=2048, metavar="N", help="windows waiting or running, then 429 (default 2048)"
+    )
+    limits.add_argument(
+        "--batch-windows", type=positive, default=16, metavar="N", help="windows handed to the engine at once (default 16)"
+    )
+    limits.add_argument(
+        "--request-timeout", type=float, default=60.0, metavar="SECONDS", help="from arrival to answer (default 60)"
+    )
+    limits.add_argument(
+        "--monitor", type=float, default=0.0, metavar="SHARE", help="share of requests scored again in idle time (default 0)"
+    )
+
+
+def open_models(scorers: list[str], args: argparse.Namespace) -> dict[str, Model]:
+    """Every model by the name requests give; adapters of one base share it."""
+    from ..serve.adapters import Bases
+    from ..serve.service import open_model
+
+    bases, options = Bases(), engine_options(args)
+    presented = {"task": args.task, "width": args.width, "chars": args.chars, "fit": args.fit, "cutoff": args.cutoff}
+    return {
+        name: open_model(name, address, options=options, bases=bases, **presented) for name, address in named(scorers).items()
+    }
+
+
+def named(scorers: list[str]) -> dict[str, str]:
+    """`[NAME=]ADDRESS` by name; without one, the address is the name."""
+    found: dict[str, str] = {}
+    for given in scorers:
+        name, sign, address = given.partition("=")
+        if not sign or ":" in name or "/" in name:  # an address that happens to hold the sign
+            name, address = given, given
+        refuse(*([f"two scorers are called {name}. Name them: NAME=SCORER."] if name in found else []))
+        found[name] = address
+    return found
+
+
+def settings_of(args: argparse.Namespace) -> ServerSettings:
+    from ..serve.settings import Limits, ServerSettings, read_keys
+
+    refuse(*([] if 0 <= args.monitor <= 1 else [f"--monitor {args.monitor:g} is no share. Give a number from 0 to 1."]))
+    limits = Limits(
+        body_bytes=args.max_body,
+        candidates=args.max_documents,
+        requests=args.max_requests,
+        queue_windows=args.queue_windows,
+        batch_windows=args.batch_windows,
+        seconds=args.request_timeout,
+    )
+    return ServerSettings(
+        host=args.host,
+        port=args.port,
+        keys=read_keys(args.api_key_file),
+        insecure=args.insecure,
+        monitor_share=args.monitor,
+        limits=limits,
+    )
+
+
+def serve(scorers: list[str], args: argparse.Namespace, ready: Callable[[str], Any] = lambda url: None) -> int:
+    from ..serve.settings import refuse_open_door
+
+    settings = settings_of(args)
+    refuse_open_door(settings)  # before a model is loaded for nothing
+    try:
+        from ..serve.server import bound, build, log_to_stderr, reload_on_hangup
+    except ImportError as missing:
+        raise MissingExtra("serve", "serve") from missing
+    held = bound(settings.host, settings.port)
+    note(f"opening {', '.join(named(scorers))}")
+    server, service = build(partial(open_models, scorers, args), settings)
+    log_to_stderr()
+    reload_on_hangup(service)
+    url = f"http://{settings.host}:{held.getsockname()[1]}"
+    note(f"serving {', '.join(service.models)} at {url} (explorer at {url}/)")
+    ready(url)
+    with suppress(KeyboardInterrupt):  # what is in flight was finished
+        server.run(sockets=[held])
+    return 0
+
+
+def run(args: argparse.Namespace) -> int:
+    return serve(args.scorers or [DEFAULT], args)

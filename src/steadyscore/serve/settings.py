@@ -1,0 +1,74 @@
+"""What a server allows, and whom it listens to."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import InputError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one request and of all requests together."""
+
+    body_bytes: int = 4 << 20
+    candidates: int = 1000
+    query_chars: int = 20_000
+    document_chars: int = 100_000
+    permutations: int = 64
+    requests: int = 64
+    """Requests in flight; the next one is answered 429."""
+    queue_windows: int = 2048
+    """Windows waiting or running, of all requests; a single request that needs more is refused for good."""
+    batch_windows: int = 16
+    """Windows handed to the engine at once."""
+    seconds: float = 60.0
+    """From the arrival of a request to its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    host: str = "127.0.0.1"
+    port: int = 8000
+    keys: tuple[str, ...] = ()
+    """Bearer tokens; empty: no authentication."""
+    insecure: bool = False
+    """Bind a public address without a token."""
+    monitor_share: float = 0.0
+    """Share of requests that the stability monitor scores a second time."""
+    limits: Limits = field(default_factory=Limits)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name: where it leads is not known here
+        return False
+
+
+def refuse_open_door(settings: ServerSettings) -> None:
+    """A public address without a token would let anybody use the model."""
+    if not (settings.keys or settings.insecure or is_loopback(settings.host)):
+        raise UsageError(
+            f"{settings.host} can be reached from other machines and no token is set. "
+            "Pass --api-key-file FILE, bind 127.0.0.1, or pass --insecure if something in front checks who asks."
+        )
+
+
+def read_keys(file: Path | None) -> tuple[str, ...]:
+    """One token a line, so that a new one can be added before the old one goes."""
+    if file is None:
+        return ()
+    try:
+        keys = tuple(line.strip() for line in file.read_text().splitlines() if line.strip())
+    except OSError as refusal:
+        raise InputError(f"{file} cannot be read: {refusal.strerror}.") from refusal
+    if not keys:
+        raise InputError(f"{file} holds no token. Write one token a line.")
+    if any(not key.isascii() for key in keys):
+        raise InputError(f"{file} holds a token with characters that no HTTP header carries. Use ASCII.")
+    return keys

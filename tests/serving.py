@@ -1,0 +1,77 @@
+"""What the serving tests share: models made of doubles, an app, and a real server on loopback."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from steadyscore.engines import Capabilities
+from steadyscore.engines.recorded import SyntheticReranker
+from steadyscore.scorer import Settings
+from steadyscore.serve.app import create_app
+from steadyscore.serve.metrics import Metrics
+from steadyscore.serve.service import Model, Service
+from steadyscore.serve.settings import Limits, ServerSettings
+from steadyscore.tasks import TASKS
+
+QUERY = "what is the capital of portugal"
+DOCUMENTS = ["Bread rises because yeast makes gas.", "the capital of portugal is lisbon", "Porto is a town.", "what a river"]
+
+
+class Double:
+    """A reranker whose score is any function."""
+
+    name, capabilities = "double", Capabilities(gives="score")
+
+    def __init__(self, function: Any):
+        self.score = function
+
+    def identity(self) -> dict[str, Any]:
+        return {"kind": "double"}
+
+
+def model(backend: Any, name: str = "planted", **changes: Any) -> Model:
+    settings = Settings(label_mass=False, **{k: changes.pop(k) for k in ("width", "fit", "chars") if k in changes})
+    return Model(name, name, backend, TASKS["passage_reranking"], settings, **changes)
+
+
+def planted(effect: str = "slot", size: float = 0.3, **changes: Any) -> Model:
+    return model(SyntheticReranker(effect, size), **changes)
+
+
+def service_of(*models: Model, limits: Limits | None = None, metrics: Metrics | None = None) -> Service:
+    metrics = metrics or Metrics()
+    return Service(lambda: {m.name: m for m in models}, limits or Limits(), metrics.on_batch)
+
+
+def app_of(*models: Model, **settings: Any) -> Any:
+    metrics, made = Metrics(), ServerSettings(**settings)
+    service = service_of(*models, limits=made.limits, metrics=metrics)
+    app = create_app(service, made, metrics)
+    app.state.service = service
+    return app
+
+
+@contextmanager
+def listening(app: Any) -> Iterator[str]:
+    """A real server on loopback."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=5))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not (server.started and app.state.service.warm):
+        assert thread.is_alive()
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(10)

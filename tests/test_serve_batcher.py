@@ -1,0 +1,200 @@
+"""The worker: what is served beside a request changes none of its scores, and nothing is lost or stuck."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from steadyscore.scorer import Scorer, Settings
+from steadyscore.serve.batcher import Batcher, Busy, Closing, Gone, TimedOut, stand_in
+from steadyscore.serve.service import instance_of
+from steadyscore.tasks import TASKS
+
+NOISE = 1e-4
+TASK = TASKS["passage_reranking"]
+
+
+@pytest.fixture
+def batcher():
+    made = Batcher(batch_windows=4, queue_windows=100, requests=40)
+    yield made
+    made.close(5)
+
+
+def some_pool(i: int, n: int = 5):
+    return instance_of(f"what is thing {i}", [f"thing {i} number {c} " + "word " * (c + i % 3) for c in range(n)])
+
+
+def echo(batch):
+    return [item * 10 for item in batch]
+
+
+def test_scores_do_not_depend_on_what_else_is_served(tiny_engine):
+    """Rule 0: the same request alone and among 30 others, in whatever passes they share."""
+    settings = Settings(width=3, label_mass=False)
+    pools = [some_pool(i, 4 + i % 4) for i in range(30)]
+    alone = [Scorer(tiny_engine, TASK, settings).score(pool) for pool in pools]
+    passes = []
+    batcher = Batcher(batch_windows=8, queue_windows=1000, on_batch=lambda *facts: passes.append(facts))
+
+    def one(pool):
+        with batcher.admitted(4, 30) as ticket:
+            return Scorer(stand_in(tiny_engine, batcher, ticket), TASK, settings).score(pool)
+
+    with ThreadPoolExecutor(12) as threads:
+        together = list(threads.map(one, pools))
+    batcher.close()
+    assert max(np.abs(a - b).max() for a, b in zip(alone, together, strict=True)) <= NOISE
+    assert max(requests for _, requests, _ in passes) >= 2, "no pass was shared, so nothing was shown"
+
+
+def test_a_prompt_holds_the_candidates_of_one_request_only(tiny_engine):
+    """Every prompt that reaches the engine decodes to one query and its own documents."""
+    seen = []
+
+    class Spy:
+        name, capabilities, identity = tiny_engine.name, tiny_engine.capabilities, tiny_engine.identity
+        encoder, context = tiny_engine.encoder, tiny_engine.context
+
+        def grade_logits(self, prompts, *, label_mass=False):
+            seen.extend(tiny_engine.encoder.tokenizer.decode([*p.prefix, *p.body]) for p in prompts)
+            return tiny_engine.grade_logits(prompts, label_mass=label_mass)
+
+    batcher = Batcher(batch_windows=8)
+
+    def one(i):
+        pool = instance_of(f"secret{i}", [f"only{i} doc{c}" for c in range(3)])
+        with batcher.admitted(1, 30) as ticket:
+            Scorer(stand_in(Spy(), batcher, ticket), TASK, Settings(label_mass=False)).score(pool)
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(one, range(6)))
+    batcher.close()
+    for text in seen:
+        named = {i for i in range(6) if f"secret{i}" in text or f"only{i}" in text}
+        assert len(named) == 1
+
+
+def test_a_small_request_does_not_wait_for_a_large_one(batcher):
+    order = []
+
+    def slow(batch):
+        time.sleep(0.01)
+        return echo(batch)
+
+    def ask(name, items):
+        with batcher.admitted(len(items), 10) as ticket:
+            batcher.call(ticket, (0, False), slow, items)
+            order.append(name)
+
+    large = threading.Thread(target=ask, args=("large", list(range(60))))
+    large.start()
+    time.sleep(0.03)
+    ask("small", [1])
+    large.join()
+    assert order == ["small", "large"]
+
+
+def test_one_request_s_fault_is_not_the_others(batcher):
+    gate = threading.Event()
+
+    def run(batch):
+        gate.wait(5)
+        if "bad" in batch:
+            raise RuntimeError("poison")
+        return [item.upper() for item in batch]
+
+    def ask(item):
+        with batcher.admitted(1, 10) as ticket:
+            return batcher.call(ticket, (0, False), run, [item])
+
+    with ThreadPoolExecutor(4) as threads:
+        asked = [threads.submit(ask, item) for item in ("a", "bad", "b", "c")]
+        time.sleep(0.1)
+        gate.set()
+        assert [asked[i].result() for i in (0, 2, 3)] == [["A"], ["B"], ["C"]]
+        with pytest.raises(RuntimeError, match="poison"):
+            asked[1].result()
+
+
+def test_a_full_queue_refuses_and_says_when(batcher):
+    with batcher.admitted(90, 1), pytest.raises(Busy) as refusal, batcher.admitted(20, 1):
+        pass
+    assert 1 <= refusal.value.retry_after <= 60
+    with batcher.admitted(20, 1):
+        pass
+    assert batcher.idle
+
+
+def test_time_runs_out(batcher):
+    def slow(batch):
+        time.sleep(0.2)
+        return echo(batch)
+
+    with batcher.admitted(1, 0.05) as ticket, pytest.raises(TimedOut):
+        batcher.call(ticket, (0, False), slow, [1])
+    with batcher.admitted(1, 5) as ticket:
+        assert batcher.call(ticket, (0, False), echo, [2]) == [20]
+
+
+def test_windows_of_a_client_that_went_are_not_scored(batcher):
+    scored = []
+
+    def slow(batch):
+        scored.extend(batch)
+        time.sleep(0.05)
+        return echo(batch)
+
+    with batcher.admitted(40, 10) as ticket:
+        threading.Timer(0.08, ticket.cancel).start()
+        with pytest.raises(Gone):
+            batcher.call(ticket, (0, False), slow, list(range(40)))
+        with pytest.raises(Gone):
+            batcher.call(ticket, (0, False), slow, [99])
+    time.sleep(0.1)
+    assert 0 < len(scored) <= 12
+
+
+def test_closing_finishes_what_was_let_in_and_refuses_the_rest():
+    batcher = Batcher(batch_windows=1)
+    answers = []
+
+    def ask():
+        with batcher.admitted(4, 10) as ticket:
+            for item in (1, 2):  # two rounds, as adaptive stopping has them
+                answers.extend(batcher.call(ticket, (0, False), lambda b: [time.sleep(0.03) or i for i in b], [item, item]))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(0.02)
+    batcher.close(5)
+    with pytest.raises(Closing), batcher.admitted(1, 1):
+        pass
+    thread.join()
+    assert answers == [1, 1, 2, 2]
+    assert not batcher.alive
+
+
+def test_two_engines_take_turns(batcher):
+    calls = []
+
+    def engine(name):
+        def run(batch):
+            calls.append(name)
+            time.sleep(0.005)
+            return echo(batch)
+
+        return run
+
+    def ask(key, name):
+        with batcher.admitted(12, 10) as ticket:
+            batcher.call(ticket, (key, False), engine(name), list(range(12)))
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(ask, (1, 2), "ab"))
+    assert calls.count("a") == calls.count("b") == 3
+    assert calls != sorted(calls)
