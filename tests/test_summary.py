@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from conftest import some_instances, write_collection
 
+from conftest import some_instances, write_collection
 from steadyscore.audit import AuditConfig, open_scorer, score_collection
 from steadyscore.collection import open_collection
 from steadyscore.measurement import Threshold

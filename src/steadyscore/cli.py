@@ -22,6 +22,7 @@ VERBS: dict[str, str] = {
     "compare": "compare runs, paired, against a baseline",
     "gate": "fail a build when a measure is on the wrong side of a bound",
     "plan": "say how many permutations and queries a margin needs",
+    "recommend": "name the cheapest measured way of serving that reaches a target",
     "validate": "check the instrument itself on planted order effects",
     "measures": "list every measure with its meaning",
     "label": "score training pools with a teacher",

@@ -34,8 +34,10 @@ class Encoder:
         self._markup = re.compile("|".join(map(re.escape, sorted(added, key=len, reverse=True)))) if added else None
         # SentencePiece tokenizers begin every text with a word boundary; encoding behind a line break avoids it.
         self._anchor = tokenizer.encode("\n", add_special_tokens=False) if self._adds_boundary() else []
-        self._fixed = lru_cache(maxsize=4096)(self._encode)
-        self._skeleton = lru_cache(maxsize=64)(self._skeleton_ids)
+        self.fixed = lru_cache(maxsize=4096)(self._encode)
+        """Ids of text of ours, markup included."""
+        self.skeleton = lru_cache(maxsize=64)(self._skeleton_ids)
+        """(markers, placeholder) -> ids of the answer skeleton, read positions in them, grade tokens."""
 
     def _adds_boundary(self) -> bool:
         tokens = self.tokenizer.convert_ids_to_tokens(self.tokenizer.encode("x", add_special_tokens=False))
@@ -66,10 +68,11 @@ class Encoder:
         cut = match.start() + 1
         return [text[:cut], *self._defused(text[cut:])]
 
-    def _pieces(self, pieces: tuple[Piece, ...]) -> list[int]:
+    def pieces(self, pieces: tuple[Piece, ...]) -> list[int]:
+        """Ids of a text that several wrote."""
         ids: list[int] = []
         for piece in pieces:
-            ids += self._fixed(piece.text) if piece.trusted else self.plain(piece.text)
+            ids += self.fixed(piece.text) if piece.trusted else self.plain(piece.text)
         return ids
 
     @lru_cache(maxsize=16)  # noqa: B019 - encoders live as long as their model
@@ -130,9 +133,9 @@ class Encoder:
     def prompt(self, text: PromptText) -> Prompt:
         """A window as ids, with its slots checked."""
         before, after = self.template(text.system)
-        prefix = [*self._fixed(before), *self._pieces(text.prefix)]
-        body = [*self._pieces(text.body), *self._fixed(after)]
-        skeleton, slots, grade_tokens = self._skeleton(text.markers, text.placeholder)
+        prefix = [*self.fixed(before), *self.pieces(text.prefix)]
+        body = [*self.pieces(text.body), *self.fixed(after)]
+        skeleton, slots, grade_tokens = self.skeleton(text.markers, text.placeholder)
         start = len(prefix) + len(body)
         return Prompt(
             prefix=tuple(prefix),

@@ -14,7 +14,10 @@ from ..engines import open_engine
 from ..estimate import estimate, remember_speed
 from ..library import library_values
 from ..measurement import Measured, at_budget, measure
+from ..measures import MEASURES
+from ..mitigations import MITIGATIONS, mitigated
 from ..perturbed import KINDS, perturbed
+from ..reading import EVIDENCE, check_readable, read_run, same_evidence_control
 from ..runs import Run
 from ..scores import Scored
 from ..summary import audited, curve, figure, measures_table, served_queries, summary
@@ -42,6 +45,8 @@ COLUMNS = {
     "response_ranking": ("ndcg@1", "tau_psi", "order_spread@1", "overlap", "pair_flip", "gold_crossing"),
 }
 """What the table on the terminal shows of each task; the report and --json show everything."""
+
+READER_MEASURES = tuple(name for name, measure_ in MEASURES.items() if "reader" in measure_.needs)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +79,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--perturb", nargs="+", default=[], choices=KINDS, help="also change the pool or the markers at a fixed order"
+    )
+    parser.add_argument(
+        "--mitigation",
+        action="append",
+        default=[],
+        metavar="NAME[:N]",
+        help=f"serve the scorer in another way: {', '.join([*MITIGATIONS, 'pine'])}; repeat it, the first is innermost",
+    )
+    parser.add_argument(
+        "--reader", action="append", default=[], metavar="ADDRESS", help="a frozen model that reads the first candidates"
+    )
+    parser.add_argument(
+        "--reader-k", type=positive, default=EVIDENCE, metavar="K", help=f"candidates a reader is shown (default {EVIDENCE})"
     )
     parser.add_argument(
         "--ir", nargs="+", default=[], metavar="NAME", help="further ranking measures that ir_measures knows, such as P@5"
@@ -113,6 +131,7 @@ def run(args: argparse.Namespace) -> int:
         *(["--scorer is missing: say what to audit, for example --scorer smollm2-135m."] if not args.scorer else []),
         *(["--data is missing: name a collection or a file; `steadyscore data list` prints the names."] if not args.data else []),
         *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
+        *(["--perturb markers measures the scorer itself; leave out --mitigation."] if _renamed(args) else []),
     )
     config = config_of(args)
     if args.dry_run:
@@ -125,6 +144,10 @@ def run(args: argparse.Namespace) -> int:
     return 4 if failed else 0
 
 
+def _renamed(args: argparse.Namespace) -> bool:
+    return bool(args.mitigation) and "markers" in args.perturb
+
+
 def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Measured, dict[str, Any]]]:
     """Score, measure, write and print; shared with `demo`."""
     many = len(args.scorer) * len(args.data) > 1
@@ -133,13 +156,15 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
         backend = open_engine(address, engine_options(args))
         for source in args.data:
             collection, _ = open_collection(source)
-            scorer = scorer_for(backend, collection, config)
+            if args.reader:
+                check_readable(collection.task)  # before anything is scored
+            scorer = mitigated(scorer_for(backend, collection, config), args.mitigation)
             folder = args.out / slug(collection.name) / slug(address) if many else args.out
             run_ = score_collection(
                 scorer, source, folder, config, command=args.command, progress=bar(f"{address} on {collection.name}", args.json)
             )
             coverage = run_.record["coverage"]
-            if coverage["windows"]:
+            if coverage["windows"] and not args.mitigation:
                 share = coverage["windows"] / max(estimate(address, source, config).windows, 1)
                 remember_speed(address, round(estimate(address, source, config).tokens * share), coverage["seconds"])
             if config.noise_floor and not run_.noise():
@@ -150,6 +175,8 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
                 values = perturbed(scorer, run_, source, config, args.perturb, say)
                 measured.values.update(values)
                 figures["measures"] |= {name: figure([found_]) for name, found_ in values.items()}
+            if args.reader:
+                _read(args, run_, source, measured, figures, [r for r, *_ in found if r.record["source"] == str(source)])
             if args.ir:
                 figures["measures"] |= library_figures(served_queries(run_, args.serving_permutations), args.ir)
             if args.curve:
@@ -158,6 +185,24 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
     _write(args, found)
     _print(args, found)
     return found
+
+
+def _read(
+    args: argparse.Namespace, run_: Run, source: str, measured: Measured, figures: dict[str, Any], before: list[Run]
+) -> None:
+    """What each reader makes of a run. The first one's measures are the run's; all stand under `readers`."""
+    figures["readers"] = {}
+    for address in args.reader:
+        how = {"k": args.reader_k, "serving_permutations": args.serving_permutations, "options": engine_options(args)}
+        values = read_run(run_, source, address, progress=bar(f"{address} reads", args.json), **how)
+        told = {name: figure([found]) for name, found in values.items()}
+        if address == args.reader[0]:
+            measured.values.update(values)
+            figures["measures"] |= told
+        figures["readers"][address] = {"k": args.reader_k, "measures": told}
+        if before and args.serving_permutations == 1:  # against the first scorer of the command
+            control = same_evidence_control(before[0], run_, address, args.reader_k)
+            figures["readers"][address]["same_evidence"] = {"against": before[0].record["name"], **control}
 
 
 def _write(args: argparse.Namespace, found: list[tuple[Run, Measured, dict[str, Any]]]) -> None:
@@ -194,7 +239,8 @@ def _print(args: argparse.Namespace, found: list[tuple[Run, Measured, dict[str, 
         print_json(_as_json(args, found) | ({"report": str(page)} if page else {}))
         return
     for task in dict.fromkeys(run_.record["task"] for run_, *_ in found):
-        columns = COLUMNS[task]
+        told = [f["measures"] for r, _, f in found if r.record["task"] == task]
+        columns = COLUMNS[task] + tuple(m for m in READER_MEASURES if any(m in measures for measures in told))
         rows = [
             [r.record["collection"], r.record["name"], *(interval_text(f["measures"].get(c)) for c in columns)]
             for r, _, f in found
@@ -243,6 +289,8 @@ def library_figures(queries: list[Scored], names: list[str]) -> dict[str, Any]:
 
 
 def _dry_run(args: argparse.Namespace, config: AuditConfig) -> int:
+    if args.mitigation:
+        note("windows and tokens are those of the scorer itself; docs/mitigations.md says how many times that each costs.")
     rows = []
     for address in args.scorer:
         for source in args.data:

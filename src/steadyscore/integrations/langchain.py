@@ -1,0 +1,31 @@
+"""A document compressor of LangChain (pip install langchain-core)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.callbacks import Callbacks
+from langchain_core.documents import BaseDocumentCompressor, Document
+from pydantic import ConfigDict
+
+from . import Ranker
+
+
+class SteadyscoreCompressor(BaseDocumentCompressor):
+    """`SteadyscoreCompressor(ranker=Ranker("hf:..."), top_n=5)`; each document's score stands in its metadata."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    ranker: Ranker
+    top_n: int | None = None
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        found = self.ranker.ranked(query, [document.page_content for document in documents], self.top_n)
+        return [_scored(documents[index], score) for index, score in found]
+
+
+def _scored(document: Document, score: float) -> Any:
+    return document.model_copy(update={"metadata": document.metadata | {"relevance_score": score}})

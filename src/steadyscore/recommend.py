@@ -1,0 +1,131 @@
+"""Which way of serving reaches a target, and at what price: from measured runs, not from advice (§D.4, §D.6).
+
+A pilot's stored scores hold every budget K of batched self-consistency up to half of its permutations. Other runs, with
+another model, adapter or mitigation, stand beside it with what they measured. Price is windows per query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import InputError
+from .measurement import Measured, Threshold
+from .measures import MEASURES
+from .mitigations import cost
+from .runs import Run
+from .summary import figure, measured_run
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A measure and the value it must reach."""
+
+    measure: str
+    bound: float
+
+    def is_reached(self, value: float) -> bool:
+        return value >= self.bound if MEASURES[self.measure].better == "higher" else value <= self.bound
+
+    def __str__(self) -> str:
+        sign = "at least" if MEASURES[self.measure].better == "higher" else "at most"
+        return f"{self.measure} {sign} {self.bound:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way of serving."""
+
+    scorer: str
+    run: str
+    serving_permutations: int
+    windows: float
+    """Windows per query, mean over the run's queries."""
+    value: float | None
+    low: float | None
+    high: float | None
+    quality: float | None
+    """nDCG at the task's k."""
+    is_reached: bool | None
+    """None where the run has too few permutations to measure it."""
+    is_certain: bool | None
+    """The whole 95 % interval is on the right side."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def parse_target(text: str) -> Target:
+    """`overlap=0.8`: at least for a measure where higher is better, at most where lower is."""
+    name, _, bound = text.partition("=")
+    mistakes = []
+    if name not in MEASURES or MEASURES[name].better == "neither":
+        known = ", ".join(m.name for m in MEASURES.values() if m.value and m.better != "neither")
+        mistakes.append(f"target {text!r} names no measure with a better side. Known: {known}.")
+    try:
+        value = float(bound)
+    except ValueError:
+        mistakes.append(f"target {text!r} has no value. Write it as measure=value, for example overlap=0.8.")
+    if mistakes:
+        raise InputError(mistakes)
+    return Target(name, value)
+
+
+def options(pilot: Run, others: Sequence[Run], target: Target, threshold: Threshold | None = None) -> list[Option]:
+    """Every measured way of serving, cheapest first: the pilot at each budget K and the other runs as they are.
+
+    Among equally cheap ones those that reach the target come first, the better quality before the others.
+    """
+    most = max(min(len(query.permuted) for query in pilot.scored()) // 2, 1)  # a flip needs two disjoint ensembles
+    found = [_option(pilot, target, threshold, budget) for budget in range(1, most + 1)]
+    found += [_option(run, target, threshold, 1) for run in others]
+    if all(option.value is None for option in found):
+        raise InputError(
+            f"no run measures {target.measure}. It needs {', '.join(MEASURES[target.measure].needs)}; "
+            f"{pilot.folder} has {', '.join(measured_run(pilot, threshold).values)}."
+        )
+    return sorted(found, key=lambda option: (option.windows, not option.is_reached, -(option.quality or 0)))
+
+
+def cheapest(found: Sequence[Option]) -> Option | None:
+    """The cheapest option that reaches the target; None where none does."""
+    return next((option for option in found if option.is_reached), None)
+
+
+def windows_per_query(run: Run, serving_permutations: int = 1) -> float:
+    """What one request costs, from the width and the mitigations that the run was made with."""
+    made = run.record["fingerprint"]
+    pools = [len(query.candidate_ids) for query in run.scored()]
+    return serving_permutations * float(np.mean([cost(n, made.get("width"), made.get("mitigations", ())) for n in pools]))
+
+
+def _option(run: Run, target: Target, threshold: Threshold | None, budget: int) -> Option:
+    measured = measured_run(run, threshold, budget)
+    told = _figure(measured, target.measure)
+    quality = _figure(measured, "ndcg@1" if run.record["task"] == "response_ranking" else "ndcg@10")
+    value = None if told is None else told["value"]
+    # The unlucky end of the interval decides whether a target is reached beyond doubt.
+    worst = None if told is None else told["low" if MEASURES[target.measure].better == "higher" else "high"]
+    return Option(
+        scorer=run.record["name"],
+        run=str(run.folder),
+        serving_permutations=budget,
+        windows=windows_per_query(run, budget),
+        value=value,
+        low=None if told is None else told["low"],
+        high=None if told is None else told["high"],
+        quality=None if quality is None else quality["value"],
+        is_reached=None if value is None else target.is_reached(value),
+        is_certain=None if worst is None else target.is_reached(worst),
+    )
+
+
+def _figure(measured: Measured, name: str) -> dict[str, Any] | None:
+    if name in measured.values:
+        return figure([measured.values[name]])
+    if name in measured.overall:
+        return {"value": measured.overall[name], "low": None, "high": None}
+    return None

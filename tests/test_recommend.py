@@ -1,0 +1,94 @@
+import argparse
+import json
+
+import numpy as np
+import pytest
+
+from steadyscore.audit import AuditConfig, score_collection
+from steadyscore.commands import recommend as command
+from steadyscore.engines.recorded import SyntheticReranker
+from steadyscore.errors import InputError
+from steadyscore.mitigations import mitigated
+from steadyscore.recommend import Target, cheapest, options, parse_target, windows_per_query
+from steadyscore.runs import Run
+from steadyscore.scorer import Scorer, Settings
+from steadyscore.summary import measured_run
+from steadyscore.tasks import PASSAGE_RERANKING
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+
+    def made(name, effect, mitigations=(), permutations=12):
+        scorer = Scorer(SyntheticReranker(effect, 0.3), PASSAGE_RERANKING, Settings(width=5))
+        return score_collection(mitigated(scorer, mitigations), "passages", folder / name, AuditConfig(permutations=permutations))
+
+    return {
+        "pilot": made("pilot", "slot"),
+        "steady": made("steady", "none", permutations=3),
+        "canonical": made("canonical", "slot", ["canonical-order"], permutations=3),
+        "averaged": made("averaged", "slot", ["self-consistency:4"], permutations=3),
+    }
+
+
+def test_a_target_is_a_measure_and_a_side():
+    assert parse_target("overlap=0.8") == Target("overlap", 0.8)
+    assert parse_target("overlap=0.8").is_reached(0.8)
+    assert not parse_target("tau_psi=0.1").is_reached(0.11)
+    with pytest.raises(InputError) as mistakes:
+        parse_target("retention")
+    assert len(mistakes.value.mistakes) == 2
+
+
+def test_the_curve_is_the_one_the_audit_measures(runs):
+    found = options(runs["pilot"], [], Target("tau_psi", 0.1))
+    assert [option.serving_permutations for option in found] == [1, 2, 3, 4, 5, 6]
+    values = [option.value for option in found]
+    assert values[0] > values[2] > values[5]
+    assert values[2] == pytest.approx(np.nanmean(measured_run(runs["pilot"], None, 3).values["tau_psi"]))
+    first = found[0].windows
+    assert [option.windows for option in found] == [first * K for K in range(1, 7)]
+
+
+def test_the_cheapest_way_that_reaches_the_target_is_named(runs):
+    curve = options(runs["pilot"], [], Target("tau_psi", 0.5))
+    between = (curve[2].value + curve[3].value) / 2
+    best = cheapest(options(runs["pilot"], [], Target("tau_psi", between)))
+    assert best.serving_permutations == 4
+    beside = options(runs["pilot"], [runs["steady"], runs["canonical"], runs["averaged"]], Target("tau_psi", between))
+    assert cheapest(beside).value == 0  # a scorer without order effect costs one pass
+    assert cheapest(beside).windows == curve[0].windows
+    assert [o.windows for o in beside] == sorted(o.windows for o in beside)
+
+
+def test_cost_knows_the_mitigation_a_run_was_made_with(runs):
+    plain = windows_per_query(runs["pilot"])
+    assert windows_per_query(runs["canonical"]) == plain
+    assert windows_per_query(runs["averaged"]) == 4 * plain
+
+
+def test_a_target_out_of_reach_is_said_to_be(runs):
+    assert cheapest(options(runs["pilot"], [], Target("tau_psi", 0.0))) is None
+    with pytest.raises(InputError, match="no run measures answer_flip"):
+        options(runs["pilot"], [], Target("answer_flip", 0.1))
+
+
+def typed(*words):
+    parser = argparse.ArgumentParser()
+    command.arguments(parser)
+    return parser.parse_args([str(word) for word in words])
+
+
+def test_the_command_prints_a_table_and_a_sentence(runs, capsys):
+    pilot, steady = (runs[name].folder for name in ("pilot", "steady"))
+    assert command.run(typed(pilot, "--target", "tau_psi=0.0")) == 0
+    out = capsys.readouterr().out
+    assert "tau_psi at most 0: not reached by any run, nor by averaging up to K = 6" in out
+    assert command.run(typed(pilot, steady, "--target", "tau_psi=0.0")) == 0
+    assert "synthetic:none:0.3, one permutation" in capsys.readouterr().out
+    assert command.run(typed(pilot, steady, "--target", "overlap=0.8", "--json")) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["target"] == {"measure": "overlap", "value": 0.8}
+    assert {"scorer", "serving_permutations", "windows", "value", "is_reached"} <= told["options"][0].keys()
+    assert Run.open(pilot).is_complete
