@@ -156,6 +156,10 @@ FREE = {"report", "compare", "recommend", "gate", "plan", "validate", "measures"
 """Verbs that never open a model."""
 
 
+STAYING = {"serve", "explore"}
+"""Verbs that stay until they are stopped; tests/test_serve_process.py starts and stops them."""
+
+
 def needs_model(words):
     free = words[0] in FREE or words[:2] == ["models", "list"] or "--no-probe" in words
     return not free and not any("synthetic:" in word for word in words)
@@ -163,7 +167,8 @@ def needs_model(words):
 
 def all_examples():
     """In the order of VERBS, save that audit comes first: report, compare, gate and plan read its runs."""
-    return sorted((words for verb in VERBS for words in examples(verb)), key=lambda words: words[0] != "audit")
+    ending = (verb for verb in VERBS if verb not in STAYING)
+    return sorted((words for verb in ending for words in examples(verb)), key=lambda words: words[0] != "audit")
 
 
 def run(words, capsys):

@@ -280,14 +280,15 @@ def test_scores_that_are_no_numbers_are_refused():
 def test_a_slow_scorer_times_out_and_the_queue_pushes_back():
     import threading
 
-    hold = threading.Event()
+    begun, hold = threading.Event(), threading.Event()
 
     def slow(query, texts):
         if query == "slow":
-            hold.wait(3)
+            begun.set()
+            hold.wait(30)
         return [0.5] * len(texts)
 
-    app = app_of(model(Double(slow)), limits=Limits(requests=1, seconds=0.3))
+    app = app_of(model(Double(slow)), limits=Limits(requests=1, seconds=2.0))
     with listening(app) as url:
         import httpx
 
@@ -297,7 +298,7 @@ def test_a_slow_scorer_times_out_and_the_queue_pushes_back():
                 target=lambda: found.append(httpx.post(f"{url}/v1/rerank", json={"query": "slow", "documents": ["a"]}))
             )
             thread.start()
-            time.sleep(0.1)
+            assert begun.wait(20)  # the one request that is let in is being scored
             busy = client.post("/v1/rerank", json={"query": "q", "documents": ["a"]})
             thread.join()
             hold.set()

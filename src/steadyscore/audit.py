@@ -27,7 +27,7 @@ from .runs import Run
 from .scorer import Scorer, Settings, ideal_gains, trained_settings
 from .scores import CANONICAL, Scored
 from .tasks import TASKS
-from .terms import Candidate, Collection, Instance, Window
+from .terms import Candidate, Collection, Instance, Prompt, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,6 +88,7 @@ def refuse_mismatch(scorer: Scorer) -> None:
     at_home = Scorer(scorer.backend, TASKS[trained["task"]], scorer.settings)
     probe = at_home.prompt(Instance("probe", "probe", (Candidate("a", "a"),)), Window(0, (0,)))
     allowed = getattr(scorer.backend, "options", EngineOptions()).allow_base_mismatch
+    assert isinstance(probe, Prompt)
     refuse(prompt_mistakes(trained, at_home.identity()["prompt_hash"], probe.grade_tokens), allowed)
 
 

@@ -73,8 +73,10 @@ class Scorer:
 
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
         """f_B(x, π): scores (n,) in pool order. Without an order, the pool's own."""
-        order = np.arange(len(instance.pool)) if order is None else np.asarray(order)
-        return self._present(instance, order[None])["scores"][0]
+        given = np.arange(len(instance.pool)) if order is None else np.asarray(order)
+        scores = self._present(instance, given[None])["scores"]
+        assert scores is not None
+        return scores[0]
 
     def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
         """Scores under several orders, (P, n), as the arrays every measure takes: columns sorted by candidate id."""
@@ -128,9 +130,8 @@ class Scorer:
         )
         mass = None
         if told:
-            mass = np.stack(
-                [align([readings[p].label_mass for p in row], cut, n) for row, cut in zip(prompts, cuts, strict=True)]
-            )  # type: ignore[misc]
+            masses = [[np.asarray(readings[p].label_mass) for p in row] for row in prompts]
+            mass = np.stack([align(row, cut, n) for row, cut in zip(masses, cuts, strict=True)])
         # A grade that was written is a score; only what was read as a distribution is kept as one.
         kept = grades if grader.capabilities.gives == "distribution" else None
         return {"scores": readout.score(grades), "grades": kept, "label_mass": mass}

@@ -73,7 +73,7 @@ class TransformersEngine:
         }
         if adapter:
             model, identity["adapter"] = attach(model, Path(adapter), identity, options.allow_base_mismatch)
-        engine = cls(model.to(torch.device(device)), tokenizer, address, options, identity)
+        engine = cls(model.to(device), tokenizer, address, options, identity)  # type: ignore[arg-type]
         if adapter:
             engine.trained_settings = read_card(Path(adapter))["settings"]
         return engine
