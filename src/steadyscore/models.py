@@ -122,9 +122,11 @@ def _convert(gguf: Path, folder: Path, source: str) -> None:
     try:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils import logging
     except ImportError as missing:
         raise MissingExtra("Reading a model", "local") from missing
 
+    logging.disable_progress_bar()
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
     try:
         tokenizer = AutoTokenizer.from_pretrained(**where)
