@@ -4,7 +4,7 @@ ours:   the two views of a window in one forward pass, four logits at the ten sl
 plain:  one forward pass per view, logits of the whole vocabulary at every position.
 
 LoRA on the upper ten of thirty layers, as a processor can afford; with LoRA on more layers the activations they keep, which are
-the same on both sides, weigh more (15-29: 1.46x and 74 %).
+the same on both sides, weigh more. docs/benchmarks.md has the figures.
 
     python bench/bench_training.py [--steps 3] [--json FILE]
 
