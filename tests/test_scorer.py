@@ -130,3 +130,13 @@ def test_identity_changes_with_everything_that_changes_a_score(tiny_engine):
 
 def test_the_ideal_counts_judged_documents_outside_the_pool():
     assert ideal_gains(POOL).tolist() == [3, 3, 2, 1, 0]
+
+
+def test_a_presentation_is_one_value_of_all_four_channels(tiny_engine):
+    from dataclasses import replace
+
+    scorer = Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=3))
+    own = scorer.presentation([4, 2, 0, 1, 3])
+    assert np.array_equal(scorer.score_presentation(POOL, own), scorer.score(POOL, [4, 2, 0, 1, 3]))
+    for channel in ({"order": (0, 1, 2, 3, 4)}, {"partition": "round_robin"}, {"markers": "roman"}, {"placeholder": "3"}):
+        assert not np.array_equal(scorer.score_presentation(POOL, replace(own, **channel)), scorer.score_presentation(POOL, own))

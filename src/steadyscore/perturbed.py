@@ -34,6 +34,7 @@ def perturbed(
 ) -> dict[str, np.ndarray]:
     """Measure -> (Q,) over the run's queries, NaN where a query was not perturbed. `drop` values carry the suffix `_drop`."""
     scored = {query.query_id: query for query in run.scored()}
+    place = {query_id: i for i, query_id in enumerate(scored)}
     found: dict[str, np.ndarray] = {}
     for kind in kinds:
         file = run.folder / f"perturbed-{kind}.parquet"
@@ -41,7 +42,7 @@ def perturbed(
             _score(scorer, scored, source, config, kind, file, progress)
         for row in read_table(file).to_pylist():
             values = found.setdefault(row["measure"], np.full(len(scored), np.nan))
-            values[list(scored).index(row["query_id"])] = row["value"]
+            values[place[row["query_id"]]] = row["value"]
     return found
 
 
@@ -90,8 +91,5 @@ def _values(scorer: Scorer, scored: Scored, instance: Instance, config: AuditCon
 def _by_markers(scorer: Scorer, instance: Instance, n: int) -> np.ndarray:
     """(schemes, n) scores of the first-stage order under every marker scheme."""
     pool = replace(instance, pool=instance.pool[:n])
-    rows = []
-    for scheme in SCHEMES:
-        renamed = Scorer(scorer.backend, scorer.task, replace(scorer.settings, markers=scheme))
-        rows.append(renamed.score(pool))
-    return np.stack(rows)
+    shown = scorer.presentation(range(n))
+    return np.stack([scorer.score_presentation(pool, replace(shown, markers=scheme)) for scheme in SCHEMES])

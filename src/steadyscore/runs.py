@@ -26,7 +26,7 @@ import numpy as np
 
 from .disk import atomic, storage, write_json, write_parquet
 from .errors import InputError, RunMismatch, StorageError
-from .scores import Scored, from_table, read_table, to_table
+from .scores import Scored, from_table, read_table, schema, to_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,9 +97,9 @@ class Run:
 
     def done(self) -> set[str]:
         """Ids of the queries that are on disk."""
-        if (table := self.folder / "scores.parquet").exists():
-            return set(read_table(table).column("query_id").unique().to_pylist())
-        return {i for shard in self._shards() for i in read_table(shard).column("query_id").unique().to_pylist()}
+        table = self.folder / "scores.parquet"
+        files = [table] if table.exists() else self._shards()
+        return {i for file in files for i in read_table(file, ["query_id"]).column("query_id").unique().to_pylist()}
 
     def append(self, scored: Scored, *, seconds: float = 2.0, rows: int = 200_000) -> None:
         """Keep a query; written out as a shard every few seconds, so that a kill loses little and files stay few."""
@@ -129,10 +129,9 @@ class Run:
         with storage(self.folder):
             write_parquet(self.folder / "queries.parquet", queries)
             if not target.exists():
-                tables = [read_table(shard) for shard in self._shards()]
-                with atomic(target) as stream, pq.ParquetWriter(stream, to_schema(tables)) as writer:
-                    for table in tables:
-                        writer.write_table(table)
+                with atomic(target) as stream, pq.ParquetWriter(stream, schema()) as writer:
+                    for shard in self._shards():  # one at a time: a run may be larger than memory
+                        writer.write_table(read_table(shard))
             shutil.rmtree(self.folder / "shards", ignore_errors=True)
             self.record |= {"status": "complete", "coverage": coverage}
             write_json(self.folder / "run.json", self.record)
@@ -159,12 +158,6 @@ class Run:
             if row["judged"] is not None
         }
         return list(from_table(read_table(self.folder / "scores.parquet"), ideals))
-
-
-def to_schema(tables: list[pa.Table]) -> pa.Schema:
-    from .scores import schema
-
-    return tables[0].schema if tables else schema()
 
 
 def find_runs(folders: list[Path]) -> list[Run]:

@@ -15,7 +15,7 @@ from .presentation import align, places, windows
 from .prompt import PromptText, prompt_hash, prompt_text, shown
 from .scores import Scored
 from .tasks import Task
-from .terms import Instance, Markers, Partition, Placeholder, Prompt, PromptStyle, Window
+from .terms import Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,17 @@ class Scorer:
         scores = self._present(instance, given[None])["scores"]
         assert scores is not None
         return scores[0]
+
+    def presentation(self, order: Sequence[int] | np.ndarray) -> Presentation:
+        """The setting of all four channels (§3) that this scorer shows an order in."""
+        s = self.settings
+        return Presentation(tuple(int(i) for i in order), s.partition, s.markers, s.placeholder)
+
+    def score_presentation(self, instance: Instance, presentation: Presentation) -> np.ndarray:
+        """Scores (n,) in pool order under any setting of the four channels, this scorer's own or another."""
+        p = presentation
+        settings = replace(self.settings, partition=p.partition, markers=p.markers, placeholder=p.placeholder)
+        return Scorer(self.backend, self.task, settings).score(instance, p.order)
 
     def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
         """Scores under several orders, (P, n), as the arrays every measure takes: columns sorted by candidate id."""

@@ -112,12 +112,12 @@ def to_table(scored: Scored) -> pa.Table:
     return pa.table(columns, schema=schema())
 
 
-def read_table(file: Path) -> pa.Table:
+def read_table(file: Path, columns: list[str] | None = None) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(file)
+        return pq.read_table(file, columns=columns)
     except (pa.ArrowInvalid, OSError) as damage:
         raise StorageError(
             f"{file} is damaged and cannot be read ({str(damage).splitlines()[0]}). "

@@ -165,8 +165,8 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
             )
             coverage = run_.record["coverage"]
             if coverage["windows"] and not args.mitigation:
-                share = coverage["windows"] / max(estimate(address, source, config).windows, 1)
-                remember_speed(address, round(estimate(address, source, config).tokens * share), coverage["seconds"])
+                whole = estimate(address, source, config)
+                remember_speed(address, round(whole.tokens * coverage["windows"] / max(whole.windows, 1)), coverage["seconds"])
             if config.noise_floor and not run_.noise():
                 run_.keep_noise(noise_floor(scorer, source, config))
             measured, figures = audited(run_, config.threshold, args.serving_permutations)
