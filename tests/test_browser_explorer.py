@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,12 +14,10 @@ from typing import Any
 
 import pytest
 
+from conftest import open_chromium
 from serving import app_of, listening, planted
 
 pytestmark = pytest.mark.browser
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-QUIET = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync")  # fmt: skip
 HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>"
 
 
@@ -31,17 +28,7 @@ def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory, downloads: Path) -> Iterator[Any]:
-    if not (CHROMIUM and DRIVER):
-        pytest.skip("chromium and chromedriver are not here: apt-get install chromium chromium-driver")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*QUIET, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver = open_chromium(tmp_path_factory.mktemp("profile"))
     driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(downloads)})
     yield driver
     driver.quit()

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conftest import open_chromium
 from steadyscore.measurement import Threshold
 from steadyscore.report import load_variant, write_report
 from test_report import HOSTILE, hostile_collection, scored_run
 
 pytestmark = pytest.mark.browser
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-QUIET = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync")  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    if not (CHROMIUM and DRIVER):
-        pytest.skip("chromium and chromedriver are not here: apt-get install chromium chromium-driver")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in (*QUIET, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver = open_chromium(tmp_path_factory.mktemp("profile"))
     yield driver
     driver.quit()
 
