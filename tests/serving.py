@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import httpx
 import uvicorn
 
 from steadyscore.engines import Capabilities
@@ -22,6 +27,15 @@ from steadyscore.tasks import TASKS
 
 QUERY = "what is the capital of portugal"
 DOCUMENTS = ["Bread rises because yeast makes gas.", "the capital of portugal is lisbon", "Porto is a town.", "what a river"]
+
+LAUNCH = """
+import argparse, sys
+from steadyscore.commands import serve
+parser = argparse.ArgumentParser()
+serve.arguments(parser)
+sys.exit(serve.run(parser.parse_args(sys.argv[1:])))
+"""
+"""`steadyscore serve`, without the other verbs."""
 
 
 class Double:
@@ -75,3 +89,35 @@ def listening(app: Any) -> Iterator[str]:
     finally:
         server.should_exit = True
         thread.join(10)
+
+
+@contextmanager
+def serving(folder: Path, *flags: str, ready: float = 240.0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The command as a process of its own, ready."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    command = [sys.executable, "-c", LAUNCH, *flags, "--port", str(port)]
+    with open(folder / "log", "w+") as log:
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=log, stderr=log, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
+        url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + ready
+        try:
+            with httpx.Client(base_url=url, verify=False) as client:
+                while not answers(client):
+                    assert process.poll() is None, (folder / "log").read_text()
+                    assert time.monotonic() < deadline, f"not ready within {ready:g} s"
+                    time.sleep(0.1)
+            yield url, process
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait(20)
+
+
+def answers(client: httpx.Client) -> bool:
+    try:
+        return client.get("/ready").status_code == 200
+    except httpx.TransportError:
+        return False

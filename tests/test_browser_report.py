@@ -1,9 +1,16 @@
-"""The report in a real browser: Debian's chromium, from a file, light and dark, on a desk and on a phone."""
+"""The report in a real browser: Debian's chromium, from a file, light and dark, on a desk and on a phone.
+
+With STEADYSCORE_SHOTS=docs/images the pictures of docs/report.md are made anew; with STEADYSCORE_PAGE=runs/demo/report/index.html
+also those of the README, of that page.
+"""
 
 from __future__ import annotations
 
+import base64
 import itertools
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +45,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(variants, folder / "page")
 
 
-def show(browser: Any, page: Path, width: int, scheme: str = "light") -> None:
+def show(browser: Any, page: Path, width: int, scheme: str = "light", height: int = 900) -> None:
     phone = width < 500
     features = [{"name": "prefers-color-scheme", "value": scheme}]
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": phone}
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     browser.get(page.as_uri())
@@ -149,3 +156,45 @@ def test_landmarks_headings_and_names_for_those_who_listen(browser: Any, page: P
     levels = browser.execute_script("return [...document.querySelectorAll('h1,h2,h3,h4')].map(h => +h.tagName[1])")
     assert levels[0] == 1
     assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def shoot(browser: Any, file: Path, top: int, width: int, height: int) -> None:
+    """A strip of the page as a picture."""
+    clip = {"x": 0, "y": top, "width": width, "height": height, "scale": 1}
+    file.write_bytes(base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip})["data"]))
+
+
+@pytest.mark.skipif("STEADYSCORE_SHOTS" not in os.environ, reason="set STEADYSCORE_SHOTS=docs/images to make the pictures anew")
+def test_pictures_for_the_docs(browser: Any, tmp_path: Path) -> None:
+    shots = Path(os.environ["STEADYSCORE_SHOTS"])
+    shots.mkdir(parents=True, exist_ok=True)
+    variants = [
+        replace(load_variant(scored_run(address, source, tmp_path / f"{name}-{source}"), Threshold(cutoff=0.5)), name=name)
+        for name, address in {"planted": "synthetic:slot:0.3", "steadier": "synthetic:slot:0.05"}.items()
+        for source in ("passages", "responses")
+    ]
+    browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+    planted = write_report(variants, tmp_path / "page")
+    for name, width, height, scheme in (
+        ("light", 1280, 1680, "light"),
+        ("dark", 1280, 1680, "dark"),
+        ("phone", 390, 1100, "light"),
+    ):
+        show(browser, planted, width, scheme, height)
+        shoot(browser, shots / f"report-{name}.png", 0, width, height)
+
+
+@pytest.mark.skipif(
+    not {"STEADYSCORE_SHOTS", "STEADYSCORE_PAGE"} <= os.environ.keys(), reason="set STEADYSCORE_SHOTS and STEADYSCORE_PAGE"
+)
+def test_pictures_for_the_readme(browser: Any) -> None:
+    shots, page = Path(os.environ["STEADYSCORE_SHOTS"]), Path(os.environ["STEADYSCORE_PAGE"]).resolve()
+    browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+    show(browser, page, 1080, height=1080)
+    shoot(browser, shots / "report.png", 0, 1080, 1080)
+    show(browser, page, 1080, height=3000)  # all that is shot is in view
+    top, bottom = browser.execute_script("""
+      const rows = [...document.querySelectorAll('.chips')];
+      const heading = [...document.querySelectorAll('h3, h4')].find(h => h.textContent.startsWith('The most affected query'));
+      return [heading.getBoundingClientRect().top + scrollY - 8, rows[1].getBoundingClientRect().bottom + scrollY + 110]""")
+    shoot(browser, shots / "same-query-twice.png", int(top), 1080, int(bottom - top))

@@ -133,6 +133,44 @@ def test_a_dry_run_loads_nothing_and_writes_nothing(capsys, tmp_path, monkeypatc
     assert not (tmp_path / "run").exists()
 
 
+def test_a_dry_run_tells_what_hosted_scorers_and_readers_cost(capsys, tmp_path):
+    from steadyscore.engines.hosted import TOKENS_PER_LINE
+
+    hosted = "openai:m@http://127.0.0.1:9/v1"
+    words = ["audit", "--scorer", hosted, "--scorer", "synthetic:slot", "--data", "claims", "--permutations", "3", "--dry-run"]
+    words += ["--queries", "4", "--pool", "6"]
+    row, local = json.loads(call(capsys, *words, "--price", "2", "10", "--json")[1])
+    graded = 4 * 6 * 4  # queries, candidates, three permutations and the first-stage order
+    assert row["cost"] == pytest.approx((2 * row["tokens"] + 10 * graded * TOKENS_PER_LINE) / 1e6)
+    assert (row["total_cost"], local["cost"], local["total_cost"]) == (row["cost"], None, None)
+    assert json.loads(call(capsys, *words, "--json")[1])[0]["cost"] is None  # no price
+    assert "give --price" in call(capsys, *words)[1]
+    reader = [*words, "--reader", hosted, "--reader", "smollm2-135m", "--price", "2", "10"]
+    row, local = json.loads(call(capsys, *reader, "--json")[1])
+    read, embedded = row["readers"]
+    assert (read["reader"], read["prompts"]) == (hosted, 4 * 3)
+    assert read["cost"] == pytest.approx((2 * read["tokens"] + 10 * 12 * 5) / 1e6)
+    assert embedded["cost"] is None
+    assert (row["total_cost"], local["total_cost"]) == (row["cost"] + read["cost"], read["cost"])
+    out = call(capsys, *reader)[1]
+    assert f"read by {hosted}" in out
+    assert "up to 12" in out
+    assert "all together" in out
+    assert call(capsys, *[w if w != "claims" else "passages" for w in reader])[0] == 1  # nothing to read for
+
+
+def test_a_dry_run_counts_the_windows_of_a_mitigation(capsys):
+    words = ["audit", "--scorer", "synthetic:slot", "--data", "passages", "--queries", "2", "--permutations", "3", "--dry-run"]
+    words += ["--pool", "10", "--width", "5", "--json"]
+    plain, averaged, canonical = (
+        json.loads(call(capsys, *words, *more)[1])[0]
+        for more in ((), ("--mitigation", "self-consistency:4"), ("--mitigation", "canonical-order"))
+    )
+    assert (plain["windows"], averaged["windows"], canonical["windows"]) == (2 * 4 * 2, 4 * 2 * 4 * 2, 2 * 2)
+    assert averaged["tokens"] == pytest.approx(4 * plain["tokens"], abs=4)
+    assert canonical["tokens"] == pytest.approx(plain["tokens"] / 4, abs=4)
+
+
 def test_a_dry_run_is_about_right(tiny_engine):
     """The estimate of tokens is within a third of what the real tokenizer of the embedded model counts."""
     from steadyscore.audit import AuditConfig, Cut, open_scorer

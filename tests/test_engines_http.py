@@ -1,5 +1,7 @@
 """Every network engine against a server that fails in every way it can: no row lost, no score invented, runs resume."""
 
+import base64
+import io
 import math
 import re
 import sys
@@ -15,13 +17,15 @@ from endpoint import FAULTS, Server
 from steadyscore import readout
 from steadyscore.audit import AuditConfig, score_collection, scorer_for
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, Price, http, open_engine
+from steadyscore.engines import EngineOptions, Price, http, open_engine, vllm_server
 from steadyscore.engines.http import Endpoint, EndpointDown, Malformed, Unusable, retry_after
 from steadyscore.errors import InputError
 from steadyscore.parity import probe, probe_prompts
 
 CONFIG = AuditConfig(permutations=2)
 OPTIONS = EngineOptions(timeout=0.5, retries=8, concurrency=3)
+PATIENT = replace(OPTIONS, timeout=30)
+"""Where nothing is slow on purpose: the machine may be."""
 
 
 @pytest.fixture(autouse=True)
@@ -100,13 +104,27 @@ def served(engine, folder):
             return {"data": [{"id": "tiny", "root": str(folder), "max_model_len": 4096}, adapter]}
         if path == "/props":
             return {"default_generation_settings": {"n_ctx": 4096}}
-        ids = body["input"][0] if path == "/pooling" else body.get("input_ids") or body["prompt"]
+        ids = body["input"][0] if path == "/pooling" else body.get("input_ids") or body.get("token_ids") or body["prompt"]
         with torch.inference_mode():
             logits = engine.model(torch.tensor([ids])).logits[0].float()
         if path == "/pooling":
             assert body["task"] == "token_classify"
             four = logits[:, [engine.encoder.tokenizer.convert_tokens_to_ids(g) for g in "0123"]].softmax(-1)
             return {"data": [{"index": 0, "data": four.tolist()}]}
+        if path == "/inference/v1/generate":
+            asked, told = body["sampling_params"], logits.log_softmax(-1)
+            assert len(asked["prompt_logprob_token_ids"]) == len(ids) - 1 - asked["prompt_logprob_start"]
+            rows = enumerate(asked["prompt_logprob_token_ids"], asked["prompt_logprob_start"])
+            return {"prompt_token_id_logprobs": npy([told[i, wanted].tolist() for i, wanted in rows])}
+        if path == "/v1/completions":
+            # Alternatives where a grade follows; elsewhere the token itself: an honest answer would be megabytes here.
+            told, slot = logits.log_softmax(-1), list(engine.encoder.fixed("Grade: "))
+            itself = told[:-1].gather(1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
+            rows = [{str(token): {"logprob": p}} for token, p in zip(ids[1:], itself, strict=True)]
+            for i in range(len(slot) - 1, len(rows)):
+                if ids[i - len(slot) + 1 : i + 1] == slot:
+                    rows[i] = {str(token): {"logprob": p} for token, p in enumerate(told[i].tolist())}
+            return {"choices": [{"text": "", "prompt_logprobs": [None, *rows]}]}
         if path == "/completion":
             top = logits[-1].log_softmax(-1).topk(min(body["n_probs"], 272))
             alternatives = zip(top.indices.tolist(), top.values.tolist(), strict=True)
@@ -119,7 +137,20 @@ def served(engine, folder):
     return answer
 
 
+def npy(rows):
+    """An array as vLLM's server writes it."""
+    with io.BytesIO() as buffer:
+        np.save(buffer, np.array(rows, dtype=np.float32), allow_pickle=False)
+        return base64.b64encode(buffer.getvalue()).decode()
+
+
 def spoiled_served(kind, answer):
+    if "prompt_token_id_logprobs" in answer:
+        return {"prompt_token_id_logprobs": None if kind == "short" else npy([[math.nan] * 4])}
+    if "choices" in answer:
+        rows = answer["choices"][0]["prompt_logprobs"]
+        rows[1:] = [{} if kind == "short" else {token: {"logprob": math.nan} for token in row} for row in rows[1:]]
+        return answer
     if "completion_probabilities" in answer:
         given = answer["completion_probabilities"][0]["top_logprobs"]
         given[:] = given[:1] if kind == "short" else [entry | {"logprob": math.nan} for entry in given]
@@ -141,6 +172,8 @@ ENGINES = {
     "rerank+tei:{}/rerank": (rerank, spoiled_rerank),
     "rerank+jina:jina-reranker@{}/v1/rerank": (rerank, spoiled_rerank),
     "vllm:tiny@{}": (None, spoiled_served),
+    "vllm+token-ids:tiny@{}": (None, spoiled_served),
+    "vllm+top-k:tiny@{}": (None, spoiled_served),
     "sglang:tiny@{}": (None, spoiled_served),
     "llamacpp:tiny@{}": (None, spoiled_served),
 }
@@ -152,6 +185,7 @@ def network(request, monkeypatch):
     if answer is None:
         folder = request.getfixturevalue("tiny_folder")
         answer = served(request.getfixturevalue("tiny_engine"), folder)
+        monkeypatch.setattr(vllm_server, "TOP", 272)  # the tiny model's whole vocabulary: its grades are among the rarest
         # llama.cpp's server does not say where a tokenizer is
         monkeypatch.setattr(sys.modules[__name__], "OPTIONS", replace(OPTIONS, tokenizer=str(folder)))
     with Server(answer, spoiled) as server:
@@ -194,14 +228,14 @@ def test_an_answer_that_stays_unusable_is_a_named_query(network, pools, tmp_path
 
     def is_second(body):
         text = str(body)
-        if ids := body.get("input_ids") or body.get("prompt") or body.get("input", [None])[0]:  # token ids, not text
+        if ids := body.get("input_ids") or body.get("token_ids") or body.get("prompt") or body.get("input", [None])[0]:
             text = network.decode(ids)
         return fault if asked["q1"] in text else None
 
     if network.pattern.startswith(("vllm", "sglang", "llamacpp")):
         network.decode = open_engine(network.address, OPTIONS).encoder.tokenizer.decode
     network.always = is_second
-    run = score(network, pools, tmp_path / "faulty", retries=1, cache=False)
+    run = score(network, pools, tmp_path / "faulty", retries=1, cache=False, timeout=30)
     assert [failure["query_id"] for failure in run.record["coverage"]["failed"]] == ["q1"]
     assert "Unusable" in run.record["coverage"]["failed"][0]["reason"]
     found = table(run)
@@ -229,8 +263,8 @@ def test_a_run_goes_on_when_the_endpoint_is_back(network, pools, tmp_path):
 
 def test_llama_cpp_s_server_passes_the_parity_gate(tiny_engine, tiny_folder):
     with Server(served(tiny_engine, tiny_folder)) as server:
-        engine = open_engine(f"llamacpp:tiny@{server.url}", replace(OPTIONS, tokenizer=str(tiny_folder)))
-        found = probe(engine, OPTIONS, f"hf:{tiny_folder}")
+        engine = open_engine(f"llamacpp:tiny@{server.url}", replace(PATIENT, tokenizer=str(tiny_folder)))
+        found = probe(engine, PATIENT, f"hf:{tiny_folder}")
     assert found.difference < 1e-5
     assert found.label_mass == pytest.approx(probe(tiny_engine).label_mass, abs=1e-5)
     assert engine.capabilities.distribution == "top_k"
@@ -239,15 +273,15 @@ def test_llama_cpp_s_server_passes_the_parity_gate(tiny_engine, tiny_folder):
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])
 def test_served_models_pass_the_parity_gate(tiny_engine, tiny_folder, kind):
     with Server(served(tiny_engine, tiny_folder)) as server:
-        engine = open_engine(f"{kind}:tiny@{server.url}", OPTIONS)
-        found = probe(engine, OPTIONS, f"hf:{tiny_folder}")
+        engine = open_engine(f"{kind}:tiny@{server.url}", PATIENT)
+        found = probe(engine, PATIENT, f"hf:{tiny_folder}")
         assert found.passed
         assert found.difference < 1e-5
         assert engine.context == 4096
-        adapted = open_engine(f"{kind}:tuned@{server.url}", OPTIONS)  # an adapter has its parent's tokenizer and context
+        adapted = open_engine(f"{kind}:tuned@{server.url}", PATIENT)  # an adapter has its parent's tokenizer and context
         assert (adapted.encoder.name, adapted.context) == (str(tiny_folder), 4096)
         with pytest.raises(InputError, match="It serves tiny, tuned"):
-            open_engine(f"{kind}:other@{server.url}", OPTIONS)
+            open_engine(f"{kind}:other@{server.url}", PATIENT)
 
 
 def test_a_server_that_classifies_over_other_tokens_fails_the_gate(tiny_engine, tiny_folder):
@@ -260,17 +294,17 @@ def test_a_server_that_classifies_over_other_tokens_fails_the_gate(tiny_engine, 
         return answer
 
     with Server(turned) as server:
-        assert not probe(open_engine(f"vllm:tiny@{server.url}", OPTIONS), OPTIONS, f"hf:{tiny_folder}").passed
+        assert not probe(open_engine(f"vllm:tiny@{server.url}", PATIENT), PATIENT, f"hf:{tiny_folder}").passed
 
 
 def test_sglang_tells_the_label_mass_and_vllm_does_not(tiny_engine, tiny_folder):
     prompt = probe_prompts(tiny_engine)[0]
     with Server(served(tiny_engine, tiny_folder)) as server:
-        engine = open_engine(f"sglang:tiny@{server.url}", OPTIONS)
+        engine = open_engine(f"sglang:tiny@{server.url}", PATIENT)
         [reading] = engine.grade_logits([prompt], label_mass=True)
         [plain] = tiny_engine.grade_logits([prompt], label_mass=True)
         assert reading.label_mass == pytest.approx(plain.label_mass, abs=1e-5)
-        assert not open_engine(f"vllm:tiny@{server.url}", OPTIONS).capabilities.label_mass
+        assert not open_engine(f"vllm:tiny@{server.url}", PATIENT).capabilities.label_mass
 
 
 # -- manners

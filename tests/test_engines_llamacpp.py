@@ -12,6 +12,9 @@ import torch
 from steadyscore.engines import Engine, llamacpp, open_engine
 from steadyscore.errors import InputError, ModelError
 from steadyscore.parity import plain_reading, probe, probe_prompts, scores
+from steadyscore.reader_prompt import VERDICTS, encoded, question
+from steadyscore.reading import Reader
+from steadyscore.terms import Candidate, Instance
 
 
 @pytest.fixture
@@ -22,8 +25,10 @@ def library(monkeypatch, tiny_engine):
 
     class Llama:
         def __init__(self, path, n_ctx, **options):
+            module.options = options
             self.ctx, self.metadata = object(), {"general.architecture": "llama", "llama.context_length": "4096"}
             self.n_ctx, self.n_vocab = (lambda: n_ctx), (lambda: 272)
+            self.token_eos = lambda: 257
 
     def decode(context, batch):
         ids = [batch.token[i] for i in range(batch.n_tokens)]
@@ -85,6 +90,21 @@ def test_logits_are_made_at_slots_only_and_a_shared_prefix_once(engine, library)
     assert sum(library.decoded) < sum(p.slots[-1] + 1 - shared for p in prompts) + shared
 
 
+def test_it_reads_verdicts_and_answers_as_hf_does(engine, tiny_engine, library, tmp_path, monkeypatch):
+    monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
+    pool = Instance("q1", "Is it so?", tuple(Candidate(f"d{i}", f"evidence {i}") for i in range(3)), answers=("yes",))
+    for task in ("claim_verification", "multidoc_qa"):
+        evidence = [[0, 1], [2, 0], [1]]
+        assert Reader(engine, task).read(pool, evidence) == Reader(tiny_engine, task).read(pool, evidence)
+    prompts = [encoded(engine.encoder, question("multidoc_qa", "Is it so?", pool.pool))]
+    labels = [engine.encoder.plain(label) for label in VERDICTS]
+    plain = tiny_engine.label_log_probabilities(prompts, labels)
+    assert engine.label_log_probabilities(prompts, labels) == pytest.approx(plain, abs=1e-4)
+    library.decoded.clear()
+    engine.generate(prompts, 5)
+    assert sum(library.decoded) <= len(prompts[0]) + 5  # each token is evaluated once
+
+
 def test_a_failed_call_leaves_no_false_memory(engine, library):
     prompts = probe_prompts(engine)
     clean = scores(engine.grade_logits(prompts))
@@ -96,6 +116,22 @@ def test_a_failed_call_leaves_no_false_memory(engine, library):
     assert np.allclose(scores(engine.grade_logits(prompts)), clean)
 
 
+def test_the_reference_of_the_embedded_file_is_the_embedded_model(engine, monkeypatch):
+    model = SimpleNamespace(name="smollm2-135m", gguf_sha256="abc")
+    monkeypatch.setattr(llamacpp, "EMBEDDED", {"smollm2-135m": model})
+    monkeypatch.setattr(llamacpp, "is_present", lambda m: m is model)
+    assert llamacpp._embedded("abc") == "smollm2-135m"
+    assert llamacpp._embedded("abd") is None
+    assert engine.capabilities.parity.startswith("not checked: ")  # its file is no model that hf could open
+
+
+def test_threads_are_as_torch_counts_them(library, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    open_engine(f"llamacpp:{tmp_path / 'm.gguf'}")
+    assert (library.options["n_threads"], library.options["n_threads_batch"]) == (3, 3)
+
+
 def test_a_file_that_is_not_there(library):
     with pytest.raises(InputError, match="there is no file"):
         open_engine("llamacpp:none.gguf")
@@ -104,8 +140,8 @@ def test_a_file_that_is_not_there(library):
 @pytest.mark.slow
 @pytest.mark.model
 def test_the_real_llama_cpp_agrees_with_hf_within_quantisation():
-    """Needs llama-cpp-python and the GGUF of the embedded model in $STEADYSCORE_GGUF."""
+    """Needs llama-cpp-python and a GGUF file: $STEADYSCORE_GGUF, or the embedded model's own."""
     pytest.importorskip("llama_cpp")
-    file = os.environ.get("STEADYSCORE_GGUF") or pytest.skip("STEADYSCORE_GGUF names no file")
+    file = os.environ.get("STEADYSCORE_GGUF") or llamacpp.embedded_gguf("smollm2-135m") or pytest.skip("there is no file")
     found = probe(open_engine(f"llamacpp:{file}"))
     assert found.passed, f"differs by {found.difference:.1e}"

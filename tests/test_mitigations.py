@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
+from conftest import some_instances, write_collection
 from steadyscore import readout
 from steadyscore.audit import AuditConfig, score_collection
 from steadyscore.cli import main
@@ -184,6 +185,42 @@ def test_cost_counts_windows_and_probes_per_query():
     assert cost(11, 4, ["tournament:1"]) == 3 + 2 + 1
     assert cost(100, None, ["canonical-order"]) == 1
     assert cost(100, 20, ["capcal", "self-consistency:2"]) == 11  # the probe is kept
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        (),
+        ("self-consistency:3",),
+        ("canonical-order",),
+        ("tournament:2",),
+        ("canonical-order", "borda:2"),
+        ("self-consistency:2", "canonical-order"),
+        ("borda:2", "tournament:2"),
+    ],
+    ids=" ".join,
+)
+def test_a_run_counts_the_windows_it_scored(names, tmp_path, monkeypatch):
+    """Against the windows that the scorer was shown."""
+    counted = []
+    real = Scorer._present
+
+    def present(self, instance, orders):
+        counted.append(len(orders) * -(-len(instance.pool) // (self.width or len(instance.pool))))
+        return real(self, instance, orders)
+
+    monkeypatch.setattr(Scorer, "_present", present)
+    source = str(write_collection(tmp_path / "pools.jsonl", some_instances(queries=2, candidates=11)))
+    wrapped = mitigated(Scorer(SyntheticReranker("slot", 0.2), PASSAGE_RERANKING, Settings(width=4)), names)
+    run = score_collection(wrapped, source, tmp_path / "run", AuditConfig(permutations=3))
+    assert run.record["coverage"]["windows"] == sum(counted)
+
+
+def test_a_run_under_capcal_counts_its_probes_once_a_query(tmp_path, tiny_engine):
+    source = str(write_collection(tmp_path / "pools.jsonl", some_instances(queries=2, candidates=5)))
+    wrapped = mitigated(Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=3)), ["capcal"])
+    run = score_collection(wrapped, source, tmp_path / "run", AuditConfig(permutations=2))
+    assert run.record["coverage"]["windows"] == 2 * (3 * 2 + 2)  # windows of three and of two have a probe each
 
 
 def test_a_tournament_costs_what_it_says(monkeypatch):

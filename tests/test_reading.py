@@ -8,16 +8,8 @@ from steadyscore.audit import AuditConfig, score_collection
 from steadyscore.engines.recorded import SyntheticReranker
 from steadyscore.errors import InputError
 from steadyscore.reader_prompt import VERDICTS, chat, encoded, first_line, question
-from steadyscore.reading import (
-    Reader,
-    answer,
-    label_log_probabilities,
-    outputs_of,
-    read_run,
-    reader_label,
-    same_evidence_control,
-    verdict,
-)
+from steadyscore.reading import Reader, read_run
+from steadyscore.readings import outputs_of, reader_label, same_evidence_control
 from steadyscore.scorer import Scorer, Settings
 from steadyscore.scores import read_table
 from steadyscore.tasks import TASKS
@@ -61,9 +53,16 @@ class Parrot:
     def identity(self):
         return {"kind": "parrot"}
 
-    def generate(self, messages, most_tokens):
-        self.calls += 1
-        return "Answer: " + messages[1]["content"].split("[1] ")[1].split("\n")[0] + "\nbecause"
+    def generate(self, prompts, most_tokens):
+        self.calls += len(prompts)
+        return ["Answer: " + first_shown(messages) + "\nbecause" for messages in prompts]
+
+    def label_log_probabilities(self, prompts, labels):
+        return np.array([[-float((len(first_shown(messages)) + i) % 3) for i in range(len(labels))] for messages in prompts])
+
+
+def first_shown(messages):
+    return messages[1]["content"].split("[1] ")[1].split("\n")[0]
 
 
 # ---- prompts
@@ -106,21 +105,24 @@ def test_label_log_probabilities_are_those_of_the_whole_sequence(tiny_engine):
     """Against one plain pass per label, without a cache."""
     import torch
 
-    ids = encoded(tiny_engine.encoder, question("claim_verification", "a claim", POOL.pool))
-    found = label_log_probabilities(tiny_engine, ids)
-    for value, label in zip(found, VERDICTS, strict=True):
-        tokens = tiny_engine.encoder.plain(label)
-        with torch.inference_mode():
-            logits = tiny_engine.model(input_ids=torch.tensor([[*ids, *tokens]])).logits[0].log_softmax(-1)
-        plain = sum(float(logits[len(ids) - 1 + t, token]) for t, token in enumerate(tokens))
-        assert value == pytest.approx(plain, abs=1e-3)
-    assert verdict(tiny_engine, ids) == VERDICTS[int(found.argmax())]
+    asked = [question("claim_verification", claim, POOL.pool) for claim in ("a claim", "another, longer claim")]
+    prompts = [encoded(tiny_engine.encoder, one) for one in asked]
+    labels = [tiny_engine.encoder.plain(label) for label in VERDICTS]
+    found = tiny_engine.label_log_probabilities(prompts, labels)
+    assert found.shape == (2, 3)
+    for row, ids in zip(found, prompts, strict=True):
+        for value, tokens in zip(row, labels, strict=True):
+            with torch.inference_mode():
+                logits = tiny_engine.model(input_ids=torch.tensor([[*ids, *tokens]])).logits[0].log_softmax(-1)
+            plain = sum(float(logits[len(ids) - 1 + t, token]) for t, token in enumerate(tokens))
+            assert value == pytest.approx(plain, abs=1e-3)
+    verdicts = Reader(tiny_engine, "claim_verification")._answer(asked, "q1")
+    assert verdicts == [VERDICTS[i] for i in found.argmax(axis=1)]
 
 
-def test_a_greedy_answer_is_the_likeliest_token_each_time(tiny_engine, monkeypatch):
+def test_a_greedy_answer_is_the_likeliest_token_each_time(tiny_engine):
     import torch
 
-    monkeypatch.setattr("steadyscore.reading.MOST_TOKENS", 8)
     prompt = encoded(tiny_engine.encoder, question("multidoc_qa", "Is it so?", POOL.pool[:1]))
     tokenizer, ids = tiny_engine.encoder.tokenizer, list(prompt)
     with torch.inference_mode():
@@ -128,27 +130,27 @@ def test_a_greedy_answer_is_the_likeliest_token_each_time(tiny_engine, monkeypat
             ids.append(int(tiny_engine.model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
     written = tokenizer.decode(ids[len(prompt) :], skip_special_tokens=True)
     assert written.strip()
-    assert answer(tiny_engine, prompt) == first_line(written)
+    assert tiny_engine.generate([prompt], 8) == [written]
 
 
 def test_equal_evidence_is_read_once_even_after_a_kill(tiny_engine):
     reader = Reader(tiny_engine, "claim_verification")
-    first = [reader.read(POOL, order) for order in ([0, 1], [1, 0], [0, 1])]
+    first = reader.read(POOL, [[0, 1], [1, 0], [0, 1]])
     assert reader.asked == 2
     assert first[0] == first[2]
     lines = reader.file.read_text().splitlines()
     reader.file.write_text("\n".join(lines)[:-9])  # the last line was cut short
     again = Reader(tiny_engine, "claim_verification")
-    assert [again.read(POOL, order) for order in ([0, 1], [1, 0])] == first[:2]
+    assert again.read(POOL, [[0, 1], [1, 0]]) == first[:2]
     assert again.asked == 1
-    assert Reader(tiny_engine, "claim_verification").read(POOL, [1, 0]) == first[1]
+    assert Reader(tiny_engine, "claim_verification").read(POOL, [[1, 0]]) == first[1:2]
     assert Reader(tiny_engine, "multidoc_qa").file != reader.file
 
 
 def test_evidence_that_does_not_fit_is_refused(tiny_engine, monkeypatch):
     monkeypatch.setattr(tiny_engine, "context", 200)
     with pytest.raises(InputError, match=r"evidence of query q1 does not fit: it needs [\d,]+ tokens, .* takes 200"):
-        Reader(tiny_engine, "claim_verification").read(POOL, [0, 1])
+        Reader(tiny_engine, "claim_verification").read(POOL, [[0, 1]])
 
 
 def test_who_cannot_read_is_refused(tiny_engine):
@@ -163,8 +165,8 @@ def test_who_cannot_read_is_refused(tiny_engine):
 
 def test_a_run_gets_outputs_and_measures(tmp_path, tiny_engine, monkeypatch):
     source, run = run_of(tmp_path)
-    monkeypatch.setattr("steadyscore.reading.open_engine", lambda address, options=None: tiny_engine)
-    found = read_run(run, source, "hf:tiny", k=2)
+    monkeypatch.setattr("steadyscore.reading.open_engine", lambda address, options=None, gate=True: tiny_engine)
+    found = read_run(run, source, "hf:tiny", k=2).values
     assert set(found) == {"verdict_accuracy", "verdict_flip"}
     assert found["verdict_accuracy"].shape == (3,)
     table = read_table(run.folder / "outputs.parquet")
@@ -197,7 +199,7 @@ def test_answers_are_worth_what_the_arithmetic_says(tmp_path):
     for effect, flips in (("none", False), ("slot", True)):
         scorer = Scorer(SyntheticReranker(effect, 5.0), TASKS["multidoc_qa"], Settings())
         run = score_collection(scorer, source, tmp_path / effect, AuditConfig(permutations=4))
-        found = read_run(run, source, "parrot", k=1, engine=parrot)
+        found = read_run(run, source, "parrot", k=1, engine=parrot).values
         assert (found["answer_flip"] > 0).any() == flips
         assert ((found["answer_em"] >= 0) & (found["answer_em"] <= found["answer_f1"])).all()
         shown = outputs_of(run, reader_label("parrot", 1))
@@ -214,14 +216,15 @@ def test_the_same_evidence_control_counts_queries_with_equal_sets(tmp_path):
         read_run(run, source, "parrot", k=1, engine=parrot)
     whole = same_evidence_control(moving, steady, "parrot", k=6)  # the whole pool is always the same set
     assert whole["share"] == 1
-    assert same_evidence_control(steady, steady, "parrot", k=1) == {"queries": 3, "share": 1.0, "reduction": 0.0}
+    nothing = {"queries": 3, "share": 1.0, "reduction": 0.0, "low": 0.0, "high": 0.0}
+    assert same_evidence_control(steady, steady, "parrot", k=1) == nothing
     with pytest.raises(InputError, match="holds no outputs"):
         same_evidence_control(steady, moving, "nobody")
 
 
 def test_the_kept_file_is_json_lines(tiny_engine):
     reader = Reader(Parrot(), "multidoc_qa")
-    reader.read(POOL, [0])
+    reader.read(POOL, [[0]])
     (line,) = [line for line in reader.file.read_text().splitlines() if line]
     assert json.loads(line)["output"] == "T0. evidence 0"
 

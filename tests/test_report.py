@@ -22,7 +22,8 @@ from steadyscore.collection import open_collection
 from steadyscore.consumers import threshold
 from steadyscore.errors import InputError, MissingExtra
 from steadyscore.measurement import Threshold, measure
-from steadyscore.report import Variant, load_variant, write_report
+from steadyscore.readings import keep_outputs, same_evidence_control
+from steadyscore.report import Variant, load_variant, load_variants, write_report
 from steadyscore.runs import Run
 from steadyscore.scores import Scored
 from steadyscore.summary import summary
@@ -291,6 +292,46 @@ def test_the_table_prints_what_was_measured(page: str, runs) -> None:
         figure = found[name]
         assert f"{figure['value']:.3f}" in page
         assert f"{figure['low']:.3f} to {figure['high']:.3f}" in page
+
+
+def read_runs(folder: Path) -> list[Run]:
+    """Two scorers of the embedded claims, read by two readers; one query could not be read."""
+    found = [scored_run(f"synthetic:{effect}", "claims", folder / effect) for effect in ("slot:0.3", "slot:0.05")]
+    for run, moves in zip(found, (True, False), strict=True):
+        ids = [query.query_id for query in run.scored()]
+        said = {i: [("REFUTED" if moves and m % 2 else "SUPPORTED") for m in range(4)] for i in ids[1:]}
+        keep_outputs(run, "hf:reader k=99", said)
+        keep_outputs(run, "openai:m@http://there k=5", {i: [f"REFUTED {HOSTILE}"] * 4 for i in ids})
+    return found
+
+
+def test_the_page_shows_what_readers_make_of_it(tmp_path: Path) -> None:
+    runs = read_runs(tmp_path)
+    variants = load_variants(runs, Threshold(cutoff=0.5))
+    page = write_report(variants, tmp_path / "page")
+    outline = Outline(page.read_text())
+    assert not outline.mistakes
+    assert "script" not in dict(outline.tags)
+    assert "the reader's verdict changes 67\u00a0% of the time" in outline.text  # 4 of the 6 pairs of SRSR
+    table = outline.text[outline.text.index("What a reader makes of it") :]
+    flip = variants[0].summary["measures"]["verdict_flip"]
+    assert flip["queries"] == len(runs[0].scored()) - 1
+    for part in ("hf:reader", "first 99", "1 of 8 queries not read", "openai:m@http://there", "first 5"):
+        assert part in table
+    assert f"{flip['value']:.3f}" in table
+    # k = 99 shows the whole pool: the evidence is always the same set, so order alone explains the difference
+    assert re.search(r"100 %\s*of 7 queries\s*0\.667", table)
+    control_ = same_evidence_control(runs[0], runs[1], "hf:reader", 99)
+    assert (control_["share"], control_["reduction"]) == (1, pytest.approx(2 / 3))
+    markdown = (tmp_path / "page" / "report.md").read_text()
+    assert "## What a reader makes of it: claims" in markdown
+    assert "| 100 % of 7 queries | 0.667 [0.667, 0.667] |" in markdown
+    assert "The reader is hf:reader k=99." in outline.text
+    assert outline.text.count("reader: ") >= 2  # what it said, beside the two orders of the exhibit
+
+
+def test_a_page_without_readers_says_nothing_of_them(page: str) -> None:
+    assert "What a reader makes of it" not in page
 
 
 def test_the_floor_stands_beside_the_figure(runs, tmp_path: Path) -> None:

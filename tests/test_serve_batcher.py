@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from steadyscore.engines import EngineOptions
 from steadyscore.scorer import Scorer, Settings
+from steadyscore.serve.adapters import Bases
 from steadyscore.serve.batcher import Batcher, Busy, Closing, Gone, TimedOut, stand_in
 from steadyscore.serve.service import instance_of
 from steadyscore.tasks import TASKS
@@ -33,17 +35,19 @@ def echo(batch):
     return [item * 10 for item in batch]
 
 
-def test_scores_do_not_depend_on_what_else_is_served(tiny_engine):
-    """Rule 0: the same request alone and among 30 others, in whatever passes they share."""
+@pytest.mark.parametrize("workers", [1, 3])
+def test_scores_do_not_depend_on_what_else_is_served(tiny_engine, tiny_folder, workers):
+    """Rule 0: the same request alone and among 30 others, in whatever passes they share and however many run at once."""
+    served = Bases().open(f"hf:{tiny_folder}", EngineOptions(share_prefix=False))
     settings = Settings(width=3, label_mass=False)
     pools = [some_pool(i, 4 + i % 4) for i in range(30)]
     alone = [Scorer(tiny_engine, TASK, settings).score(pool) for pool in pools]
     passes = []
-    batcher = Batcher(batch_windows=8, queue_windows=1000, on_batch=lambda *facts: passes.append(facts))
+    batcher = Batcher(batch_windows=8, queue_windows=1000, workers=workers, on_batch=lambda *facts: passes.append(facts))
 
     def one(pool):
         with batcher.admitted(4, 30) as ticket:
-            return Scorer(stand_in(tiny_engine, batcher, ticket), TASK, settings).score(pool)
+            return Scorer(stand_in(served, batcher, ticket), TASK, settings).score(pool)
 
     with ThreadPoolExecutor(12) as threads:
         together = list(threads.map(one, pools))
@@ -180,12 +184,12 @@ def test_closing_finishes_what_was_let_in_and_refuses_the_rest():
 
 
 def test_two_engines_take_turns(batcher):
-    calls = []
+    calls, both = [], threading.Event()
 
     def engine(name):
         def run(batch):
             calls.append(name)
-            time.sleep(0.005)
+            both.wait(10)
             return echo(batch)
 
         return run
@@ -195,6 +199,52 @@ def test_two_engines_take_turns(batcher):
             batcher.call(ticket, (key, False), engine(name), list(range(12)))
 
     with ThreadPoolExecutor(2) as threads:
-        list(threads.map(ask, (1, 2), "ab"))
+        asked = [threads.submit(ask, key, name) for key, name in ((1, "a"), (2, "b"))]
+        while not batcher._jobs or len({job.key for job in batcher._jobs}) < 2:  # while the first pass waits
+            time.sleep(0.001)
+        both.set()
+        for request in asked:
+            request.result()
     assert calls.count("a") == calls.count("b") == 3
     assert calls != sorted(calls)
+
+
+def test_idle_workers_share_a_request_and_a_lane_takes_one_pass_at_a_time():
+    """Two workers meet in one function, unless its engine has a lane: then they never do."""
+    batcher, meeting = Batcher(workers=2), threading.Barrier(2)
+    inside, most = [], []
+
+    def together(batch):
+        meeting.wait(10)  # breaks where the other half is not being scored at the same time
+        return echo(batch)
+
+    def alone(batch):
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.005)
+        inside.pop()
+        return echo(batch)
+
+    with batcher.admitted(6, 20) as ticket:
+        assert batcher.call(ticket, (1, False), together, [1, 2, 3, 4, 5, 6]) == [10, 20, 30, 40, 50, 60]
+
+    def ask(i):
+        with batcher.admitted(3, 20) as ticket:
+            return batcher.call(ticket, (2, i % 2 == 0), alone, [i, i, i], lane=7)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(ask, range(8))) == [[10 * i] * 3 for i in range(8)]
+    batcher.close(5)
+    assert max(most) == 1
+
+
+def test_every_worker_ends_when_the_last_request_is_answered():
+    batcher = Batcher(workers=3)
+    with batcher.admitted(1, 10) as ticket:
+        closing = threading.Thread(target=batcher.close, args=(10,))
+        closing.start()
+        time.sleep(0.02)
+        assert batcher.call(ticket, (0, False), echo, [1]) == [10]
+    closing.join(5)
+    assert not closing.is_alive()
+    assert not any(worker.is_alive() for worker in batcher._workers)

@@ -65,6 +65,35 @@ def test_llama_index_s_cohere_reranker(url):
     assert len(found) == 2
 
 
+def test_llama_index_s_jina_reranker(url):
+    """The Jina integration that takes another address; LangChain's has Jina's own written into it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = pytest.importorskip(
+            "llama_index.postprocessor.jinaai_rerank", reason="pip install llama-index-postprocessor-jinaai-rerank"
+        )
+        from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+
+        reranker = module.JinaRerank(model="rerank-v3.5", api_key=KEY, base_url=f"{url}/v1", top_n=3)
+        nodes = [NodeWithScore(node=TextNode(text=text)) for text in DOCUMENTS]
+        found = reranker.postprocess_nodes(nodes, QueryBundle(QUERY))
+    assert found[0].node.get_content() == DOCUMENTS[BEST]
+    assert len(found) == 3
+    assert [node.score for node in found] == sorted((node.score for node in found), reverse=True)
+
+
+def test_langchain_s_jina_reranker_sends_and_reads_these_fields(url):
+    """What langchain-community's JinaRerank posts and takes out of the answer, to our address instead of Jina's."""
+    import httpx
+
+    asked = {"query": QUERY, "documents": DOCUMENTS, "model": "rerank-v3.5", "top_n": 3}
+    headers = {"Authorization": f"Bearer {KEY}", "Accept-Encoding": "identity", "user-agent": "langchain"}
+    answer = httpx.post(f"{url}/v1/rerank", json=asked, headers=headers).json()
+    assert answer["results"][0].keys() >= {"index", "relevance_score"}
+    assert answer["results"][0]["index"] == BEST
+    assert answer["usage"].keys() == {"total_tokens"}
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not here")
 def test_curl_as_the_docs_print_it(url):
     body = json.dumps({"model": "rerank-v3.5", "query": QUERY, "documents": DOCUMENTS})

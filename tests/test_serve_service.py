@@ -9,13 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from starlette.testclient import TestClient
 
-from serving import DOCUMENTS, QUERY, planted, service_of
+from serving import DOCUMENTS, QUERY, app_of, planted, service_of
 from steadyscore.commands import explore, serve
-from steadyscore.engines import open_engine
+from steadyscore.engines import EngineOptions, open_engine
 from steadyscore.errors import InputError, ModelError, UsageError
+from steadyscore.models import embedded_scorers
 from steadyscore.scorer import Scorer, Settings
 from steadyscore.serve import service
+from steadyscore.serve.adapters import Bases, share_cores
 from steadyscore.serve.decide import Decision
 from steadyscore.serve.service import Service, content_order, instance_of, open_model
 from steadyscore.serve.settings import Limits
@@ -95,7 +98,7 @@ def test_an_adapter_is_presented_as_it_was_trained(tiny_folder, adapters):
 
 
 def test_adapters_share_a_base_and_keep_their_scores(tiny_folder, adapters):
-    """Three models on one copy of the weights score as each would alone, in whatever turn they come."""
+    """Three models on one copy of the weights score as each would alone, in whatever turn they come, three at a time."""
     addresses = {"plain": f"hf:{tiny_folder}", "one": f"hf:{tiny_folder}+{adapters[0]}", "two": f"hf:{tiny_folder}+{adapters[1]}"}
     args = parsed(*(f"{name}={address}" for name, address in addresses.items()), "--task", "response_ranking")
     pool = instance_of(QUERY, DOCUMENTS)
@@ -104,7 +107,7 @@ def test_adapters_share_a_base_and_keep_their_scores(tiny_folder, adapters):
         backend = open_engine(address)  # its own copy
         alone[name] = Scorer(backend, TASKS["response_ranking"], Settings(markers="letters", width=4, chars=300)).score(pool)
     assert np.abs(alone["one"] - alone["two"]).max() > 1e-3
-    running = Service(lambda: serve.open_models(args.scorers, args), Limits())
+    running = Service(lambda: serve.open_models(args.scorers, args), Limits(workers=3))
     models = {name: replace(model, settings=replace(model.settings, markers="letters", width=4, chars=300))
               for name, model in running.models.items()}  # fmt: skip
     assert len({id(model.backend._base.engine.model) for model in models.values()}) == 1
@@ -117,6 +120,62 @@ def test_adapters_share_a_base_and_keep_their_scores(tiny_folder, adapters):
         found = list(threads.map(one, ["plain", "one", "two", "one", "plain", "two"] * 3))
     running.close()
     assert max(np.abs(scores - alone[name]).max() for name, scores in found) <= 1e-5
+
+
+def test_a_worker_s_replica_is_the_same_tensors_under_other_modules(tiny_folder, adapters):
+    bases = Bases()
+    for address in (f"hf:{tiny_folder}", f"hf:{tiny_folder}+{adapters[0]}"):
+        first = bases.open(address, EngineOptions())._base._first
+        twin = first.twin()
+        ours, theirs = (list(replica.engine.model.parameters()) for replica in (first, twin))
+        assert all(a is b for a, b in zip(ours, theirs, strict=True))
+        assert not set(first.engine.model.modules()) & set(twin.engine.model.modules())
+
+
+def test_a_shipped_adapter_decides_by_the_cutoff_of_its_card(tiny_folder, adapters, monkeypatch):
+    """Its name stands for base and folder; it shares the base with the model it was trained on."""
+    monkeypatch.setattr("steadyscore.serve.adapters.shipped_adapters", lambda: {"tiny-oc": adapters[0]})
+    bases = Bases()
+    model, plain = open_model("tiny-oc", "tiny-oc", bases=bases), open_model("tiny", f"hf:{tiny_folder}", bases=bases)
+    assert model.backend._base is plain.backend._base
+    assert model.backend.identity()["adapter"]["task"] == "response_ranking"
+    asked = {"query": QUERY, "documents": DOCUMENTS}
+    with TestClient(app_of(model, plain)) as client:
+        answer = client.post("/v1/decide", json=asked).json()
+        named = client.post("/v1/decide", json=asked | {"decision": {"threshold": 0.37}}).json()
+        refused = client.post("/v1/decide", json=asked | {"model": "tiny"})
+    assert answer["model"] == "tiny-oc"
+    assert (answer["decision"]["cutoff"], answer["decision"]["expected_overlap"]) == (0.37, 0.93)
+    assert answer["decision"]["kept"] == named["decision"]["kept"]
+    assert "expected_overlap" not in named["decision"]
+    assert refused.status_code == 422
+
+
+def test_what_is_served_by_default_is_embedded():
+    assert serve.DEFAULT in embedded_scorers()
+
+
+@pytest.mark.parametrize(("threads", "workers"), [("", 2), ("1", 6), ("2", 3), ("4", 1), ("8", 1)])
+def test_passes_at_the_same_time_fill_the_cores(monkeypatch, threads, workers):
+    monkeypatch.setattr("steadyscore.serve.settings.cores", lambda: 6)
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    assert parsed().workers == workers
+
+
+def test_a_worker_takes_its_share_of_the_cores(monkeypatch):
+    import torch
+
+    asked = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    monkeypatch.setattr("steadyscore.serve.adapters.cores", lambda: 7)
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    share_cores(3)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    share_cores(1)
+    assert asked == [], "the environment states the threads, or one worker has all cores anyway"
+    share_cores(3)
+    share_cores(9)
+    assert asked == [2, 1]
 
 
 def test_a_folder_that_is_no_adapter_is_refused(tiny_folder, tmp_path):
@@ -160,6 +219,6 @@ def test_the_examples_of_deploy_are_commands_that_parse():
     pods = [d for d in yaml.safe_load_all((deploy / "kubernetes.yaml").read_text()) if d["kind"] == "Deployment"]
     assert parsed(*pods[0]["spec"]["template"]["spec"]["containers"][0]["args"]).host == "0.0.0.0"
     unit = next(line for line in (deploy / "steadyscore.service").read_text().splitlines() if line.startswith("ExecStart="))
-    assert parsed(*shlex.split(unit)[2:]).monitor == 0.01
+    assert parsed(*shlex.split(unit)[2:]).monitor_share == 0.01
     last = (deploy / "Containerfile").read_text().strip().splitlines()[-1]
     assert parsed(*json.loads(last.removeprefix("CMD "))).api_key_file

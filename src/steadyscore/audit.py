@@ -21,6 +21,7 @@ from .disk import sha256
 from .engines import Backend, Engine, EngineOptions, Recording, open_engine
 from .errors import InputError, SteadyscoreError
 from .measurement import Threshold, rows_of
+from .mitigations import cost
 from .planning import balanced_orders
 from .presentation import generator, permutations
 from .runs import Run
@@ -160,7 +161,7 @@ def score_collection(
             raise
         except Exception as fault:  # somebody else's code: name it, count it, go on
             failed.append({"query_id": instance.id, "reason": f"{type(fault).__name__}: {fault}"})
-        windows_scored += len(orders) * -(-n // (scorer.width or n))
+        windows_scored += round(cost(n, scorer.width, getattr(scorer, "mitigations", ()), len(orders)))
     seconds = time.monotonic() - began
     coverage = {
         "queries": len(rows),

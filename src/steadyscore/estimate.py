@@ -1,14 +1,20 @@
-"""What a run will cost, before anything is loaded: windows, tokens, and time from the last run of the scorer here."""
+"""What a run will cost, before anything is loaded: windows, tokens, money, and time from the last run of the scorer here."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .audit import AuditConfig, cut_instances
 from .collection import open_collection
 from .disk import cache_folder, write_json
+from .engines import Price
+from .engines.hosted import cost as charge
+from .engines.hosted import estimated_cost
+from .mitigations import cost
 from .prompt import prompt_text, shown
+from .reader_prompt import chat, question
 from .tasks import TASKS
 
 
@@ -18,42 +24,82 @@ class Estimate:
 
     queries: int
     windows: int
+    """Prompts: windows of a scorer, evidence of a reader."""
     tokens: int
     seconds: float | None
     """From the speed of this scorer's last run on this machine; None before its first."""
+    cost: float | None
+    """Of an endpoint that charges, where its price is given."""
 
 
 CHARS_PER_TOKEN = 4.2
 """English under the tokenizers of today; good enough for a plan."""
+VERDICT_TOKENS, ANSWER_TOKENS = 5, 16
+"""What a reader writes: a label, a short span."""
 
 
-def estimate(address: str, source: str, config: AuditConfig) -> Estimate:
-    """Windows, tokens and time of a run, without loading a model or a tokenizer."""
+def estimate(
+    address: str, source: str, config: AuditConfig, mitigations: Sequence[str] = (), price: Price | None = None
+) -> Estimate:
+    """Windows, tokens, time and cost of a run, without loading a model or a tokenizer."""
     collection, instances = open_collection(source)
     task = TASKS[collection.task]
     width = config.settings.width or task.width
     chars = config.chars if config.chars is not None else collection.chars
     passes = config.permutations + config.canonical
     queries = windows = 0
-    characters = 0.0
+    characters = grades = 0.0
     for instance in cut_instances(instances(), config.cut):
-        count = -(-len(instance.pool) // width)
+        n = len(instance.pool)
+        count = cost(n, width, mitigations, passes)
         fixed = prompt_text(task, instance.query, [], instruction=config.settings.instruction or collection.instruction)
         frame = sum(len(piece.text) for piece in (*fixed.prefix, *fixed.body)) + len(fixed.system)
-        pool = sum(len(shown(candidate, chars)) for candidate in instance.pool)
-        queries, windows = queries + 1, windows + passes * count
-        characters += passes * (count * frame + pool + 20 * len(instance.pool))
+        pool = sum(len(shown(candidate, chars)) for candidate in instance.pool) + 20 * n
+        queries, windows = queries + 1, windows + round(count)
+        shown_times = count / cost(n, width)  # how often each candidate stands in a window
+        characters += count * frame + shown_times * pool
+        grades += shown_times * n
     tokens = round(characters / CHARS_PER_TOKEN)
     rate = speeds().get(address)
-    return Estimate(queries, windows, tokens, tokens / rate if rate else None)
+    money = estimated_cost(tokens, round(grades), price) if price and is_hosted(address) else None
+    return Estimate(queries, windows, tokens, tokens / rate if rate else None, money)
+
+
+def reading_estimate(
+    address: str, source: str, config: AuditConfig, k: int, serving_permutations: int = 1, price: Price | None = None
+) -> Estimate:
+    """Prompts, tokens and cost of a reader of a run: at most one prompt per order served, fewer where evidence recurs."""
+    collection, instances = open_collection(source)
+    orders = config.permutations // serving_permutations
+    queries, characters = 0, 0.0
+    for instance in cut_instances(instances(), config.cut):
+        some = instance.pool[:k]
+        asked = chat(question(collection.task, instance.query, some))
+        whole = sum(len(c.text) + len(c.title or "") for c in instance.pool) * len(some) / len(instance.pool)
+        frame = sum(len(message["content"]) for message in asked) - sum(len(c.text) + len(c.title or "") for c in some)
+        queries, characters = queries + 1, characters + orders * (frame + whole)
+    tokens = round(characters / CHARS_PER_TOKEN)
+    written = queries * orders * (VERDICT_TOKENS if collection.task == "claim_verification" else ANSWER_TOKENS)
+    money = charge(tokens, written, price) if price and is_hosted(address) else None
+    return Estimate(queries, queries * orders, tokens, None, money)
+
+
+def is_hosted(address: str) -> bool:
+    """Whether a scorer or reader is an endpoint that charges by the token."""
+    return address.partition(":")[0].partition("+")[0] == "openai"
 
 
 def remember_speed(address: str, tokens: int, seconds: float) -> None:
     """Keep tokens per second of a scorer on this machine, for the next estimate."""
     if seconds > 1:
-        file = cache_folder() / "speed.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(file, speeds() | {address: tokens / seconds})
+        keep_speed(address, tokens / seconds)
+
+
+def keep_speed(name: str, rate: float) -> float:
+    file = cache_folder() / "speed.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, speeds() | {name: rate})
+    return rate
 
 
 def speeds() -> dict[str, float]:

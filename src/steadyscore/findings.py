@@ -35,7 +35,7 @@ BESIDE = {"overlap": "retained_f1", "pair_flip": "gold_crossing", "answer_flip":
 LABELS = {
     "ndcg@10": "nDCG@10", "ndcg@1": "nDCG@1", "tau_psi": "τ-PSI", "overlap": "overlap", "overlap@10": "overlap@10",
     "retained_f1": "set F1", "pair_flip": "pair flip", "gold_crossing": "gold crossing", "answer_flip": "answer flip",
-    "verdict_flip": "verdict flip", "answer_em": "exact match", "verdict_accuracy": "accuracy",
+    "verdict_flip": "verdict flip", "answer_em": "exact match", "answer_f1": "answer F1", "verdict_accuracy": "accuracy",
 }  # fmt: skip
 NEARLY_NONE, NEARLY_ALL = 0.02, 0.95
 """Mean retention outside of which a threshold hardly decides anything, so that its overlap says little."""

@@ -8,7 +8,6 @@ a mitigated scorer as it measures any other. Round-robin is `Settings.partition`
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -41,6 +40,8 @@ class Mitigation(NamedTuple):
     """The number after the colon where none is written; None: it takes none."""
     probes: Callable[[int, int], int] = lambda n, width: 0
     """(n, width) -> further windows, once per query however many orders are served."""
+    one_for_all: bool = False
+    """Whether all orders of a query are served from one."""
 
 
 class Mitigated:
@@ -106,12 +107,14 @@ def _order_free(scorer: Any) -> Scorer:
     return Scorer(PineEngine(scorer.backend), scorer.task, scorer.settings)
 
 
-def cost(n: int, width: int | None, names: Sequence[str] = ()) -> float:
-    """Windows that one order of a pool of n costs under the mitigations: what a request pays (§D.4)."""
+def cost(n: int, width: int | None, names: Sequence[str] = (), orders: int = 1) -> float:
+    """Windows that some orders of a pool of n cost under mitigations, innermost first; for one, what a request pays (§D.4)."""
     width = width or n
-    parsed = [_parsed(name) for name in names]
-    passes = math.prod(mitigation.passes(n, width, number) for mitigation, number in parsed)
-    return passes * -(-n // width) + sum(mitigation.probes(n, width) for mitigation, _ in parsed)
+    passes, probes = float(orders), 0
+    for mitigation, number in map(_parsed, reversed([name for name in names if name != "pine"])):  # pine costs no window
+        passes = mitigation.passes(n, width, number) * (1 if mitigation.one_for_all else passes)
+        probes += mitigation.probes(n, width)
+    return passes * -(-n // width) + probes
 
 
 def _parsed(name: str) -> tuple[Mitigation, int]:
@@ -316,7 +319,7 @@ MITIGATIONS: dict[str, Mitigation] = {
     "self-consistency": Mitigation("mean score of K presentations", _averaged(mean_score, keep_grades=True), _K, 10),
     "borda": Mitigation("mean Borda points of K presentations", _averaged(mean_borda), _K, 10),
     "central-ranking": Mitigation("the ranking closest to those of K presentations", _averaged(central_ranking), _K, 10),
-    "canonical-order": Mitigation("candidates sorted by a hash of their text", _canonical, _once),
+    "canonical-order": Mitigation("candidates sorted by a hash of their text", _canonical, _once, one_for_all=True),
     "capcal": Mitigation(
         "grades moved by what each slot says about empty documents", _calibrated(readout.capcal), _once, probes=_lengths
     ),

@@ -48,6 +48,9 @@ EMBEDDED: dict[str, EmbeddedModel] = {
     ),
 }
 
+DEFAULT = "smollm2-135m-oc"
+"""What scores and serves where nothing is named: the order-consistent adapter that comes with the package."""
+
 
 def shipped_adapters() -> dict[str, Path]:
     """Adapters that come with the package, by name: each is a scorer address of its own."""

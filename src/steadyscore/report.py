@@ -21,10 +21,12 @@ from .findings import BESIDE, LABELS
 from .intervals import Interval, mean_interval
 from .measurement import at_budget, measure
 from .measures import MEASURES
+from .readings import control, label_parts
+from .summary import figure
 from .tasks import TASKS
-from .variant import TASK_LABELS, Variant, distinct, left_out, load_variant, settings
+from .variant import TASK_LABELS, Variant, distinct, left_out, load_variant, load_variants, settings
 
-__all__ = ["Variant", "load_variant", "write_report"]
+__all__ = ["Variant", "load_variant", "load_variants", "write_report"]
 
 Array = np.ndarray
 
@@ -55,6 +57,7 @@ def _render(template: str, page: dict[str, Any]) -> str:
     )
     environment.filters |= {
         "fixed": findings.fixed,
+        "percent": lambda share: "–" if share is None else findings.percent(share),
         "plain": lambda text: " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;"),
         "tied": lambda text: text.replace(" %", "\u00a0%"),
     }
@@ -117,10 +120,12 @@ def _section(variants: list[Variant], look: dict[str, figures.Look]) -> dict[str
             if name and len(among) > 1 and all(name in v.measured.values for v in among)
         ],
         "notes": findings.notes(ranked[0], decision, k)
+        + ([f"The reader is {ranked[0].reader}."] if decision in READERS_OWN and ranked[0].reader else [])
         + [findings.idle_note(v, decision) for v in variants if "overlap" in columns and findings.is_idle(v)],
         "columns": [{"name": name, "label": LABELS[name], "better": MEASURES[name].better} for name in columns],
         "cells": {v.name: [_cell(v, name, variants) for name in columns] for v in variants},
         "exhibits": _exhibits(ranked, decision, k),
+        "readers": _readers(variants),
         "figures": _figures(variants, decision, k, look),
         "measures": _measures(variants),
         "absent": [m for m in MEASURES.values() if all(m.name not in v.summary["measures"] for v in variants)],
@@ -164,8 +169,60 @@ def _exhibits(ranked: list[Variant], decision: str | None, k: int) -> list[dict[
             instance = (variant.instances or {}).get(query_id)
             drawn = exhibit.exhibit(query, instance, shown, variant.measured.cutoff["value"], k)
             mean = variant.measured.values[shown][variant.measured.query_ids.index(query_id)]
-            found.append(drawn | {"variant": variant.name, "measure": LABELS[shown], "mean": float(mean), "k": k})
+            said = _said(variant, decision, query_id, drawn["permutations"])
+            found.append(drawn | {"variant": variant.name, "measure": LABELS[shown], "mean": float(mean), "k": k, "said": said})
     return found
+
+
+def _said(variant: Variant, decision: str, query_id: str, permutations: list[int]) -> list[str] | None:
+    """What the reader made of both orders, where its decision is the one told."""
+    if decision not in READERS_OWN or variant.reader is None:
+        return None
+    outputs = variant.readers[variant.reader].outputs
+    return [outputs[query_id][permutation] for permutation in permutations] if query_id in outputs else None
+
+
+READERS_OWN = ("answer_flip", "verdict_flip")
+READ = {
+    "claim_verification": ("verdict_accuracy", "verdict_flip"),
+    "multidoc_qa": ("answer_em", "answer_f1", "answer_flip"),
+}
+"""What a reader is worth on each task, and how often it says something else."""
+
+
+def _readers(variants: list[Variant]) -> dict[str, Any] | None:
+    """Every reader under every variant that it read; against the first variant, the same-evidence control (§F.3)."""
+    rows = [_reader_row(label, v, variants[0]) for label in _labels(variants) for v in variants if label in v.readers]
+    if not rows:
+        return None
+    columns = [{"label": LABELS[name], "better": MEASURES[name].better} for name in READ[variants[0].task]]
+    return {
+        "columns": columns,
+        "rows": rows,
+        "what": "verdict" if variants[0].task == "claim_verification" else "answer",
+        "against": variants[0].name if any(row["control"] for row in rows) else None,
+    }
+
+
+def _labels(variants: list[Variant]) -> list[str]:
+    return list(dict.fromkeys(label for v in variants for label in v.readers))
+
+
+def _reader_row(label: str, variant: Variant, first: Variant) -> dict[str, Any]:
+    read, (address, shown, budget) = variant.readers[label], label_parts(label)
+    told = [figure([read.values[name]]) if name in read.values else None for name in READ[variant.task]]
+    compared = variant is not first and label in first.readers and budget == 1
+    unread, asked = len(variant.scored) - len(read.outputs), len(variant.scored)
+    return {
+        "variant": variant.name,
+        "reader": address,
+        "shown": f"first {shown}" + (f", {budget} orders averaged" if budget > 1 else ""),
+        "figures": told,
+        "unread": f"{unread} of {asked} queries not read" if unread else "",
+        "control": control(variant.task, (first.scored, first.readers[label].outputs), (variant.scored, read.outputs), shown)
+        if compared
+        else None,
+    }
 
 
 def _figures(variants: list[Variant], decision: str | None, k: int, look: dict[str, figures.Look]) -> list[dict[str, Any]]:

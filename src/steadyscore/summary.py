@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from .intervals import mean_interval
 from .measurement import Measured, Threshold, at_budget, measure
 from .measures import FLOORED, MEASURES
+from .readings import readings_of
 from .runs import Run
 from .scores import Scored
 
@@ -48,17 +49,27 @@ def figure(values: list[np.ndarray]) -> dict[str, Any]:
     return {"value": value, "low": low if queries > 1 else None, "high": high if queries > 1 else None, "queries": queries}
 
 
-def audited(run: Run, threshold: Threshold | None = None, serving_permutations: int = 1) -> tuple[Measured, dict[str, Any]]:
+def audited(
+    run: Run, threshold: Threshold | None = None, serving_permutations: int = 1, readers: Sequence[str] | None = None
+) -> tuple[Measured, dict[str, Any]]:
     """The measures of a complete run and their summary, with the noise floor where the run measured one."""
-    measured = measured_run(run, threshold, serving_permutations)
+    measured = measured_run(run, threshold, serving_permutations, readers)
     noise = run.noise()
     frozen = replace(threshold or Threshold(), cutoff=measured.cutoff["value"])
     return measured, summary(measured, measure(noise, frozen) if noise else None)
 
 
-def measured_run(run: Run, threshold: Threshold | None = None, serving_permutations: int = 1) -> Measured:
-    """The measures of a complete run, as a system that averages `serving_permutations` presentations would be measured."""
+def measured_run(
+    run: Run, threshold: Threshold | None = None, serving_permutations: int = 1, readers: Sequence[str] | None = None
+) -> Measured:
+    """The measures of a complete run, as a system that averages `serving_permutations` presentations would be measured.
+
+    Where readers read it, those of the first are among them: of the run's first, or of the first of `readers`.
+    """
     measured = measure(served_queries(run, serving_permutations), threshold)
+    read = readings_of(run, measured.query_ids, serving_permutations)
+    for label in [label for label in (read if readers is None else readers) if label in read][:1]:
+        measured.values.update(read[label].values)
     if run.record.get("capabilities", {}).get("gives") != "ranking":
         return measured
     # A ranking's numbers are n - rank: no cutoff means the same on two queries.

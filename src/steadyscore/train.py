@@ -29,6 +29,7 @@ from .engines.transformers import TransformersEngine
 from .errors import InputError, ModelError
 from .estimate import remember_speed
 from .held_out import evaluate, has_collapsed
+from .lora import slim
 from .recipe import TrainConfig
 from .runs import versions
 from .scorer import Scorer
@@ -162,6 +163,7 @@ def adapted(engine: TransformersEngine, config: TrainConfig, resume: Path | None
         _check_projections(engine.model, config)
         torch.manual_seed(seed_of(config.seed, "lora"))
         student = get_peft_model(engine.model, lora(config))
+    slim(student)
     if config.gradient_checkpointing:
         student.get_base_model().gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]
     return student

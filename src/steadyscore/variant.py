@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .collection import open_collection, path_of
 from .disk import sha256
 from .errors import InputError
 from .measurement import Measured, Threshold
+from .readings import Readings, label_parts, readings_of, shared_readers
 from .runs import Run
 from .scores import Scored
 from .summary import audited
@@ -38,12 +39,28 @@ class Variant:
     instances: dict[str, Instance] | None
     """Texts by query id; None where the collection is no longer what was scored."""
     threshold: Threshold | None = None
+    readers: dict[str, Readings] = field(default_factory=dict)
+    """What each reader made of it, by its name in `outputs.parquet`."""
+    reader: str | None = None
+    """The one whose figures are among the measures."""
 
 
-def load_variant(run: Run, threshold: Threshold | None = None) -> Variant:
-    """A complete run, measured."""
+def load_variants(runs: Sequence[Run], threshold: Threshold | None = None) -> list[Variant]:
+    """Complete runs, measured; where readers read them, with the figures of the first that read all runs of a collection."""
+    found = []
+    for run in runs:
+        rivals = [other for other in runs if other.record["collection"] == run.record["collection"]]
+        found.append(load_variant(run, threshold, shared_readers(rivals)))
+    return found
+
+
+def load_variant(run: Run, threshold: Threshold | None = None, readers: Sequence[str] | None = None) -> Variant:
+    """A complete run, measured, with the figures of the first of its readers (of `readers`, where given)."""
     scored = run.scored()
-    measured, figures = audited(run, threshold)
+    read = readings_of(run, [query.query_id for query in scored])
+    plain = [label for label in read if label_parts(label)[2] == 1]  # of what is served, not of an average
+    reader = next((label for label in (plain if readers is None else readers) if label in plain), None)
+    measured, figures = audited(run, threshold, readers=[reader] if reader else [])
     record = run.record
     return Variant(
         name=record["name"],
@@ -55,6 +72,8 @@ def load_variant(run: Run, threshold: Threshold | None = None) -> Variant:
         scored=scored,
         instances=_texts(record, scored),
         threshold=threshold,
+        readers=read,
+        reader=reader,
     )
 
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from ..engines import EngineOptions, Price
 from ..errors import UsageError
 from ..measurement import Threshold
 from ..scorer import Settings
+
+T = TypeVar("T")
 
 
 def examples(parser: argparse.ArgumentParser, *commands: str) -> None:
@@ -81,37 +84,22 @@ def add_endpoint(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--no-cache", action="store_true", help="ask again what was answered before")
 
 
+def from_flags(kind: Callable[..., T], args: argparse.Namespace, **given: Any) -> T:
+    """A dataclass from the flags that are called as its fields are, and from what is given instead."""
+    flags = {field.name: getattr(args, field.name) for field in fields(kind) if hasattr(args, field.name)}  # type: ignore[arg-type]
+    return kind(**flags | given)
+
+
 def settings_of(args: argparse.Namespace) -> Settings:
-    return Settings(
-        width=args.width,
-        partition=args.partition.replace("-", "_"),
-        markers=args.markers,
-        placeholder=args.placeholder,
-        prompt=args.prompt,
-        fit=args.fit,
-    )
+    # How much of a text is kept is a matter of the collection, so --chars goes to the audit's own settings.
+    return from_flags(Settings, args, partition=args.partition.replace("-", "_"), chars=Settings().chars)
 
 
 def engine_options(args: argparse.Namespace) -> EngineOptions:
-    return EngineOptions(
-        device=args.device,
-        dtype=args.dtype,
-        batch_tokens=args.batch_tokens,
-        trust_remote_code=args.trust_remote_code,
-        allow_base_mismatch=args.allow_base_mismatch,
-        tokenizer=args.tokenizer,
-        tensor_parallel=args.tensor_parallel,
-        **_endpoint_options(args),
-    )
-
-
-def _endpoint_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The endpoint's flags, for verbs that have them."""
-    if not hasattr(args, "concurrency"):
-        return {}
-    price = Price(*args.price) if args.price else None
-    shared = {name: getattr(args, name) for name in ("concurrency", "rate", "retries", "timeout")}
-    return shared | {"price": price, "cache": not args.no_cache}
+    """The engine's flags; the endpoint's too, for verbs that have them."""
+    price = getattr(args, "price", None)
+    cache = not getattr(args, "no_cache", False)
+    return from_flags(EngineOptions, args, price=Price(*price) if price else None, cache=cache)
 
 
 def add_threshold(parser: argparse.ArgumentParser) -> None:

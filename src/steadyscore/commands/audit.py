@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ..audit import AuditConfig, Cut, bar, noise_floor, score_collection, scorer_for
+from ..choice import scoring_address
 from ..collection import open_collection
 from ..disk import storage, write_json, write_parquet
 from ..engines import open_engine
-from ..estimate import estimate, remember_speed
+from ..estimate import estimate, is_hosted, reading_estimate, remember_speed
 from ..library import library_values
 from ..measurement import Measured, at_budget, measure
 from ..measures import MEASURES
 from ..mitigations import MITIGATIONS, mitigated
 from ..perturbed import KINDS, perturbed
-from ..reading import EVIDENCE, check_readable, read_run, same_evidence_control
+from ..reading import EVIDENCE, check_readable, read_run
+from ..readings import same_evidence_control
 from ..runs import Run
 from ..scores import Scored
 from ..summary import audited, curve, figure, measures_table, served_queries, summary
@@ -97,7 +101,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--ir", nargs="+", default=[], metavar="NAME", help="further ranking measures that ir_measures knows, such as P@5"
     )
     parser.add_argument("--curve", action="store_true", help="add every measure at serving budgets K = 1..10 to --json")
-    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens and time, and stop")
+    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost, and stop")
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_json(parser)
     add_presentation(parser)
@@ -141,7 +145,12 @@ def run(args: argparse.Namespace) -> int:
     for name, coverage in failed:
         named = ", ".join(f"{f['query_id']} ({f['reason']})" for f in coverage["failed"][:10])
         note(f"{len(coverage['failed'])} of {coverage['queries']} queries of {name} could not be scored: {named}.")
-    return 4 if failed else 0
+    read = [(r.record["name"], reader, told["failed"]) for r, _, f in runs for reader, told in f.get("readers", {}).items()]
+    unread = [row for row in read if row[2]]
+    for name, reader, queries in unread:
+        named = ", ".join(f"{f['query_id']} ({f['reason']})" for f in queries[:10])
+        note(f"{reader} could not read {len(queries)} queries of {name}: {named}.")
+    return 4 if failed or unread else 0
 
 
 def _renamed(args: argparse.Namespace) -> bool:
@@ -153,13 +162,13 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
     many = len(args.scorer) * len(args.data) > 1
     found: list[tuple[Run, Measured, dict[str, Any]]] = []
     for address in args.scorer:
-        backend = open_engine(address, engine_options(args))
+        backend = open_engine(_chosen(args, address, many), engine_options(args))
         for source in args.data:
             collection, _ = open_collection(source)
             if args.reader:
                 check_readable(collection.task)  # before anything is scored
             scorer = mitigated(scorer_for(backend, collection, config), args.mitigation)
-            folder = args.out / slug(collection.name) / slug(address) if many else args.out
+            folder = _folder(args, address, source, many)
             run_ = score_collection(
                 scorer, source, folder, config, command=args.command, progress=bar(f"{address} on {collection.name}", args.json)
             )
@@ -187,6 +196,20 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
     return found
 
 
+def _chosen(args: argparse.Namespace, address: str, many: bool) -> str:
+    """The faster engine for an embedded model on a CPU; a run that has begun keeps its own, and PINE has only `hf`."""
+    if "pine" in args.mitigation:
+        return address
+    chosen, why = scoring_address(address, engine_options(args), [_folder(args, address, source, many) for source in args.data])
+    if why:
+        note(why)
+    return chosen
+
+
+def _folder(args: argparse.Namespace, address: str, source: str, many: bool) -> Path:
+    return args.out / slug(open_collection(source)[0].name) / slug(address) if many else args.out
+
+
 def _read(
     args: argparse.Namespace, run_: Run, source: str, measured: Measured, figures: dict[str, Any], before: list[Run]
 ) -> None:
@@ -194,12 +217,14 @@ def _read(
     figures["readers"] = {}
     for address in args.reader:
         how = {"k": args.reader_k, "serving_permutations": args.serving_permutations, "options": engine_options(args)}
-        values = read_run(run_, source, address, progress=bar(f"{address} reads", args.json), **how)
-        told = {name: figure([found]) for name, found in values.items()}
+        found = read_run(run_, source, address, progress=bar(f"{address} reads", args.json), **how)
+        told = {name: figure([values]) for name, values in found.values.items()}
         if address == args.reader[0]:
-            measured.values.update(values)
+            measured.values.update(found.values)
             figures["measures"] |= told
-        figures["readers"][address] = {"k": args.reader_k, "measures": told}
+        figures["readers"][address] = {"k": args.reader_k, "measures": told, "asked": found.asked, "failed": found.failed}
+        if found.spent:
+            figures["readers"][address]["spent"] = found.spent
         if before and args.serving_permutations == 1:  # against the first scorer of the command
             control = same_evidence_control(before[0], run_, address, args.reader_k)
             figures["readers"][address]["same_evidence"] = {"against": before[0].record["name"], **control}
@@ -212,10 +237,9 @@ def _write(args: argparse.Namespace, found: list[tuple[Run, Measured, dict[str, 
         )
         write_json(args.out / "summary.json", _as_json(args, found))
     if not args.no_report:
-        from ..report import load_variant, write_report
+        from ..report import load_variants, write_report
 
-        variants = [load_variant(run_, threshold_of(args)) for run_, *_ in found]
-        args.page = write_report(variants, args.out / "report")
+        args.page = write_report(load_variants([run_ for run_, *_ in found], threshold_of(args)), args.out / "report")
 
 
 def _as_json(args: argparse.Namespace, found: list[tuple[Run, Measured, dict[str, Any]]]) -> dict[str, Any]:
@@ -289,31 +313,56 @@ def library_figures(queries: list[Scored], names: list[str]) -> dict[str, Any]:
 
 
 def _dry_run(args: argparse.Namespace, config: AuditConfig) -> int:
-    if args.mitigation:
-        note("windows and tokens are those of the scorer itself; docs/mitigations.md says how many times that each costs.")
+    price = engine_options(args).price
     rows = []
     for address in args.scorer:
         for source in args.data:
-            e = estimate(address, source, config)
+            if args.reader:
+                check_readable(open_collection(source)[0].task)
+            scoring = estimate(address, source, config, args.mitigation, price)
+            readings = {
+                reader: reading_estimate(reader, source, config, args.reader_k, args.serving_permutations, price)
+                for reader in args.reader
+            }
             rows.append(
                 {
                     "scorer": address,
                     "data": source,
-                    "queries": e.queries,
-                    "windows": e.windows,
-                    "tokens": e.tokens,
-                    "seconds": e.seconds,
+                    **asdict(scoring),
+                    "readers": [
+                        {"reader": name, "prompts": e.windows, "tokens": e.tokens, "cost": e.cost} for name, e in readings.items()
+                    ],
+                    "total_cost": total([scoring.cost, *(e.cost for e in readings.values())]),
                 }
             )
     if args.json:
         print_json(rows)
-    else:
-        unknown = "unknown until its first run here"
-        print_table(
-            ["scorer", "data", "queries", "windows", "tokens (about)", "time (about)"],
-            [[*list(row.values())[:5], duration(row["seconds"]) if row["seconds"] is not None else unknown] for row in rows],
-        )
+        return 0
+    told: list[list[Any]] = []
+    for row in rows:
+        known = row["seconds"] is not None
+        time = duration(row["seconds"]) if known else "unknown until its first run here"
+        figures = [row["windows"], row["tokens"], time, money(row["scorer"], row["cost"])]
+        told.append([row["scorer"], row["data"], row["queries"], *figures])
+        for r in row["readers"]:
+            figures = [f"up to {r['prompts']}", r["tokens"], "-", money(r["reader"], r["cost"])]
+            told.append([f"  read by {r['reader']}", row["data"], row["queries"], *figures])
+    print_table(["scorer", "data", "queries", "windows", "tokens (about)", "time (about)", "cost (about)"], told)
+    if (whole := total([row["total_cost"] for row in rows])) is not None and len(told) > 1:
+        print(f"\nall together, where the price is known: about {whole:.2f}")
     return 0
+
+
+def total(costs: Sequence[float | None]) -> float | None:
+    """The sum of what is known; None where nothing is."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known else None
+
+
+def money(address: str, cost: float | None) -> str:
+    if cost is None:
+        return "give --price" if is_hosted(address) else "-"
+    return f"{cost:.2f}" if cost >= 0.01 else f"{cost:.4f}"
 
 
 def duration(seconds: float) -> str:

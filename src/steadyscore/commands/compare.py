@@ -8,6 +8,7 @@ from pathlib import Path
 from ..compare import Contrast, Values, contrasts, disagreement
 from ..errors import InputError
 from ..measures import MEASURES
+from ..readings import shared_readers
 from ..runs import find_runs
 from ..summary import measured_run
 from . import add_budget, add_json, add_threshold, examples, print_json, print_table, threshold_of
@@ -23,6 +24,11 @@ DEFAULT = (
     "pair_flip",
     "gold_crossing",
     "label_accuracy",
+    "answer_em",
+    "answer_f1",
+    "answer_flip",
+    "verdict_accuracy",
+    "verdict_flip",
 )
 
 
@@ -50,15 +56,17 @@ def run(args: argparse.Namespace) -> int:
         name, collection = found.record["name"], found.record["collection"]
         if collection in values.get(name, {}):
             raise InputError(f"{name} on {collection} is given twice. Compare one run of each.")
-        values.setdefault(name, {})[collection] = measured_run(found, threshold_of(args), args.serving_permutations)
+        rivals = [other for other in runs if other.record["collection"] == collection]
+        readers = shared_readers(rivals, args.serving_permutations)
+        values.setdefault(name, {})[collection] = measured_run(found, threshold_of(args), args.serving_permutations, readers)
     baseline = args.baseline or next(iter(values))
     rows = contrasts(values, baseline, args.measures)
     pairs = (("ndcg@10", "overlap"), ("ndcg@1", "pair_flip"))
     discord = [one for quality, decision in pairs if (one := disagreement(values, quality, decision))]
     if args.report:
-        from ..report import load_variant, write_report
+        from ..report import load_variants, write_report
 
-        page = write_report([load_variant(found, threshold_of(args)) for found in runs], args.report)
+        page = write_report(load_variants(runs, threshold_of(args)), args.report)
     if args.json:
         print_json({"baseline": baseline, "contrasts": [_as_json(row) for row in rows], "discordance": discord})
         return 0

@@ -16,19 +16,22 @@ SLICES = (
 )
 """What the demo scores of each embedded collection, so that it ends in minutes on two slow cores."""
 
+SCORERS = ("smollm2-135m", "smollm2-135m-single", "smollm2-135m-oc")
+"""Off the shelf, distilled in one order, order-consistent."""
+
 RETENTION = 0.3
 """The demo's threshold keeps this share of the pool: an F1-tuned cutoff of an untrained grader would keep everything."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), metavar="DIR", help="where it goes (default runs/demo)")
-    parser.add_argument("--scorer", action="append", metavar="ADDRESS", help="audit this instead of the embedded model")
+    parser.add_argument("--scorer", action="append", metavar="ADDRESS", help="audit this instead of the embedded scorers")
     add_engine(parser)
     examples(parser, "steadyscore demo", "steadyscore demo --scorer synthetic:slot --out runs/demo-planted")
 
 
 def run(args: argparse.Namespace) -> int:
-    scorers = args.scorer or ["smollm2-135m"]
+    scorers = args.scorer or SCORERS
     for name, queries, pool, permutations, width in SLICES:
         size = f"the first {pool} candidates" if pool else "all candidates"
         note(f"{name}: the first {queries} queries, {size}, {permutations} permutations, {width} per prompt.")

@@ -6,14 +6,15 @@ import argparse
 import threading
 import webbrowser
 
+from ..models import embedded_scorers
 from . import add_engine, examples
-from .serve import DEFAULT, add_server, serve
+from .serve import add_server, serve
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "scorers", nargs="*", metavar="[NAME=]SCORER",
-        help=f"what to look at, side by side (default {DEFAULT})",
+        help="what to look at, side by side (default: the embedded model and the adapters shipped for it)",
     )  # fmt: skip
     parser.add_argument("--no-browser", action="store_true", help="print the address and open nothing")
     add_server(parser)
@@ -30,4 +31,4 @@ def run(args: argparse.Namespace) -> int:
         if not args.no_browser:  # a moment later, when the server listens
             threading.Timer(1.0, webbrowser.open, [url]).start()
 
-    return serve(args.scorers or [DEFAULT], args, show)
+    return serve(args.scorers or embedded_scorers(), args, show)

@@ -19,12 +19,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..report import load_variant, write_report
+    from ..report import load_variants, write_report
 
     runs = find_runs(args.runs)
     if unfinished := [r.folder for r in runs if not r.is_complete]:
         raise InputError([f"{folder} is not complete. Run the command that made it again first." for folder in unfinished])
-    variants = [load_variant(r, threshold_of(args)) for r in runs]
+    variants = load_variants(runs, threshold_of(args))
     shared = Path(os.path.commonpath([r.folder.resolve() for r in runs]))
     print(write_report(variants, args.out or shared / "report"))
     return 0

@@ -11,12 +11,13 @@ import numpy as np
 from ..audit import AuditConfig, Cut, bar, cut_instances, open_scorer
 from ..collection import open_collection
 from ..disk import atomic
+from ..models import DEFAULT
 from ..terms import Instance
 from . import add_engine, add_presentation, engine_options, examples, print_table, settings_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--scorer", default="smollm2-135m", metavar="ADDRESS", help="what scores (default smollm2-135m)")
+    parser.add_argument("--scorer", default=DEFAULT, metavar="ADDRESS", help=f"what scores (default {DEFAULT})")
     parser.add_argument("--data", required=True, metavar="NAME|FILE", help="collection to score")
     parser.add_argument("--format", choices=["table", "trec", "jsonl"], default="table", help="what is printed or written")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write here instead of stdout")

@@ -7,6 +7,7 @@ import importlib.util
 from typing import NamedTuple
 
 from ..engines.systems import SYSTEMS
+from ..models import embedded_scorers
 from . import add_json, examples, print_json, print_table
 
 LOCAL = ("torch", "transformers", "peft")
@@ -29,9 +30,15 @@ def _extra(name: str) -> str:
 
 
 KINDS = (
-    Row("smollm2-135m", None, "distribution", LOCAL, _extra("local")),
+    *(Row(name, None, "distribution", LOCAL, _extra("local")) for name in embedded_scorers()),
     Row("hf:<id|folder|file.gguf>[+adapter]", None, "distribution", LOCAL, _extra("local")),
-    Row("vllm:<id|folder>[+adapter]", None, "distribution", ("vllm", "transformers"), _extra("vllm")),
+    Row(
+        "vllm[+classifier|+token-ids|+top-k]:<id|folder>[+adapter]",
+        None,
+        "distribution",
+        ("vllm", "transformers"),
+        _extra("vllm"),
+    ),
     Row("vllm:<model>@<base url>", None, "distribution", ("httpx", "transformers"), _extra("hosted,local")),
     Row("sglang:<model>@<base url>", None, "distribution", ("httpx", "transformers"), _extra("hosted,local")),
     Row("openai:<model>@<base url>", None, "score", ("httpx",), _extra("hosted")),

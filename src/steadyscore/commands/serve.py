@@ -10,13 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import MissingExtra
-from . import add_engine, engine_options, examples, note, positive, refuse
+from ..models import DEFAULT
+from ..serve.settings import Limits, ServerSettings, default_workers, read_keys, refuse_open_door
+from . import add_engine, engine_options, examples, from_flags, note, positive, refuse
 
 if TYPE_CHECKING:
     from ..serve.service import Model
-    from ..serve.settings import ServerSettings
 
-DEFAULT = "smollm2-135m"
+LIMITS = [
+    ("--max-documents", "candidates", "N", "documents of one request"),
+    ("--max-requests", "requests", "N", "requests in flight, then 429"),
+    ("--max-body", "body_bytes", "BYTES", "size of a body"),
+    ("--queue-windows", "queue_windows", "N", "windows waiting or running, then 429"),
+    ("--batch-windows", "batch_windows", "N", "windows handed to the engine at once"),
+    ("--request-timeout", "seconds", "SECONDS", "from arrival to answer"),
+]
+"""Flag, field of `Limits`, unit, help."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,24 +67,24 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     access.add_argument("--api-key-file", type=Path, metavar="FILE", help="bearer tokens, one a line")
     access.add_argument("--insecure", action="store_true", help="bind a public address without a token")
     limits = parser.add_argument_group("limits")
+    for flag, field, unit, words in LIMITS:
+        usual = getattr(Limits(), field)
+        kind = float if isinstance(usual, float) else positive
+        limits.add_argument(flag, dest=field, type=kind, default=usual, metavar=unit, help=f"{words} (default {usual:,.0f})")
     limits.add_argument(
-        "--max-documents", type=positive, default=1000, metavar="N", help="documents of one request (default 1000)"
+        "--workers",
+        type=positive,
+        default=default_workers(),
+        metavar="N",
+        help="forward passes at the same time on a CPU (default 2, or as many as OMP_NUM_THREADS leaves cores for)",
     )
     limits.add_argument(
-        "--max-requests", type=positive, default=64, metavar="N", help="requests in flight, then 429 (default 64)"
-    )
-    limits.add_argument("--max-body", type=positive, default=4 << 20, metavar="BYTES", help="size of a body (default 4 MiB)")
-    limits.add_argument(
-        "--queue-windows", type=positive, default=2048, metavar="N", help="windows waiting or running, then 429 (default 2048)"
-    )
-    limits.add_argument(
-        "--batch-windows", type=positive, default=16, metavar="N", help="windows handed to the engine at once (default 16)"
-    )
-    limits.add_argument(
-        "--request-timeout", type=float, default=60.0, metavar="SECONDS", help="from arrival to answer (default 60)"
-    )
-    limits.add_argument(
-        "--monitor", type=float, default=0.0, metavar="SHARE", help="share of requests scored again in idle time (default 0)"
+        "--monitor",
+        dest="monitor_share",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="share of requests scored again in idle time (default 0)",
     )
 
 
@@ -84,8 +93,8 @@ def open_models(scorers: list[str], args: argparse.Namespace) -> dict[str, Model
     from ..serve.adapters import Bases
     from ..serve.service import open_model
 
-    bases, options = Bases(), engine_options(args)
-    presented = {"task": args.task, "width": args.width, "chars": args.chars, "fit": args.fit, "cutoff": args.cutoff}
+    bases, options = Bases(args.workers), engine_options(args)
+    presented = {name: getattr(args, name) for name in ("task", "width", "chars", "fit", "cutoff")}
     return {
         name: open_model(name, address, options=options, bases=bases, **presented) for name, address in named(scorers).items()
     }
@@ -104,30 +113,12 @@ def named(scorers: list[str]) -> dict[str, str]:
 
 
 def settings_of(args: argparse.Namespace) -> ServerSettings:
-    from ..serve.settings import Limits, ServerSettings, read_keys
-
-    refuse(*([] if 0 <= args.monitor <= 1 else [f"--monitor {args.monitor:g} is no share. Give a number from 0 to 1."]))
-    limits = Limits(
-        body_bytes=args.max_body,
-        candidates=args.max_documents,
-        requests=args.max_requests,
-        queue_windows=args.queue_windows,
-        batch_windows=args.batch_windows,
-        seconds=args.request_timeout,
-    )
-    return ServerSettings(
-        host=args.host,
-        port=args.port,
-        keys=read_keys(args.api_key_file),
-        insecure=args.insecure,
-        monitor_share=args.monitor,
-        limits=limits,
-    )
+    share = args.monitor_share
+    refuse(*([] if 0 <= share <= 1 else [f"--monitor {share:g} is no share. Give a number from 0 to 1."]))
+    return from_flags(ServerSettings, args, keys=read_keys(args.api_key_file), limits=from_flags(Limits, args))
 
 
 def serve(scorers: list[str], args: argparse.Namespace, ready: Callable[[str], Any] = lambda url: None) -> int:
-    from ..serve.settings import refuse_open_door
-
     settings = settings_of(args)
     refuse_open_door(settings)  # before a model is loaded for nothing
     try:

@@ -31,9 +31,11 @@ class Capabilities:
     """True where a candidate's score cannot depend on the others by construction."""
     lora: bool = False
     deterministic: bool = False
+    parity: str | None = None
+    """What the parity gate found of an engine that is not `hf`, or why it could not look."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @runtime_checkable
@@ -145,7 +147,7 @@ class Kind(NamedTuple):
 
 KINDS: dict[str, Kind] = {
     "hf": Kind("transformers", "TransformersEngine.open", "local"),
-    "vllm": Kind("vllm", "open_vllm", "vllm"),
+    "vllm": Kind("vllm", "open_vllm", "vllm", ("classifier", "token-ids", "top-k")),
     "sglang": Kind("served", "open_sglang", "hosted"),
     "openai": Kind("hosted", "open_openai", "hosted", ("logprobs",)),
     "rerank": Kind("rerank", "open_rerank", "hosted", ("cohere", "jina", "tei")),
@@ -158,8 +160,11 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def open_engine(address: str, options: EngineOptions | None = None) -> Any:
-    """Open a scorer address, `kind[+variant]:rest`; a bare name is an embedded model."""
+def open_engine(address: str, options: EngineOptions | None = None, *, gate: bool = True) -> Any:
+    """Open a scorer address, `kind[+variant]:rest`; a bare name is an embedded model.
+
+    An engine that has `hf` for a reference passes the parity gate on its first use with a model, or is refused.
+    """
     from ..models import embedded_scorers
 
     head, found, rest = address.partition(":")
@@ -179,8 +184,13 @@ def open_engine(address: str, options: EngineOptions | None = None) -> Any:
         raise InputError(f"unknown variant {variant!r} in {address!r}. {known}.")
     try:
         loader: Callable[..., Backend] = attrgetter(kind.loader)(importlib.import_module(f".{kind.module}", __name__))
-        return loader(rest, options or EngineOptions(), *([variant] if kind.variants else []))
+        backend = loader(rest, options or EngineOptions(), *([variant] if kind.variants else []))
     except ModuleNotFoundError as missing:
         if kind.extra and (missing.name or "").split(".")[0] != __name__.split(".")[0]:
             raise MissingExtra(f"{address} (module {missing.name} is not installed)", kind.extra) from missing
         raise
+    if not gate or not hasattr(backend, "reference"):
+        return backend
+    from ..parity import gated
+
+    return gated(backend, options or EngineOptions())

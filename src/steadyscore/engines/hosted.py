@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from ..readout import Reading
 from ..terms import GRADES
 from . import Capabilities, EngineOptions, Price
 from .http import KEY, Endpoint, Malformed, Unusable, field, model_at, number
+
+T = TypeVar("T")
+Chat = list[dict[str, str]]
 
 TOP = 20
 """Alternatives asked for per written token: the most that endpoints give."""
@@ -59,13 +62,30 @@ class HostedEngine:
         return {**self.endpoint.counts, **{f"{what}_tokens": count for what, count in self.tokens.items()}, **money}
 
     def _grade(self, prompt: PromptText) -> Reading:
-        body: dict[str, Any] = {"model": self.model, "messages": messages(prompt)}
-        if self.logprobs:
-            body |= {"logprobs": True, "top_logprobs": TOP}
         read = top_k if self.logprobs else written
+        return self._ask(messages(prompt), lambda answer: read(prompt.markers, answer), self.logprobs)
+
+    def generate(self, prompts: Sequence[Chat], most_tokens: int) -> list[str]:
+        """What the model writes at temperature 0."""
+        return self.endpoint.map(lambda chat: self._ask(chat, content, most_tokens=most_tokens), prompts)
+
+    def label_log_probabilities(self, prompts: Sequence[Chat], labels: Sequence[str]) -> np.ndarray:
+        """(P, L): 0 for the label that was written, or what `openai+logprobs:` reads of every label's beginning."""
+        read = label_top_k if self.logprobs else written_label
+        return np.array(
+            self.endpoint.map(lambda chat: self._ask(chat, lambda answer: read(labels, answer), self.logprobs), prompts)
+        )
+
+    def _ask(self, chat: Chat, read: Callable[[Any], T], logprobs: bool = False, most_tokens: int | None = None) -> T:
+        body: dict[str, Any] = {"model": self.model, "messages": chat}
+        if logprobs:
+            body |= {"logprobs": True, "top_logprobs": TOP}
         while True:
+            settings = dict(self._settings)
+            if most_tokens and "max_tokens" in settings:  # a model that thinks refuses it, and needs room to think
+                settings["max_tokens"] = most_tokens
             try:
-                return self.endpoint.post("/chat/completions", body | self._settings, lambda answer: read(prompt.markers, answer))
+                return self.endpoint.post("/chat/completions", body | settings, read)
             except Unusable as refusal:
                 if not self._adapted(str(refusal)):
                     raise
@@ -146,12 +166,38 @@ def top_k(markers: Sequence[str], answer: Any) -> Reading:
     return Reading(logits, np.exp(logits).sum(axis=1))
 
 
+def written_label(labels: Sequence[str], answer: Any) -> list[float]:
+    """(L,) 0 for the one label that is the whole answer, -inf for the others; any other answer is asked for again."""
+    said = content(answer)
+    bare = " ".join(re.sub(r"[^\w\s]", " ", said).upper().split())
+    if bare not in labels:
+        raise Malformed(f"no label: the answer is {said[:60]!r}, not one of {', '.join(labels)}")
+    return [0.0 if label == bare else -math.inf for label in labels]
+
+
+def label_top_k(labels: Sequence[str], answer: Any) -> list[float]:
+    """(L,) log-probability of each label's beginning: the alternatives to the first written token that begin it, together.
+
+    No two verdicts begin alike. A label that no alternative begins is less likely than each of them: -inf. If that is
+    every label, the answer cannot be used.
+    """
+    tokens = field(answer, "choices", 0, "logprobs", "content")
+    if not isinstance(tokens, list):
+        raise Malformed("the endpoint gives no log-probabilities; use openai: without +logprobs")
+    first = next((token for token in tokens if field(token, "token").strip()), None)
+    given = [(field(e, "token").strip().upper(), field(e, "logprob")) for e in field(first, "top_logprobs")]
+    begun = [[number(p, "a log-probability") for token, p in given if token and label.startswith(token)] for label in labels]
+    if not any(begun):
+        raise Malformed(f"no label: none of the {len(given)} alternatives to {field(first, 'token')!r} begins one")
+    return [float(np.logaddexp.reduce(found)) if found else -math.inf for found in begun]
+
+
 def cost(prompt_tokens: float, completion_tokens: float, price: Price) -> float:
     return (prompt_tokens * price.prompt + completion_tokens * price.completion) / 1e6
 
 
 def estimated_cost(prompt_tokens: int, grades: int, price: Price) -> float:
-    """What a run will cost before it begins: tokens as `audit.estimate` counts them, and one written line per grade."""
+    """What a run will cost before it begins: tokens as `estimate.estimate` counts them, and one written line per grade."""
     return cost(prompt_tokens, math.ceil(grades * TOKENS_PER_LINE), price)
 
 

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import random
+import re
 import threading
 import time
 import weakref
@@ -37,6 +38,8 @@ FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 """Seconds; the most that backoff waits by itself. An endpoint may ask for more through Retry-After."""
 DOWN_AFTER = 3
 """Queries in a row that an endpoint left without an answer: it is down, not the query odd."""
+TOO_LONG = re.compile(r"context.?(length|size|window)|prompt is too long|too many tokens", re.IGNORECASE)
+"""How endpoints say that a prompt does not fit."""
 KEY = "STEADYSCORE_API_KEY"
 """The environment variable that holds the key of an endpoint."""
 
@@ -51,6 +54,10 @@ class Unusable(Exception):
 
 class Unreachable(Unusable):
     """No answer at all: overload, server errors or silence until the last retry."""
+
+
+class TooLong(Unusable):
+    """A prompt that is longer than the model takes, by the endpoint's own words."""
 
 
 class EndpointDown(SteadyscoreError):
@@ -163,7 +170,8 @@ class Endpoint:
                     f"Check the address, the model's name and the key in ${KEY}."
                 )
             if response.status_code >= 400:  # about this request: too long, filtered, a field it does not know
-                raise Unusable(f"{self.base + path} answered HTTP {response.status_code}: {_say(response.text)}")
+                kind = TooLong if TOO_LONG.search(response.text) else Unusable
+                raise kind(f"{self.base + path} answered HTTP {response.status_code}: {_say(response.text)}")
             try:
                 answer = json.loads(response.content)
                 with self._lock:

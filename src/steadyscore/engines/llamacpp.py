@@ -7,7 +7,9 @@ it differs from `hf` on the same file by a quantisation error, which `steadyscor
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,11 @@ import numpy as np
 from ..disk import sha256
 from ..encoding import Encoder
 from ..errors import InputError, ModelError
+from ..models import EMBEDDED, is_present
 from ..readout import Reading
 from ..terms import Prompt
 from . import Capabilities, EngineOptions
+from .generator import Ids, label_log_probabilities
 
 BATCH = 512
 """Tokens per call of `llama_decode`."""
@@ -31,10 +35,11 @@ class LlamaCppEngine:
 
     def __init__(self, library: Any, llama: Any, encoder: Encoder, file: Path):
         self._library, self._llama, self.encoder = library, llama, encoder
-        self.name, self.reference = f"llamacpp:{file}", f"hf:{file}"
+        digest = sha256(file)
+        self.name, self.reference = f"llamacpp:{file}", f"hf:{_embedded(digest) or file}"
         self.context = min(int(llama.n_ctx()), _trained_context(llama.metadata))
         self.capabilities = Capabilities(gives="distribution", distribution="exact", label_mass=True, deterministic=True)
-        self._identity = {"kind": "llamacpp", "model": file.name, "weights": sha256(file)[:16]}
+        self._identity = {"kind": "llamacpp", "model": file.name, "weights": digest[:16]}
         self._cached: list[int] = []
 
     def identity(self) -> dict[str, Any]:
@@ -46,16 +51,38 @@ class LlamaCppEngine:
         found = {i: self._read(prompts[i], label_mass) for i in order}
         return [found[i] for i in range(len(prompts))]
 
-    def _read(self, prompt: Prompt, label_mass: bool) -> Reading:
-        ids = [*prompt.prefix, *prompt.body][: prompt.slots[-1] + 1]  # nothing behind the last slot is read
-        start = min(_common(ids, self._cached), prompt.slots[0])
+    def generate(self, prompts: Sequence[Ids], most_tokens: int) -> list[str]:
+        """Greedy continuations, until the model ends its turn."""
+        return [self._continued(ids, most_tokens) for ids in prompts]
+
+    def _continued(self, ids: Ids, most_tokens: int) -> str:
+        tokenizer = self.encoder.tokenizer
+        written: list[int] = []
+        ends = {tokenizer.eos_token_id, self._llama.token_eos()}
+        while len(written) < most_tokens:
+            token = int(self._logits([*ids, *written], [len(ids) + len(written) - 1]).argmax())
+            if token in ends:
+                break
+            written.append(token)
+        return tokenizer.decode(written, skip_special_tokens=True)
+
+    def label_log_probabilities(self, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
+        return label_log_probabilities(self, prompts, labels)
+
+    def _logits(self, ids: list[int], slots: Sequence[int]) -> np.ndarray:
+        """(B, V) at the slots; tokens that stand behind the last one are not evaluated."""
+        ids = ids[: slots[-1] + 1]
+        start = min(_common(ids, self._cached), slots[0])
         self._library.llama_memory_seq_rm(self._library.llama_get_memory(self._llama.ctx), 0, start, -1)
         self._cached = ids[:start]
-        slots, rows = frozenset(prompt.slots), []
+        at, rows = frozenset(slots), []
         for begin in range(start, len(ids), BATCH):
-            rows += self._decode(ids[begin : begin + BATCH], begin, slots)
+            rows += self._decode(ids[begin : begin + BATCH], begin, at)
         self._cached = ids
-        logits = np.array(rows, dtype=np.float64)  # (B, V)
+        return np.array(rows, dtype=np.float64)
+
+    def _read(self, prompt: Prompt, label_mass: bool) -> Reading:
+        logits = self._logits([*prompt.prefix, *prompt.body], prompt.slots)
         grades = logits[:, list(prompt.grade_tokens)]
         if not label_mass:
             return Reading(grades)
@@ -93,7 +120,9 @@ def open_llamacpp(rest: str, options: EngineOptions) -> Any:
     if not file.is_file():
         raise InputError(f"there is no file {rest}.")
     layers = 0 if options.device == "cpu" else -1  # -1: all of them, where this build has a GPU
-    llama = llama_cpp.Llama(str(file), n_ctx=CONTEXT, n_batch=BATCH, n_gpu_layers=layers, verbose=False)
+    threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)  # as torch counts them, so that both are alike
+    pace = {"n_threads": threads, "n_threads_batch": threads}
+    llama = llama_cpp.Llama(str(file), n_ctx=CONTEXT, n_batch=BATCH, n_gpu_layers=layers, verbose=False, **pace)
     return LlamaCppEngine(llama_cpp, llama, Encoder(gguf_tokenizer(file), file.name), file)
 
 
@@ -104,6 +133,21 @@ def gguf_tokenizer(file: Path) -> Any:
         return AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
     except (OSError, ValueError, KeyError) as refusal:
         raise ModelError(f"the tokenizer inside {file} could not be read: {refusal}") from refusal
+
+
+def embedded_gguf(name: str) -> Path | None:
+    """An embedded model's own file, where its distribution is installed."""
+    model = EMBEDDED[name]
+    try:
+        file = Path(str(distribution(model.distribution).locate_file(model.gguf)))
+    except PackageNotFoundError:
+        return None
+    return file if file.is_file() else None
+
+
+def _embedded(digest: str) -> str | None:
+    """The embedded model of this content that `hf` has on this disk already."""
+    return next((m.name for m in EMBEDDED.values() if m.gguf_sha256 == digest and is_present(m)), None)
 
 
 def _trained_context(metadata: dict[str, str]) -> int:

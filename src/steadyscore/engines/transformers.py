@@ -16,8 +16,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from ..adapter import attach, read_card
@@ -27,6 +28,7 @@ from ..models import EMBEDDED, embedded_scorers, gguf_path, model_path, shipped_
 from ..readout import Reading
 from ..terms import Prompt
 from . import Capabilities, EngineOptions
+from .generator import Ids, label_log_probabilities
 
 
 class TransformersEngine:
@@ -51,7 +53,7 @@ class TransformersEngine:
         if base in (shipped := shipped_adapters()):
             adapter = str(shipped[base])
             base = read_card(shipped[base])["base"]["model"]
-        source, local = _locate(base)
+        source, local = locate(base)
         transformers_logging.disable_progress_bar()  # a load takes seconds; our own bars are for what takes minutes
         device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
         try:
@@ -67,7 +69,7 @@ class TransformersEngine:
         identity = {
             "kind": "hf",
             "model": base,
-            "weights": _digest(Path(source)) if local else getattr(model.config, "_commit_hash", None),
+            "weights": weights_digest(Path(source)) if local else getattr(model.config, "_commit_hash", None),
             "dtype": options.dtype,
             "device": torch.device(device).type,
         }
@@ -96,6 +98,25 @@ class TransformersEngine:
         """Grade logits (B, 4) of each prompt from one forward pass, with gradients: what training uses."""
         states = self._slot_states(list(prompts), 0, None)
         return [self.project(rows, self._tensor(p.grade_tokens)).float() for rows, p in zip(states, prompts, strict=True)]
+
+    @torch.inference_mode()
+    def generate(self, prompts: Sequence[Ids], most_tokens: int) -> list[str]:
+        """Greedy continuations, until the model ends its turn."""
+        tokenizer, own = self.encoder.tokenizer, self.model.generation_config
+        ends = own.eos_token_id if own is not None and own.eos_token_id is not None else []
+        ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+        greedy = GenerationConfig(
+            do_sample=False, max_new_tokens=most_tokens, eos_token_id=sorted(ends), pad_token_id=tokenizer.pad_token_id or 0
+        )
+        texts = []
+        for ids in prompts:
+            prompt = self._tensor([ids])
+            written = self.model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=greedy)
+            texts.append(tokenizer.decode(written[0, len(ids) :], skip_special_tokens=True))
+        return texts
+
+    def label_log_probabilities(self, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
+        return label_log_probabilities(self, prompts, labels)
 
     def _prefix_cache(self, prefix: Sequence[int]) -> DynamicCache:
         cache = DynamicCache(config=self.model.config)
@@ -170,7 +191,7 @@ def _batches(prompts: Sequence[Prompt], members: list[int], shared: int, batch_t
         yield batch
 
 
-def _locate(base: str) -> tuple[str, bool]:
+def locate(base: str) -> tuple[str, bool]:
     """Where transformers finds the weights, and whether that is on this disk."""
     if base in EMBEDDED:
         return str(model_path(base)), True
@@ -196,7 +217,7 @@ def _why(base: str, refusal: Exception) -> str:
     )
 
 
-def _digest(folder: Path) -> str:
+def weights_digest(folder: Path) -> str:
     """Identity of weights on disk: sizes and both ends of every file, so that it takes no time to tell two apart.
 
     Weights that were read from a GGUF file are that file's: how they were written down again does not matter.

@@ -1,79 +1,206 @@
-"""Engine `vllm`: the causal model as a four-way token classifier over the grade rows of its output matrix (PEERS C1).
+"""Engine `vllm` in this process: three routes to the grades at the slots of a window, the best first (PEERS C1).
 
-Its softmax over four classes at a slot is the renormalised grade distribution, and logits over the vocabulary are never
-made. Offline here; a running server is in `served.py`. vLLM is imported only when an address asks for it.
+`classifier`: the causal model is loaded as a four-way token classifier over the grade rows of its output matrix. Its
+softmax at a slot is the renormalised grade distribution, and logits over the vocabulary are never made. `token-ids` and
+`top-k` read log-probabilities of the model as it is. A running server is in `vllm_server.py`. vLLM is imported only when
+an address asks for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles
 from ..encoding import Encoder
 from ..errors import ModelError
 from ..prompt import prompt_text
 from ..readout import Reading
 from ..tasks import PASSAGE_RERANKING
 from ..terms import GRADES, Prompt
-from . import Capabilities, EngineOptions
-from .served import load_encoder, served_vllm, slot_probabilities
+from . import EngineOptions
+from .generator import Ids
+from .http import Malformed, Unusable
+from .served import load_encoder, slot_probabilities
+from .vllm_server import CAPABILITIES, TOP, served_vllm, slot_rows, token_id_rows, top_k
+
+RESCALED = ("logits_scaling", "logit_scale", "final_logit_softcapping")
+"""What Granite, Cohere and Gemma 2 do to their logits after the output matrix: vLLM's classifier does not."""
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What `max_lora_rank` may be."""
 
 
-def open_vllm(rest: str, options: EngineOptions) -> Any:
-    """`<id|path>[+adapter]` in this process, or `<model>@<base url>`."""
+def open_vllm(rest: str, options: EngineOptions, route: str = "") -> Any:
+    """`<id|path>[+adapter]` in this process, or `<model>@<base url>`; by the named route or by the best there is."""
     if "@http://" in rest or "@https://" in rest:
-        return served_vllm(rest, options)
-    return VllmEngine.open(rest, options)
+        return served_vllm(rest, options, route)
+    return VllmEngine.open(rest, options, route)
 
 
 class VllmEngine:
-    """vLLM's offline `LLM`, pooling."""
+    """vLLM's offline `LLM`, read by one route."""
 
-    def __init__(self, llm: Any, encoder: Encoder, name: str, identity: dict[str, Any], lora: Any = None):
-        self.llm, self.encoder, self.name, self._identity, self._lora = llm, encoder, name, identity, lora
-        self.context = int(llm.llm_engine.model_config.max_model_len)
-        self.capabilities = Capabilities(gives="distribution", distribution="exact", lora=True)
-        self.reference = "hf:" + name.removeprefix("vllm:")
-        """What the parity gate compares with."""
+    def __init__(
+        self,
+        llm: Any,
+        encoder: Encoder,
+        name: str,
+        identity: dict[str, Any],
+        lora: Any = None,
+        *,
+        route: str,
+        options: EngineOptions,
+    ):
+        self.llm, self.encoder, self._lora, self._route, self.options = llm, encoder, lora, route, options
+        address = name.removeprefix("vllm:")
+        self.name, self.reference = f"vllm+{route}:{address}", f"hf:{address}"
+        # Where it generates, vLLM wants room for one token.
+        self.context = int(llm.llm_engine.model_config.max_model_len) - (route != "classifier")
+        self.capabilities = CAPABILITIES[route]
+        self._identity = identity | {"route": route}
+        self.trained_settings: dict[str, Any] = {}
+        """The presentation an adapter was trained with; empty without one."""
 
     @classmethod
-    def open(cls, address: str, options: EngineOptions) -> VllmEngine:
-        import torch
-        from vllm import LLM
-        from vllm.config import PoolerConfig
+    def open(cls, address: str, options: EngineOptions, route: str = "") -> VllmEngine:
+        def how(config: Any, encoder: Encoder) -> dict[str, Any]:
+            classifies = route == "classifier" or (not route and not rescaled(config))
+            return _pooling(config, encoder) if classifies else GENERATING
 
-        base, _, adapter = (address, "", "") if Path(address).exists() else address.partition("+")
-        encoder = load_encoder(base, options)
-        llm = LLM(
-            base,
-            runner="pooling",
-            convert="classify",
-            dtype=options.dtype,
-            tensor_parallel_size=options.tensor_parallel,
-            trust_remote_code=options.trust_remote_code,
-            hf_overrides=classifier(_architecture(base, options), encoder),
-            pooler_config=PoolerConfig(task="token_classify"),
-            **({"enable_lora": True, "max_lora_rank": _rank(Path(adapter))} if adapter else {}),
-        )
-        identity = {
-            "kind": "vllm",
-            "model": base,
-            "adapter": adapter or None,
-            "dtype": options.dtype,
-            "device": "cuda" if torch.cuda.is_available() else "cpu",
-        }
-        return cls(llm, encoder, f"vllm:{address}", identity, _lora(adapter) if adapter else None)
+        loaded = _loaded(address, options, how)
+        engine = cls(*loaded, route=route or _best(loaded[0]), options=options)
+        if route == "token-ids" and not _scores_token_ids(engine.llm):
+            raise ModelError(f"{engine.name} needs vLLM's V2 model runner, which is not here. Use vllm: or vllm+top-k:.")
+        if adapter := _split(address)[1]:
+            engine.trained_settings = read_card(Path(adapter))["settings"]
+        return engine
 
     def identity(self) -> dict[str, Any]:
         return dict(self._identity)
 
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
-        inputs = [{"prompt_token_ids": [*p.prefix, *p.body]} for p in prompts]
-        outputs = self.llm.encode(inputs, pooling_task="token_classify", lora_request=self._lora, use_tqdm=False)
-        return [_reading(prompt, output.outputs.data) for prompt, output in zip(prompts, outputs, strict=True)]
+        try:
+            return ROUTES[self._route](self.llm, prompts, self._lora)
+        except Malformed as odd:  # asking again would tell the same
+            raise Unusable(f"{self.name}: {odd}") from odd
+
+
+# -- routes
+
+
+def classified(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[Reading]:
+    outputs = llm.encode(_inputs(prompts), pooling_task="token_classify", lora_request=lora, use_tqdm=False)
+    return [_four_way(prompt, output.outputs.data) for prompt, output in zip(prompts, outputs, strict=True)]
+
+
+def _four_way(prompt: Prompt, rows: Any) -> Reading:
+    rows = np.asarray(rows.float().cpu() if hasattr(rows, "cpu") else rows, dtype=np.float64)
+    if rows.shape != (len(prompt), len(GRADES)):
+        # Rows of a cached prefix are left out of the answer; reading at the wrong row would look like an order effect.
+        raise ModelError(f"vLLM gave {rows.shape} for {len(prompt)} tokens and {len(GRADES)} grades.")
+    return slot_probabilities(rows[list(prompt.slots)])
+
+
+def scored(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[Reading]:
+    outputs = _generated(llm, prompts, lora, [token_id_rows(prompt) for prompt in prompts])
+    told = [output.prompt_token_id_logprobs for output in outputs]
+    if any(rows is None for rows in told):  # a cached prefix passed the first slot
+        raise ModelError("vLLM gave no log-probabilities of the grade tokens. Use vllm: or vllm+top-k:.")
+    return [slot_rows(prompt, np.asarray(rows)) for prompt, rows in zip(prompts, told, strict=True)]
+
+
+def ranked(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[Reading]:
+    outputs = _generated(llm, prompts, lora, [{"prompt_logprobs": TOP} for _ in prompts])
+    # Row i speaks of token i as its predecessor predicts it.
+    rows = [[output.prompt_logprobs[slot + 1] for slot in prompt.slots] for prompt, output in zip(prompts, outputs, strict=True)]
+    told = [[{token: entry.logprob for token, entry in row.items()} for row in window] for window in rows]
+    return [top_k(window, prompt) for prompt, window in zip(prompts, told, strict=True)]
+
+
+ROUTES: dict[str, Callable[[Any, Sequence[Prompt], Any], list[Reading]]] = {
+    "classifier": classified,
+    "token-ids": scored,
+    "top-k": ranked,
+}
+
+
+def _generated(llm: Any, prompts: Sequence[Prompt], lora: Any, told: list[dict[str, Any]]) -> list[Any]:
+    from vllm import SamplingParams
+
+    sampling = [SamplingParams(temperature=0, max_tokens=1, detokenize=False, **what) for what in told]
+    return llm.generate(_inputs(prompts), sampling, lora_request=lora, use_tqdm=False)
+
+
+def _inputs(prompts: Sequence[Prompt]) -> list[dict[str, Any]]:
+    return [{"prompt_token_ids": [*prompt.prefix, *prompt.body]} for prompt in prompts]
+
+
+def _best(llm: Any) -> str:
+    """The route of a model that was loaded without a name for it."""
+    if llm.llm_engine.model_config.runner_type == "pooling":
+        return "classifier"
+    return "token-ids" if _scores_token_ids(llm) else "top-k"
+
+
+def _scores_token_ids(llm: Any) -> bool:
+    return bool(getattr(llm.llm_engine.vllm_config, "use_v2_model_runner", False))
+
+
+def rescaled(config: Any) -> bool:
+    """Whether the model's logits are more than a product with its output matrix: classifier rows would be other numbers."""
+    text = config.get_text_config()
+    return any(getattr(text, name, None) not in (None, 0, 1) for name in RESCALED)
+
+
+# -- readers
+
+
+class VllmReader:
+    """vLLM's offline `LLM`, generating: a model is loaded either to classify or to generate, so a reader is loaded anew."""
+
+    def __init__(self, llm: Any, encoder: Encoder, name: str, identity: dict[str, Any], lora: Any = None):
+        self.llm, self.encoder, self.name, self._identity, self._lora = llm, encoder, name, identity, lora
+        self.context = int(llm.llm_engine.model_config.max_model_len) - 1  # vLLM always writes one token
+
+    @classmethod
+    def open(cls, address: str, options: EngineOptions) -> VllmReader:
+        return cls(*_loaded(address, options, lambda config, encoder: GENERATING))
+
+    def identity(self) -> dict[str, Any]:
+        return dict(self._identity)
+
+    def generate(self, prompts: Sequence[Ids], most_tokens: int) -> list[str]:
+        """Greedy continuations, until the model ends its turn."""
+        return [output.outputs[0].text for output in self._run(prompts, max_tokens=most_tokens)]
+
+    def label_log_probabilities(self, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
+        """(P, L) from the log-probabilities that vLLM gives of a prompt's own tokens."""
+        outputs = self._run([[*ids, *label] for ids in prompts for label in labels], max_tokens=1, prompt_logprobs=0)
+        tails = zip((output.prompt_logprobs for output in outputs), [*labels] * len(prompts), strict=True)
+        found = [sum(rows[i - len(label)][token].logprob for i, token in enumerate(label)) for rows, label in tails]
+        return np.array(found).reshape(len(prompts), len(labels))
+
+    def _run(self, prompts: Sequence[Ids], **sampling: Any) -> list[Any]:
+        from vllm import SamplingParams
+
+        inputs = [{"prompt_token_ids": list(ids)} for ids in prompts]
+        return self.llm.generate(inputs, SamplingParams(temperature=0, **sampling), lora_request=self._lora, use_tqdm=False)
+
+
+# -- loading
+
+GENERATING = {"runner": "generate", "max_logprobs": TOP}
+
+
+def _pooling(config: Any, encoder: Encoder) -> dict[str, Any]:
+    from vllm.config import PoolerConfig
+
+    overrides, pooler = classifier(config.architectures[0], encoder), PoolerConfig(task="token_classify")
+    return {"runner": "pooling", "convert": "classify", "hf_overrides": overrides, "pooler_config": pooler}
 
 
 def classifier(architecture: str, encoder: Encoder) -> dict[str, Any]:
@@ -90,16 +217,66 @@ def classifier(architecture: str, encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def _architecture(base: str, options: EngineOptions) -> str:
+def _loaded(
+    address: str, options: EngineOptions, how: Callable[[Any, Encoder], dict[str, Any]]
+) -> tuple[Any, Encoder, str, dict[str, Any], Any]:
+    """`<id|path>[+adapter]` as (LLM, encoder, name, identity, LoRA request); `how` is what it is loaded for."""
+    import torch
+    from vllm import LLM
+
+    from .transformers import locate, weights_digest
+
+    base, adapter = _split(address)
+    source, local = locate(base)
+    config, encoder = _config(source, options), load_encoder(source, options)
+    identity = {
+        "kind": "vllm",
+        "model": base,
+        "weights": weights_digest(Path(source)) if local else getattr(config, "_commit_hash", None),
+        "dtype": options.dtype,
+        "device": "cuda" if torch.cuda.is_available() else "cpu",
+    }
+    lora: dict[str, Any] = {}
+    if adapter:
+        lora = {"enable_lora": True, "max_lora_rank": _rank(Path(adapter))}
+        identity["adapter"] = _checked(Path(adapter), identity, options)
+    llm = LLM(
+        source,
+        dtype=options.dtype,
+        tensor_parallel_size=options.tensor_parallel,
+        trust_remote_code=options.trust_remote_code,
+        **how(config, encoder),
+        **lora,
+    )
+    return llm, encoder, f"vllm:{address}", identity, _lora(adapter) if adapter else None
+
+
+def _split(address: str) -> tuple[str, str]:
+    """Base and adapter; a folder may have a plus in its name."""
+    base, _, adapter = (address, "", "") if Path(address).exists() else address.partition("+")
+    return base, adapter
+
+
+def _config(source: str, options: EngineOptions) -> Any:
     from transformers import AutoConfig
 
     try:
-        names = AutoConfig.from_pretrained(base, trust_remote_code=options.trust_remote_code).architectures or [""]
+        config = AutoConfig.from_pretrained(source, trust_remote_code=options.trust_remote_code)
     except (OSError, ValueError) as refusal:
-        raise ModelError(f"model {base!r} could not be found. Give a folder or a hub id this machine reaches.") from refusal
-    if not names[0].endswith("ForCausalLM"):
-        raise ModelError(f"{base} is {names[0] or 'of no known class'}; the readout needs a causal language model.")
-    return names[0]
+        raise ModelError(f"model {source!r} could not be found. Give a folder or a hub id this machine reaches.") from refusal
+    name = (config.architectures or [""])[0]
+    if not name.endswith("ForCausalLM"):
+        raise ModelError(f"{source} is {name or 'of no known class'}; the readout needs a causal language model.")
+    return config
+
+
+def _checked(adapter: Path, identity: dict[str, Any], options: EngineOptions) -> dict[str, Any]:
+    """What a run's fingerprint keeps of an adapter, which must have been trained for this base."""
+    refuse_pickles(adapter)
+    card = read_card(adapter)
+    mistake = base_mistake(card, identity)
+    refuse([mistake] if mistake else [], options.allow_base_mismatch)
+    return adapter_identity(adapter, card)
 
 
 def _lora(adapter: str) -> Any:
@@ -109,17 +286,12 @@ def _lora(adapter: str) -> Any:
 
 
 def _rank(adapter: Path) -> int:
-    import json
-
+    """The least that vLLM may be told and this adapter fits in."""
     try:
-        return int(json.loads((adapter / "adapter_config.json").read_text())["r"])
+        rank = int(json.loads((adapter / "adapter_config.json").read_text())["r"])
     except (OSError, ValueError, KeyError) as missing:
         raise ModelError(f"{adapter} is not an adapter folder: its adapter_config.json gives no rank.") from missing
-
-
-def _reading(prompt: Prompt, rows: Any) -> Reading:
-    rows = np.asarray(rows.float().cpu() if hasattr(rows, "cpu") else rows, dtype=np.float64)
-    if rows.shape != (len(prompt), len(GRADES)):
-        # Rows of a cached prefix are left out of the answer; reading at the wrong row would look like an order effect.
-        raise ModelError(f"vLLM gave {rows.shape} for {len(prompt)} tokens and {len(GRADES)} grades.")
-    return slot_probabilities(rows[list(prompt.slots)])
+    fitting = [allowed for allowed in RANKS if allowed >= rank]
+    if not fitting:
+        raise ModelError(f"{adapter} has rank {rank}; vLLM takes at most {RANKS[-1]}. Merge it: steadyscore adapter merge.")
+    return fitting[0]

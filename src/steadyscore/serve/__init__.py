@@ -1,7 +1,8 @@
 """The scorer in production: rerank APIs people already call, with the decision as a first-class output.
 
 settings   what a server allows                decide    decisions and how settled they are, on arrays
-batcher    one worker owns the engine          service   pools in, scores and decisions out; no HTTP
+batcher    passes that requests share          service   pools in, scores and decisions out; no HTTP
+adapters   several models on one base          truncation  what is read of a long document
 monitor    live stability in idle time         metrics   what Prometheus reads
 shapes     requests and answers as JSON        desk      what every scoring route does
 routes     each shape to a pool and back       gate      token, size, request id and log line

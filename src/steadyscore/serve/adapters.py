@@ -1,30 +1,54 @@
-"""Several adapters on one copy of their base, chosen by model name: the worker switches between two passes."""
+"""Several adapters on one copy of their base, chosen by model name: a worker switches between two of its passes.
+
+On a CPU every worker has its own replica: the same tensors under modules of its own, so that two workers can run two
+adapters, or the same one, at the same time.
+"""
 
 from __future__ import annotations
 
+import copy
+import os
+import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles
+from ..adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles, scorer_address
 from ..engines import EngineOptions, open_engine
 from ..errors import InputError, ModelError
+from ..models import shipped_adapters
 from ..readout import Reading
 from ..terms import Prompt
+from .settings import cores
 
 
 def split(address: str) -> tuple[str, Path | None]:
-    """`base[+adapter folder]` of a local model."""
+    """`base[+adapter folder]` of a local model; a shipped adapter's name stands for both."""
+    if folder := shipped_adapters().get(address):
+        return scorer_address(read_card(folder)["base"]["model"]), folder
     if Path(address.removeprefix("hf:")).exists():  # a folder whose own name holds the sign
         return address, None
-    base, _, folder = address.partition("+")
-    return base, Path(folder) if folder else None
+    base, _, adapter = address.partition("+")
+    return base, Path(adapter) if adapter else None
+
+
+def share_cores(workers: int) -> None:
+    """Give the calling worker's passes their share of the cores, unless the environment states the threads of a pass.
+
+    Every worker has to: MKL counts threads per thread that calls it, and a new one begins with all cores.
+    """
+    import torch
+
+    if workers > 1 and not os.environ.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(max(1, cores() // workers))
 
 
 class Bases:
-    """Opens addresses. Local models of the same base share its weights."""
+    """Opens addresses for so many workers. Local models of the same base share its weights."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 1) -> None:
+        self.workers = workers
         self._bases: dict[str, SharedBase] = {}
 
     def open(self, address: str, options: EngineOptions) -> Any:
@@ -32,18 +56,48 @@ class Bases:
             return open_engine(address, options)
         base, folder = split(address)
         if base not in self._bases:
-            self._bases[base] = SharedBase(open_engine(base, options), options.allow_base_mismatch)
+            self._bases[base] = SharedBase(open_engine(base, options), self.workers, options.allow_base_mismatch)
         return self._bases[base].with_adapter(folder, address)
+
+
+@dataclass(slots=True)
+class Replica:
+    """An engine, the PEFT model around its modules where there are adapters, and the adapter in place."""
+
+    engine: Any
+    carrier: Any = None
+    active: str | None = "?"
+
+    def activate(self, adapter: str | None) -> None:
+        """Put one adapter in place, or none. Only the worker that owns the replica calls it, between two passes."""
+        if self.carrier is None or adapter == self.active:
+            return
+        if adapter is None:
+            self.carrier.base_model.disable_adapter_layers()
+        else:
+            self.carrier.base_model.enable_adapter_layers()
+            self.carrier.set_adapter(adapter)
+        self.active = adapter
+
+    def twin(self) -> Replica:
+        """The same tensors under other modules: what a pass changes in a module, no other worker sees."""
+        whole = self.carrier or self.engine.model
+        twin = copy.deepcopy(whole, {id(tensor): tensor for tensor in whole.parameters()})
+        engine = copy.copy(self.engine)
+        engine.model = twin if self.carrier is None else twin.get_base_model()
+        return Replica(engine, None if self.carrier is None else twin)
 
 
 class SharedBase:
     """A local engine whose model carries any number of adapters, one of them active or none."""
 
-    def __init__(self, engine: Any, allow_base_mismatch: bool = False):
-        self.engine, self.allow_base_mismatch = engine, allow_base_mismatch
-        self._carrier: Any = None
+    def __init__(self, engine: Any, workers: int = 1, allow_base_mismatch: bool = False):
+        self.engine, self.workers, self.allow_base_mismatch = engine, workers, allow_base_mismatch
+        self.lane = None if engine.model.device.type == "cpu" else id(self)
+        """On a GPU passes run one after the other: a second one would only wait for the same multiprocessors."""
+        self._first = Replica(engine)
+        self._own = threading.local()
         self._loaded: dict[Path, tuple[str, dict[str, Any]]] = {}
-        self._active: str | None = None
 
     def with_adapter(self, folder: Path | None, name: str) -> AdaptedEngine:
         if folder is None:
@@ -59,30 +113,28 @@ class SharedBase:
         if not (folder / "adapter_config.json").exists():
             raise InputError(f"{folder} is no adapter folder: it has no adapter_config.json.")
         refuse_pickles(folder)
-        card, adapter = read_card(folder), f"adapter{len(self._loaded)}"
+        card, adapter, first = read_card(folder), f"adapter{len(self._loaded)}", self._first
         mistake = base_mistake(card, self.engine.identity())
         refuse([mistake] if mistake else [], self.allow_base_mismatch)
         try:
-            if self._carrier is None:
-                self._carrier = PeftModel.from_pretrained(self.engine.model, str(folder), adapter_name=adapter)
+            if first.carrier is None:
+                first.carrier = PeftModel.from_pretrained(self.engine.model, str(folder), adapter_name=adapter)
             else:
-                self._carrier.load_adapter(str(folder), adapter_name=adapter)
+                first.carrier.load_adapter(str(folder), adapter_name=adapter)
         except (ValueError, RuntimeError, OSError) as refusal:
             raise ModelError(f"adapter {folder} does not fit this base: {' '.join(str(refusal).split())[:300]}") from refusal
-        self._carrier.eval()
-        self._active = "?"  # loading may have moved it
+        first.carrier.eval()
+        first.active = "?"  # loading may have moved it
         return adapter, adapter_identity(folder, card)
 
-    def activate(self, adapter: str | None) -> None:
-        """Put one adapter in place, or none. Only the worker thread calls it, between two passes."""
-        if self._carrier is None or adapter == self._active:
-            return
-        if adapter is None:
-            self._carrier.base_model.disable_adapter_layers()
-        else:
-            self._carrier.base_model.enable_adapter_layers()
-            self._carrier.set_adapter(adapter)
-        self._active = adapter
+    def engine_with(self, adapter: str | None) -> Any:
+        """The engine for the pass of the worker that asks, with an adapter in place or none."""
+        if self.lane is None and not hasattr(self._own, "replica"):
+            share_cores(self.workers)
+            self._own.replica = self._first.twin()  # every adapter is loaded before the first pass
+        replica = self._first if self.lane is not None else self._own.replica
+        replica.activate(adapter)
+        return replica.engine
 
 
 class AdaptedEngine:
@@ -91,10 +143,10 @@ class AdaptedEngine:
     def __init__(self, base: SharedBase, adapter: str | None, name: str, identity: dict[str, Any]):
         self.name, self._base, self._adapter, self._identity = name, base, adapter, identity
         self.encoder, self.context, self.capabilities = base.engine.encoder, base.engine.context, base.engine.capabilities
+        self.lane = base.lane
 
     def identity(self) -> dict[str, Any]:
         return dict(self._identity)
 
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
-        self._base.activate(self._adapter)
-        return self._base.engine.grade_logits(prompts, label_mass=label_mass)
+        return self._base.engine_with(self._adapter).grade_logits(prompts, label_mass=label_mass)

@@ -73,7 +73,7 @@ def operations(app: FastAPI, service: Service, metrics: Metrics) -> None:
 
     @app.get("/health", response_model=shapes.State, responses={503: {"model": shapes.State}})
     async def health() -> Any:
-        return shapes.State(status="ok") if service.batcher.alive else JSONResponse({"status": "the worker has ended"}, 503)
+        return shapes.State(status="ok") if service.batcher.alive else JSONResponse({"status": "a worker has ended"}, 503)
 
     @app.get("/ready", response_model=shapes.State, responses={503: {"model": shapes.State}})
     async def ready() -> Any:

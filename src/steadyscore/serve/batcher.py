@@ -1,8 +1,10 @@
-"""Dynamic batching: one worker thread owns the engine and serves the windows of all requests.
+"""Dynamic batching: a few worker threads own the engines and serve the windows of all requests.
 
 A request's scorer runs in its own thread on a stand-in for the engine (`stand_in`), which queues its prompts here and
-waits. While a pass runs, windows of other requests collect; the next pass takes one window of each request in turn, so
-a large request does not stand before a small one. Prompts are made by `Scorer` alone: this module never sees a text.
+waits. While passes run, windows of other requests collect; the next pass takes one window of each request in turn, so
+a large request does not stand before a small one. Workers that have nothing to do share what waits: on a CPU two passes
+on half the cores each get through more than one on all of them. An engine that takes one pass at a time has a lane, and
+no two passes are in it. Prompts are made by `Scorer` alone: this module never sees a text.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class EngineFailed(Exception):
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One request's claim on the worker."""
+    """One request's claim on the workers."""
 
     deadline: float
     windows: int = 0
@@ -73,6 +75,8 @@ class Job:
     """Windows with the same key may share a call."""
     run: Callable[[list[Any]], Sequence[Any]]
     items: Sequence[Any]
+    lane: int | None
+    """Held by one pass at a time; None: any number of passes."""
     results: list[Any]
     taken: int = 0
     missing: int = 0
@@ -86,18 +90,24 @@ class Batcher:
         batch_windows: int = 16,
         queue_windows: int = 2048,
         requests: int = 64,
+        workers: int = 1,
         on_batch: Callable[[int, int, float], None] = lambda windows, requests, seconds: None,
     ):
         self.batch_windows, self.queue_windows, self.requests, self.on_batch = batch_windows, queue_windows, requests, on_batch
         self.reserved = self.in_flight = 0
         """Windows and requests that were let in and are not answered yet."""
         self.rate = 1.0
-        """Windows per second, smoothed over passes."""
-        self._jobs: deque[Job] = deque()
+        """Windows per second of one worker, smoothed over passes."""
+        self._jobs: list[Job] = []
+        self._lanes: set[int] = set()
+        """Lanes that a pass is in."""
+        self._free = 0
+        """Workers with nothing to do."""
         self._changed = threading.Condition()
         self._closing = False
-        self._worker = threading.Thread(target=self._work, name="engine", daemon=True)
-        self._worker.start()
+        self._workers = [threading.Thread(target=self._work, name=f"engine-{i}", daemon=True) for i in range(workers)]
+        for worker in self._workers:
+            worker.start()
 
     # -- requests
 
@@ -118,6 +128,7 @@ class Batcher:
             with self._changed:
                 self.reserved -= windows
                 self.in_flight -= 1
+                self._changed.notify_all()  # workers that are closing wait for the last request
 
     def retry_after(self) -> int:
         """Seconds until about half of what is let in will be through, from 1 to 60."""
@@ -129,20 +140,25 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        return self._worker.is_alive() and not self._closing
+        return all(worker.is_alive() for worker in self._workers) and not self._closing
 
     def call(
-        self, ticket: Ticket, key: tuple[int, bool], run: Callable[[list[Any]], Sequence[Any]], items: Sequence[Any]
+        self,
+        ticket: Ticket,
+        key: tuple[int, bool],
+        run: Callable[[list[Any]], Sequence[Any]],
+        items: Sequence[Any],
+        lane: int | None = None,
     ) -> list[Any]:
         """Queue a request's windows and wait for their results."""
         if not items:
             return []
-        ticket.job = job = Job(key, run, items, [None] * len(items), missing=len(items))
+        ticket.job = job = Job(key, run, items, lane, [None] * len(items), missing=len(items))
         if ticket.cancelled:
             raise Gone
         with self._changed:
             self._jobs.append(job)
-            self._changed.notify()
+            self._changed.notify_all()
         try:
             found = job.future.result(timeout=max(0.0, ticket.deadline - time.monotonic()))
         except CancelledError:
@@ -154,37 +170,44 @@ class Batcher:
         ticket.windows += len(items)
         return found
 
-    # -- the worker
+    # -- the workers
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not self._jobs and not self._closing:
+                self._free += 1
+                while not (batch := self._next_batch()) and (self.in_flight or not self._closing):
                     self._changed.wait()
-                batch = self._next_batch()
-            if batch:
-                self._pass(batch)
-            elif self._closing and not self.in_flight:
-                return
-            elif self._closing:
-                time.sleep(0.01)  # a request that was let in may still queue its next windows
+                self._free -= 1
+                if not batch:
+                    return
+                lane = batch[0][0].lane
+                if lane is not None:
+                    self._lanes.add(lane)
+            self._pass(batch)
+            if lane is not None:
+                with self._changed:
+                    self._lanes.remove(lane)
+                    self._changed.notify_all()
 
     def _next_batch(self) -> list[tuple[Job, int]]:
-        """One window of each request in turn, of one engine, until the batch is full."""
+        """One window of each request in turn, of one engine, until this worker's share of them or the batch is full."""
+        self._jobs = [job for job in self._jobs if not job.future.done()]  # else cancelled, timed out or failed
+        first = next((job for job in self._jobs if job.lane not in self._lanes), None)
+        if first is None:
+            return []
+        turns = deque(job for job in self._jobs if job.key == first.key)
+        waiting = sum(len(job.items) - job.taken for job in turns)
+        share = -(-waiting // (self._free if first.lane is None else 1))
         batch: list[tuple[Job, int]] = []
-        later: list[Job] = []
-        while self._jobs and len(batch) < self.batch_windows:
-            job = self._jobs.popleft()
-            if job.future.done():  # cancelled, timed out or failed
-                continue
-            if batch and job.key != batch[0][0].key:
-                later.append(job)
-                continue
+        while turns and len(batch) < min(share, self.batch_windows):
+            job = turns.popleft()
             batch.append((job, job.taken))
             job.taken += 1
             if job.taken < len(job.items):
-                self._jobs.append(job)
-        self._jobs.extendleft(reversed(later))  # another engine's turn comes first in the next pass
+                turns.append(job)
+        # another engine's turn comes first in the next pass
+        self._jobs = [job for job in self._jobs if job.key != first.key] + list(turns)
         return batch
 
     def _pass(self, batch: list[tuple[Job, int]]) -> None:
@@ -200,25 +223,28 @@ class Batcher:
                 self._pass([(owner, i) for owner, i in batch if owner is job])
             return
         seconds = time.monotonic() - began
-        self.rate += 0.2 * (len(batch) / max(seconds, 1e-6) - self.rate)
         self.on_batch(len(batch), len({id(job) for job, _ in batch}), seconds)
-        for (job, i), result in zip(batch, found, strict=True):
-            job.results[i] = result
-            job.missing -= 1
-            if not job.missing:
-                with suppress(InvalidStateError):  # the client went away meanwhile
-                    job.future.set_result(job.results)
+        with self._changed:  # a request's windows may be in two passes
+            self.rate += 0.2 * (len(batch) / max(seconds, 1e-6) - self.rate)
+            for (job, i), result in zip(batch, found, strict=True):
+                job.results[i] = result
+                job.missing -= 1
+                if not job.missing:
+                    with suppress(InvalidStateError):  # the client went away meanwhile
+                        job.future.set_result(job.results)
 
     def _fail(self, job: Job, fault: Exception) -> None:
         with suppress(InvalidStateError):
             job.future.set_exception(fault)
 
     def close(self, seconds: float = 30.0) -> None:
-        """Finish what was let in, refuse the rest, end the worker."""
+        """Finish what was let in, refuse the rest, end the workers."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._worker.join(seconds)
+        deadline = time.monotonic() + seconds
+        for worker in self._workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
 
 
 SHOWN = ("name", "capabilities", "identity", "encoder", "context", "width")
@@ -226,16 +252,17 @@ SHOWN = ("name", "capabilities", "identity", "encoder", "context", "width")
 
 
 def stand_in(backend: Engine | Grader | Reranker, batcher: Batcher, ticket: Ticket) -> Any:
-    """What a request's scorer takes for the backend: the same but for its work, which goes to the worker."""
+    """What a request's scorer takes for the backend: the same but for its work, which goes to the workers."""
+    lane = getattr(backend, "lane", id(backend))
     shown = SimpleNamespace(**{name: getattr(backend, name) for name in SHOWN if hasattr(backend, name)})
 
     def grade_logits(prompts: Sequence[Any], *, label_mass: bool = False) -> list[Reading]:
         ticket.tokens += sum(len(prompt) for prompt in prompts if isinstance(prompt, Prompt))
         work = partial(backend.grade_logits, label_mass=label_mass)  # type: ignore[union-attr]
-        return batcher.call(ticket, (id(backend), label_mass), work, prompts)
+        return batcher.call(ticket, (id(backend), label_mass), work, prompts, lane)
 
     def score(query: str, texts: Sequence[str]) -> Sequence[float]:
-        return batcher.call(ticket, (id(backend), False), rerank, [(query, texts)])[0]
+        return batcher.call(ticket, (id(backend), False), rerank, [(query, texts)], lane)[0]
 
     def rerank(batch: list[tuple[str, Sequence[str]]]) -> list[Sequence[float]]:
         return [backend.score(*window) for window in batch]  # type: ignore[union-attr]

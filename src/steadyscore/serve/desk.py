@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from ..errors import InputError, SteadyscoreError, WindowTooLong
 from ..metrics import Array
 from ..presentation import permutations
+from ..scores import Scored
 from ..terms import Instance
 from . import shapes
 from .batcher import Closing, EngineFailed, Gone, Ticket, TimedOut
@@ -104,21 +105,30 @@ class Desk:
             self.monitor.offer(model, instance, decision, scores)
 
     async def served(
-        self, request: Request, name: str | None, instance: Instance, how: shapes.Order | None, top: int | None
+        self,
+        request: Request,
+        model: Model,
+        instance: Instance,
+        how: shapes.Order | None,
+        top: int | None,
+        cut: Callable[[Instance, Array], Instance] = lambda instance, orders: instance,
     ) -> Served:
-        """One pool scored as `order` says, by default once in the order given."""
-        model, n, ask = self.model(name), len(instance.pool), how or shapes.Order()
+        """One pool scored as `order` says, by default once in the order given. `cut` shortens what is read of it."""
+        n, ask = len(instance.pool), how or shapes.Order()
         if self.permutations(ask.permutations) > 1:
             orders = permutations(n, ask.permutations, seed=ask.seed, query_id=instance.query)
         else:
             orders = (content_order([c.text for c in instance.pool]) if ask.canonical else np.arange(n))[None]
         windows = self.service.windows_of(model, n, len(orders), ask.width)
-        found, usage = await self.run(
-            request, model, n, windows, lambda ticket: self.service.scored(model, ticket, instance, orders, ask.width)
-        )
+
+        def work(ticket: Ticket) -> tuple[Instance, Scored]:
+            read = cut(instance, orders)
+            return read, self.service.scored(model, ticket, read, orders, ask.width)
+
+        (read, found), usage = await self.run(request, model, n, windows, work)
         scores = found.scores.mean(axis=0)
         decision = None if ask.threshold is None else Decision("threshold", ask.threshold)
-        self.count(model, instance, decision or (Decision("top_k", top) if top and top < n else None), scores, len(orders))
+        self.count(model, read, decision or (Decision("top_k", top) if top and top < n else None), scores, len(orders))
         if how is None:
             return Served(model, scores, None, usage)
         told = shapes.OrderAnswer(

@@ -21,7 +21,7 @@ class Metrics:
         self.tokens = Counter("steadyscore_prompt_tokens", "Prompt tokens scored.", ["model"], registry=registry)
         self.batch = Histogram("steadyscore_batch_windows", "Windows per pass.", buckets=WINDOWS, registry=registry)
         self.sharing = Histogram("steadyscore_batch_requests", "Requests per pass.", buckets=WINDOWS, registry=registry)
-        self.busy = Counter("steadyscore_engine_seconds", "Time the worker spent in the engine.", registry=registry)
+        self.busy = Counter("steadyscore_engine_seconds", "Time the workers spent in the engines.", registry=registry)
         self.queue = Gauge("steadyscore_queue_windows", "Windows waiting or running.", registry=registry)
         self.in_flight = Gauge("steadyscore_requests_in_flight", "Requests let in and not answered yet.", registry=registry)
         self.ties = Counter(

@@ -1,6 +1,6 @@
 """The stability monitor: a sampled share of traffic scored under a second order in idle time.
 
-Nobody waits for it and it keeps nothing but counts: a sample waits in memory, bounded, until the worker is idle.
+Nobody waits for it and it keeps nothing but counts: a sample waits in memory, bounded, until no request is in flight.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from .batcher import Ticket
 from .decide import Decision, distances, outcome, refuse_impossible, roles
 from .desk import Desk, Served
 from .service import Decided, Model
+from .truncation import COHERE_TOKENS, to_tokens, truncated
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": shapes.Problem, "description": words}
@@ -44,15 +45,22 @@ def scoring(desk: Desk) -> APIRouter:
 
     @post("/v1/rerank", response_model=shapes.JinaAnswer, summary="Rerank, Jina's shape")
     async def jina(body: shapes.JinaRequest, request: Request) -> Any:
-        instance = desk.pool(body.query, body.documents)
-        found = await desk.served(request, body.model, instance, body.order, body.top_n)
+        model, instance = desk.model(body.model), desk.pool(body.query, body.documents)
+        found = await desk.served(request, model, instance, body.order, body.top_n)
         results = ranked(found, instance, body.top_n, body.return_documents)
         return shapes.JinaAnswer(model=found.model.name, usage=found.usage, results=results, order=found.order)
 
     @post("/v2/rerank", response_model=shapes.CohereAnswer, summary="Rerank, Cohere's shape")
     async def cohere(body: shapes.CohereRequest, request: Request) -> Any:
-        instance = desk.pool(body.query, body.documents)
-        found = await desk.served(request, body.model, instance, body.order, body.top_n)
+        model, instance = desk.model(body.model), desk.pool(body.query, body.documents)
+        found = await desk.served(
+            request,
+            model,
+            instance,
+            body.order,
+            body.top_n,
+            lambda pool, orders: to_tokens(pool, model, body.max_tokens_per_doc, COHERE_TOKENS),
+        )
         return shapes.CohereAnswer(
             id=str(uuid.uuid4()), results=ranked(found, instance, body.top_n, documents=False), order=found.order
         )
@@ -67,8 +75,15 @@ def scoring(desk: Desk) -> APIRouter:
             raise InputError("give either documents or texts, not both.")
         if (given := body.texts if body.documents is None else body.documents) is None:
             raise InputError("give documents, or texts for TEI's shape.")
-        instance = desk.pool(body.query, given)
-        found = await desk.served(request, body.model, instance, body.order, body.top_n)
+        model, instance = desk.model(body.model), desk.pool(body.query, given)
+
+        def cut(pool: Instance, orders: Array) -> Instance:
+            if body.texts is None:
+                return to_tokens(pool, model, body.max_tokens_per_doc or None)
+            width = body.order.width if body.order else None
+            return truncated(pool, model, orders, body.truncate, body.truncation_direction, width)
+
+        found = await desk.served(request, model, instance, body.order, body.top_n, cut)
         if body.texts is not None:
             return tei(found, instance, body)
         results = ranked(found, instance, body.top_n, body.return_documents)

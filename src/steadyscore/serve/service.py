@@ -113,14 +113,18 @@ class Decided(NamedTuple):
 
 
 class Service:
-    """The models, the worker they share and what a request may ask of them."""
+    """The models, the workers they share and what a request may ask of them."""
 
     def __init__(self, open_models: Callable[[], dict[str, Model]], limits: Limits, on_batch: Any = None):
         self.limits, self._open_models = limits, open_models
         self.models = open_models()
         extra = {} if on_batch is None else {"on_batch": on_batch}
         self.batcher = Batcher(
-            batch_windows=limits.batch_windows, queue_windows=limits.queue_windows, requests=limits.requests, **extra
+            batch_windows=limits.batch_windows,
+            queue_windows=limits.queue_windows,
+            requests=limits.requests,
+            workers=limits.workers,
+            **extra,
         )
         self.warm = False
         self._reloading = threading.Lock()

@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..errors import InputError, UsageError
+
+
+def cores() -> int:
+    """Cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def default_workers() -> int:
+    """Forward passes at the same time: two, or as many as OMP_NUM_THREADS leaves cores for.
+
+    Two passes on half the cores each do more than one on all of them, and a lone window still has half the machine.
+    """
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, cores() // int(threads)) if threads.isdigit() and int(threads) else min(2, cores())
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +39,8 @@ class Limits:
     """Windows waiting or running, of all requests; a single request that needs more is refused for good."""
     batch_windows: int = 16
     """Windows handed to the engine at once."""
+    workers: int = 1
+    """Forward passes at the same time."""
     seconds: float = 60.0
     """From the arrival of a request to its answer."""
 

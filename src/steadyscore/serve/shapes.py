@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
 
 Query = Annotated[str, Field(min_length=1, examples=["what is the capital of portugal"])]
 Count = Annotated[int, Field(ge=1)]
+Direction = Annotated[Literal["left", "right", "Left", "Right"], AfterValidator(str.lower)]
+"""TEI takes both spellings."""
 DOCUMENTS: list[Any] = [
     "Lisbon is the capital of Portugal.",
     "Bread rises because yeast makes gas.",
@@ -67,7 +69,7 @@ class CohereRequest(BaseModel):
     documents: Documents
     top_n: Count | None = None
     max_tokens_per_doc: Count | None = Field(
-        default=None, description="Accepted; the server keeps the characters it was started with."
+        default=None, description="Tokens read of each document, 4096 where none are named; never more than the server reads."
     )
     order: Order | None = None
 
@@ -79,10 +81,16 @@ class AnyRequest(BaseModel):
     texts: Annotated[list[str], Field(min_length=1)] | None = Field(default=None, description="TEI's documents.")
     raw_scores: bool = Field(default=False, description="TEI: the expected grade from 0 to 3 instead of the score from 0 to 1.")
     return_text: bool = False
-    truncate: bool | None = Field(default=None, description="TEI: accepted; the server keeps the characters it was started with.")
+    truncate: bool | None = Field(
+        default=None, description="TEI: cut a text that is too long, or refuse it; without a word, as the server was started."
+    )
+    truncation_direction: Direction = Field(default="right", description="TEI: the side that is cut.")
     model: str | None = None
     documents: Documents | None = None
     top_n: int | None = Field(default=None, ge=0, description="0 keeps all, as vLLM has it.")
+    max_tokens_per_doc: int | None = Field(
+        default=None, ge=0, description="Tokens read of each of `documents`; 0 as many as the server reads, as vLLM has it."
+    )
     return_documents: bool = False
     order: Order | None = None
 

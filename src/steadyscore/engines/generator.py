@@ -1,0 +1,50 @@
+"""What a reader asks of an engine: to continue a prompt, and how likely each label is behind it (§F.3, PROTOCOL 7).
+
+An engine with an encoder takes token ids, any other the messages of a chat: as a grader takes its windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from ..terms import Prompt
+from . import Engine
+
+Ids = Sequence[int]
+
+
+@runtime_checkable
+class Generator(Protocol):
+    """An engine that can read."""
+
+    name: str
+
+    def identity(self) -> dict[str, Any]: ...
+
+    def generate(self, prompts: Sequence[Any], most_tokens: int) -> list[str]:
+        """The greedy continuation of each prompt."""
+        ...
+
+    def label_log_probabilities(self, prompts: Sequence[Any], labels: Sequence[Any]) -> np.ndarray:
+        """(P, L) log P(label | prompt). Where a chat model writes its label: 0 for that one, -inf for the others."""
+        ...
+
+
+def label_log_probabilities(engine: Engine, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
+    """(P, L) Σ_t log P(token t of the label | prompt, its tokens before t), for any engine that tells the label mass.
+
+    A label's token is read as a grade is, from the position before it: the mass of that one token is its probability.
+    """
+    asked = [[[token_prompt(ids, label, t) for t in range(len(label))] for label in labels] for ids in prompts]
+    flat = [prompt for row in asked for tokens in row for prompt in tokens]
+    masses = iter([np.asarray(found.label_mass).item() for found in engine.grade_logits(flat, label_mass=True)])
+    with np.errstate(divide="ignore"):
+        return np.array([[sum(np.log(next(masses)) for _ in tokens) for tokens in row] for row in asked])
+
+
+def token_prompt(ids: Ids, label: Ids, t: int) -> Prompt:
+    """The prompt that reads token t of a label. Up to its last id the prompt is a prefix that all its labels share."""
+    return Prompt(tuple(ids[:-1]), (ids[-1], *label[: t + 1]), (len(ids) - 1 + t,), (label[t],))
