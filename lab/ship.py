@@ -1,6 +1,6 @@
 """A trained adapter as the package ships it: half precision, with what it measured.
 
-    python lab/ship.py TRAINED src/steadyscore/adapters/NAME [--run AUDIT]
+    python lab/ship.py TRAINED src/steadyscore/adapters/NAME [--cutoff VALUE OVERLAP]
 
 The cutoff of the card is the one that the audit tuned, with the overlap it found there under reordering.
 """
