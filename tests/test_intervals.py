@@ -97,17 +97,18 @@ def test_one_collection_agrees_with_scipy():
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=90), min_size=1, max_size=5),
+    st.lists(st.lists(st.integers(0, 1024), min_size=1, max_size=90), min_size=1, max_size=5),
     st.sampled_from(SCHEMES),
     st.sampled_from([0.5, 2.0]),
 )
 def test_interval_stays_in_range_and_follows_shift_and_scale(values, scheme, scale):
-    arrays = [np.array(v) for v in values]
+    # Binary fractions are moved without rounding; else a quantile that lies between two atoms of the mean may take the other.
+    arrays = [np.array(v) / 1024 for v in values]
     found = mean_interval(arrays, scheme=scheme, draws=200)
     slack = 1e-9
     assert min(v.min() for v in arrays) - slack <= found.low <= found.high <= max(v.max() for v in arrays) + slack
     moved = mean_interval([scale * v + 1 for v in arrays], scheme=scheme, draws=200)
-    assert moved[:3] == pytest.approx([scale * x + 1 for x in found[:3]], abs=1e-3 * scale)
+    assert moved[:3] == pytest.approx([scale * x + 1 for x in found[:3]], abs=1e-9)
     assert found == mean_interval(arrays, scheme=scheme, draws=200)
     assert 0 < found.p_value <= 1
 
