@@ -8,7 +8,6 @@ The cutoff of the card is the one that the audit tuned, with the overlap it foun
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 from pathlib import Path
 
@@ -31,7 +30,7 @@ def main() -> None:
     card = read_card(args.trained)
     if args.cutoff:
         card["cutoff"] = dict(zip(("value", "overlap"), args.cutoff, strict=True))
-    write_card(args.out, json.loads(json.dumps(card)))
+    write_card(args.out, card)
 
 
 if __name__ == "__main__":
