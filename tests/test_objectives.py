@@ -58,14 +58,23 @@ def test_weight_zero_is_single_order_and_view_order_does_not_matter_to_the_varia
 def test_the_pairwise_convention_is_the_mean_squared_difference_of_two_views(views):
     n = len(views)
     pairs = [((views[i] - views[j]) ** 2).mean() for i in range(n) for j in range(i)]
-    assert o.convention_factor(n, "pairwise") * o.order_variance(views) == pytest.approx(np.mean(pairs), abs=1e-9)
-    assert o.convention_factor(n, "variance") == 1
+    assert o.consistency(views, "pairwise") == pytest.approx(np.mean(pairs), abs=1e-9)
+    assert o.consistency(views) == o.order_variance(views)
 
 
 def test_two_views_have_a_quarter_of_the_squared_difference_and_a_pairwise_factor_of_four():
     views = np.random.default_rng(0).normal(size=(2, 7))
     assert o.order_variance(views) == pytest.approx(((views[0] - views[1]) ** 2).mean() / 4)
-    assert o.convention_factor(2, "pairwise") == 4
+    assert o.consistency(views, "pairwise") == pytest.approx(4 * o.order_variance(views))
+
+
+def test_shrinking_the_scores_lowers_the_variance_and_not_the_relative_penalty():
+    rng = np.random.default_rng(0)
+    views = np.linspace(0, 3, 9) + rng.normal(0, 0.2, size=(2, 9))
+    half = views.mean() + (views - views.mean()) / 2
+    assert o.order_variance(half) == pytest.approx(o.order_variance(views) / 4)
+    assert o.consistency(half, "relative") == pytest.approx(o.consistency(views, "relative"), rel=0.05)  # the floor's share
+    assert o.consistency(np.full((2, 9), 1.0), "relative") == 0
 
 
 def test_golden_weights_of_debias_first():

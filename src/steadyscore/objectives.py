@@ -13,7 +13,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-Convention = Literal["variance", "pairwise"]
+Convention = Literal["variance", "pairwise", "relative"]
+
+FLOOR = 0.01
+"""Least spread a relative penalty divides by: a standard deviation of a tenth of a grade, below which a window is all ties."""
 
 
 def relevance_anchor(view: Any, target: Any) -> Any:
@@ -26,20 +29,25 @@ def order_variance(views: Any) -> Any:
     return ((views - views.mean(0)) ** 2).mean()
 
 
-def convention_factor(views: int, convention: Convention) -> float:
-    """What a weight is multiplied with before it meets `order_variance`.
+def consistency(views: Any, convention: Convention = "variance") -> Any:
+    """What the weight of the consistency term stands before (docs/objectives.md).
 
-    `variance`: 1, the paper's printed formula. `pairwise`: 2N / (N - 1), which turns the variance into the mean squared
-    difference of two views, the released code's penalty: 4 at N = 2 (docs/objectives.md).
+    `variance`: `order_variance`, the paper's printed formula. `pairwise`: the mean squared difference of two views, the
+    released code's: 2N / (N - 1) times as much, 4 at N = 2. `relative`: the variance over orders divided by the variance
+    over the window's candidates, which shrinking all scores does not lower.
     """
-    if convention == "variance" or views < 2:
-        return 1.0
-    return 2 * views / (views - 1)
+    variance, n = order_variance(views), len(views)
+    if convention == "pairwise" and n > 1:
+        return variance * (2 * n / (n - 1))
+    if convention == "relative":
+        mean = views.mean(0)
+        return variance / (((mean - mean.mean()) ** 2).mean() + FLOOR)
+    return variance
 
 
-def oc_sft(views: Any, target: Any, weight: float) -> Any:
-    """relevance_anchor(s_1, y) + λ · order_variance(s_1..s_N) (§4). Weight 0 is single-order distillation."""
-    return relevance_anchor(views[0], target) + weight * order_variance(views)
+def oc_sft(views: Any, target: Any, weight: float, convention: Convention = "variance") -> Any:
+    """relevance_anchor(s_1, y) + λ · consistency(s_1..s_N) (§4). Weight 0 is single-order distillation."""
+    return relevance_anchor(views[0], target) + weight * consistency(views, convention)
 
 
 def permutation_augmentation(views: Any, target: Any) -> Any:

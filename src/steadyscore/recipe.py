@@ -44,6 +44,8 @@ WEIGHTED = ("oc_sft", "mean_teacher", "kl_to_base", "dropout_views", "marker_con
 """Objectives with a term beside the anchor."""
 DEFAULT_WEIGHTS = {"mean_teacher": 0.5, "kl_to_base": 0.05}
 """PROTOCOL 5.2; the consistency objectives take the task's weight."""
+CONVENTION_SCALE: dict[Convention, float] = {"pairwise": 1, "variance": 4, "relative": 0.4}
+"""The task's pairwise weight in other conventions, at two views; a relative 2 is a variance of 20 where scores spread by 0.3."""
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
@@ -61,7 +63,8 @@ class TrainConfig:
     weight: float | None = None
     """Weight of the term beside the anchor. None: the task's on the released code's scale, in this run's convention."""
     weight_convention: Convention = "variance"
-    """`variance`: the paper's formula. `pairwise`: the released code's, four times as strong at N = 2."""
+    """`variance`: the paper's formula. `pairwise`: the released code's, four times as strong at N = 2. `relative`: the variance
+    as a share of the window's spread, which a collapse of the scores does not lower."""
     ramp: float = 0
     """Steps over which the weight grows from 0; below 1, a fraction of the run. The paper: 500 of 2,305 steps."""
     anchor: float = 1.0
@@ -150,7 +153,7 @@ def weight(config: TrainConfig, task: str) -> float:
         return config.weight
     if config.objective in DEFAULT_WEIGHTS:
         return DEFAULT_WEIGHTS[config.objective]
-    return TASKS[task].weight * (1 if config.weight_convention == "pairwise" else 4)
+    return TASKS[task].weight * CONVENTION_SCALE[config.weight_convention]
 
 
 def shuffle(config: TrainConfig) -> str:

@@ -160,7 +160,6 @@ class Loop:
         scores = log_p.exp() @ grades
         target = torch.as_tensor(example.target, dtype=scores.dtype, device=scores.device)
         variance = objectives.order_variance(scores)
-        scaled = weight * objectives.convention_factor(len(scores), config.weight_convention)
         if config.objective == "permutation_augmentation":
             anchor, beside = objectives.permutation_augmentation(scores, target), 0.0
         elif config.objective == "debias_first":
@@ -174,7 +173,7 @@ class Loop:
             elif config.objective == "kl_to_base":
                 beside = weight * objectives.kl_divergence(log_p[0], other.log_softmax(-1))  # type: ignore[union-attr]
             else:  # oc_sft, dropout_views, marker_consistency; the rest have weight 0
-                beside = scaled * variance
+                beside = weight * objectives.consistency(scores, config.weight_convention)
         if config.grade_share:
             teacher = torch.as_tensor(example.grades, dtype=scores.dtype, device=scores.device)
             anchor = (1 - config.grade_share) * anchor + config.grade_share * objectives.grade_cross_entropy(log_p[0], teacher)

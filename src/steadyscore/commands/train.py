@@ -12,7 +12,7 @@ from . import add_json, examples, print_json, print_table
 
 FLAGS: dict[str, str] = {
     "weight": "weight of the term beside the anchor (default: the paper's for the task)",
-    "weight_convention": "scale of the weight: `variance` is the printed formula, `pairwise` the released code's",
+    "weight_convention": "the weight's term: `variance` (printed), `pairwise` (released code) or `relative` (to the spread)",
     "ramp": "steps over which the weight grows from 0; below 1, a fraction of the run",
     "anchor": "weight of the relevance anchor",
     "grade_share": "share of the anchor that is cross-entropy to the teacher's grade distribution",
