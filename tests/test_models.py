@@ -1,4 +1,5 @@
 import hashlib
+import struct
 import zipfile
 from dataclasses import replace
 
@@ -6,7 +7,7 @@ import pytest
 
 from steadyscore import models
 from steadyscore.errors import InputError, ModelError
-from steadyscore.models import EMBEDDED, is_present, model_path
+from steadyscore.models import EMBEDDED, gguf_path, is_present, model_path
 
 
 @pytest.fixture
@@ -67,3 +68,13 @@ def test_the_embedded_model_is_pinned():
     model = EMBEDDED["smollm2-135m"]
     assert model.wheel_sha256 == "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
     assert model.gguf_sha256 == "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+
+@pytest.mark.parametrize("cut", [6, 20, 40])
+def test_a_gguf_file_that_was_cut_off_is_told_in_one_sentence(cut, tmp_path, monkeypatch):
+    monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
+    header = b"GGUF" + struct.pack("<IQQ", 3, 2, 4) + struct.pack("<Q", 20) + b"general.architecture" + b"\x08\0\0\0"
+    (tmp_path / "cut.gguf").write_bytes(header[:cut])
+    with pytest.raises(ModelError, match=r"cut.gguf could not be read as a GGUF model: .* Fetch the file again."):
+        gguf_path(tmp_path / "cut.gguf")
+    assert not list((tmp_path / "cache").rglob("*.safetensors"))
