@@ -117,6 +117,22 @@ def write_collection(file: Path, instances: list[dict], **header) -> Path:
     return file
 
 
+def some_claims(folder: Path, queries: int = 3, candidates: int = 6) -> str:
+    """A collection of claims, one of each verdict in turn."""
+    rows = [
+        {
+            "id": f"c{q}",
+            "query": f"thing {q} is blue",
+            "verdict": ("SUPPORTED", "REFUTED", "NOT ENOUGH INFO")[q % 3],
+            "candidates": [
+                {"id": f"d{c}", "text": f"thing {q} note {c} " + "word " * c, "relevance": c % 2} for c in range(candidates)
+            ],
+        }
+        for q in range(queries)
+    ]
+    return str(write_collection(folder / "claims.jsonl", rows, task="claim_verification"))
+
+
 def some_instances(queries: int = 4, candidates: int = 6) -> list[dict]:
     """Small graded pools with distinct texts."""
     return [

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from conftest import write_collection
+from conftest import some_claims
 from endpoint import FAULTS, Server
 from steadyscore.audit import AuditConfig, score_collection
 from steadyscore.cli import main
@@ -111,21 +111,8 @@ def network(request):
         yield server
 
 
-def claims(tmp_path, queries=3):
-    rows = [
-        {
-            "id": f"c{q}",
-            "query": f"thing {q} is blue",
-            "verdict": VERDICTS[q % 3],
-            "candidates": [{"id": f"d{c}", "text": f"thing {q} " + "x" * c, "relevance": c % 2} for c in range(4)],
-        }
-        for q in range(queries)
-    ]
-    return str(write_collection(tmp_path / "claims.jsonl", rows, task="claim_verification"))
-
-
 def run_of(tmp_path, name="run", effect="slot"):
-    source = claims(tmp_path)
+    source = some_claims(tmp_path, candidates=4)
     scorer = Scorer(SyntheticReranker(effect, 0.5), TASKS["claim_verification"], Settings())
     return source, score_collection(scorer, source, tmp_path / name, AuditConfig(permutations=2))
 
@@ -262,7 +249,7 @@ def test_log_probabilities_of_a_label_are_those_of_its_beginnings():
 
 def test_an_audit_with_two_hosted_readers(tmp_path, capsys):
     """Control and second reader as with a local one; what was spent and who was not read stand in --json."""
-    source = claims(tmp_path)
+    source = some_claims(tmp_path, candidates=4)
     with Server(chat, spoiled) as server:
         readers = [pattern.format(server.url) for pattern in HOSTED]
         words = ["audit", "--scorer", "synthetic:none", "--scorer", "synthetic:slot", "--data", source, "--permutations", "3"]

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from conftest import write_collection
+from conftest import some_claims, write_collection
 from steadyscore.audit import AuditConfig, score_collection
 from steadyscore.engines.recorded import SyntheticReranker
 from steadyscore.errors import InputError
@@ -23,21 +23,8 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
 
 
-def claims(tmp_path, queries=3):
-    rows = [
-        {
-            "id": f"c{q}",
-            "query": f"thing {q} is blue",
-            "verdict": VERDICTS[q % 3],
-            "candidates": [{"id": f"d{c}", "text": f"thing {q} note {c} " + "word " * c, "relevance": c % 2} for c in range(6)],
-        }
-        for q in range(queries)
-    ]
-    return write_collection(tmp_path / "claims.jsonl", rows, task="claim_verification")
-
-
 def run_of(tmp_path, effect="slot", size=0.5, name="run"):
-    source = str(claims(tmp_path))
+    source = some_claims(tmp_path)
     scorer = Scorer(SyntheticReranker(effect, size), TASKS["claim_verification"], Settings())
     return source, score_collection(scorer, source, tmp_path / name, AuditConfig(permutations=4))
 
@@ -233,7 +220,7 @@ def test_an_audit_with_readers_adds_their_measures(tmp_path, tiny_folder, capsys
     """Two scorers, one reader: outputs beside each run, figures in --json, the control against the first scorer."""
     from steadyscore.cli import main
 
-    source = claims(tmp_path)
+    source = some_claims(tmp_path)
     words = ["audit", "--scorer", "synthetic:none", "--scorer", "synthetic:slot", "--data", str(source), "--permutations", "3"]
     words += ["--reader", f"hf:{tiny_folder}", "--reader-k", "2", "--out", str(tmp_path / "out"), "--no-report", "--json"]
     assert main(words) == 0
