@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from steadyscore import collection as collections
 from steadyscore.collection.format import header_mistakes, instance_from, instance_mistakes, instance_record
 from steadyscore.errors import InputError, StorageError
+from steadyscore.metrics import ndcg
 from steadyscore.terms import Candidate, Collection, Instance
 
 LINE = {"id": "q1", "query": "why", "candidates": [{"id": "a", "text": "because"}, {"id": "b", "text": "so"}]}
@@ -273,6 +275,23 @@ def test_names_lead_to_files_or_to_the_next_step(tmp_path, monkeypatch):
 def test_embedded_collections_are_without_mistake(name, schema):
     assert collections.check(collections.location(name)) == []
     assert all(schema.is_valid(json.loads(line)) for line in collections.location(name).read_bytes().splitlines())
+
+
+@pytest.mark.parametrize("name", ["passages", "claims", "responses"])
+def test_length_does_not_tell_the_grade(name):
+    """Sorted by length, either way, a pool is about as good as in random order (its expected nDCG@10, exactly)."""
+    by_length, by_chance = [], []
+    for instance in collections.open_collection(name)[1]():
+        pool = sorted(instance.pool, key=lambda candidate: candidate.id)
+        grades = np.array([candidate.relevance for candidate in pool], float)
+        if grades.any():
+            lengths = np.array([len(candidate.text) for candidate in pool], float)
+            by_length.append(ndcg([lengths, -lengths], grades))
+            discounts = 1 / np.log2(np.arange(min(10, len(pool))) + 2)
+            by_chance.append(grades.mean() * discounts.sum() / (np.sort(grades)[::-1][: len(discounts)] @ discounts))
+    longest, shortest = np.mean(by_length, axis=0)
+    assert longest == pytest.approx(np.mean(by_chance), abs=0.05)
+    assert shortest == pytest.approx(np.mean(by_chance), abs=0.05)
 
 
 def test_a_failing_source_writes_nothing(tmp_path):
