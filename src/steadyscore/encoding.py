@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from .errors import ModelError
@@ -134,7 +135,8 @@ class Encoder:
         """A window as ids, with its slots checked."""
         before, after = self.template(text.system)
         prefix = [*self.fixed(before), *self.pieces(text.prefix)]
-        body = [*self.pieces(text.body), *self.fixed(after)]
+        pieces = [self.pieces((piece,)) for piece in text.body]
+        body = [*chain.from_iterable(pieces), *self.fixed(after)]
         skeleton, slots, grade_tokens = self.skeleton(text.markers, text.placeholder)
         start = len(prefix) + len(body)
         return Prompt(
@@ -142,4 +144,11 @@ class Encoder:
             body=(*body, *skeleton),
             slots=tuple(start + slot for slot in slots),
             grade_tokens=grade_tokens,
+            candidates=_candidates(len(prefix), [len(piece) for piece in pieces]) if text.isolated else (),
         )
+
+
+def _candidates(prefix: int, lengths: list[int]) -> tuple[tuple[int, int], ...]:
+    """Bounds of the candidates in prefix + body: behind the lead, a text and its closing marker each."""
+    ends = list(accumulate(lengths, initial=prefix))
+    return tuple(pairwise(ends[1::2]))

@@ -37,6 +37,8 @@ class PromptText:
     """The candidates and the rubric: the rest of the user turn."""
     markers: tuple[str, ...]
     placeholder: Placeholder
+    isolated: bool = False
+    """Candidates do not see each other; then `body` is a lead, and a text and its closing marker per candidate."""
 
 
 def shown(candidate: Candidate, chars: int | None) -> str:
@@ -68,11 +70,13 @@ def prompt_text(
 
     `paper` is the printed prompt (§B.1). `compact` is ours, for small models: one sentence instead of the rubric, no
     instruction line, and each candidate *closed* by its marker. What a causal model has learned of a candidate stands
-    at the candidate's end, so that is where the marker must be for a slot to find it by (docs/lab-log.md).
+    at the candidate's end, so that is where the marker must be for a slot to find it by (docs/lab-log.md). `isolated` has
+    the words of `compact`, read by an attention in which candidates do not see each other (`isolation.py`).
     """
     labels = tuple(slot_markers(markers, len(texts), seed=marker_seed))
-    lay_out = _compact if style == "compact" else _paper
-    return lay_out(task, query, texts, instruction or task.instruction, labels, placeholder)
+    if style == "paper":
+        return _paper(task, query, texts, instruction or task.instruction, labels, placeholder)
+    return _compact(task, query, texts, labels, placeholder, style == "isolated")
 
 
 def _paper(
@@ -94,13 +98,13 @@ def _paper(
 
 
 def _compact(
-    task: Task, query: str, texts: Sequence[str], instruction: str, labels: tuple[str, ...], placeholder: Placeholder
+    task: Task, query: str, texts: Sequence[str], labels: tuple[str, ...], placeholder: Placeholder, isolated: bool
 ) -> PromptText:
     prefix = (Piece(f"{task.query_label}:", True), Piece(" " + collapse(query), False))
     body = [Piece("\n\n", True)]
     for label, text in zip(labels, texts, strict=True):
         body += [Piece(text, False), Piece(f"\n[{label}]\n", True)]
-    return PromptText(task.compact, prefix, tuple(body), labels, placeholder)
+    return PromptText(task.compact, prefix, tuple(body), labels, placeholder, isolated)
 
 
 def messages(prompt: PromptText) -> list[dict[str, str]]:
@@ -121,5 +125,5 @@ def prompt_hash(task: Task, markers: Markers, placeholder: Placeholder, style: P
     """
     contents = {"instruction": "<instruction>", "markers": markers, "placeholder": placeholder, "style": style}
     probe = prompt_text(task, "<query>", ["<a>", "<b>"], **contents)  # type: ignore[arg-type]
-    words = "\x1e".join([template, *(m["content"] for m in messages(probe)), skeleton(probe)])
+    words = "\x1e".join([template, *(m["content"] for m in messages(probe)), skeleton(probe), *["isolated"] * probe.isolated])
     return hashlib.blake2b(words.encode(), digest_size=8).hexdigest()

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import readout
 from .engines import Backend, Engine, Grader, Recording, Reranker
-from .errors import InputError, WindowTooLong
+from .errors import InputError, ModelError, WindowTooLong
 from .presentation import align, places, windows
 from .prompt import PromptText, prompt_hash, prompt_text, shown
 from .scores import Scored
@@ -30,7 +30,8 @@ class Settings:
     markers: Markers = "numeric"
     placeholder: Placeholder = "0"
     prompt: PromptStyle | None = None
-    """Words of the prompt: the printed ones, or the compact layout that small models learn sooner. None: the adapter's."""
+    """Words of the prompt: the printed ones, the compact layout that small models learn sooner, or that layout with candidates
+    that do not see each other. None: the adapter's."""
     instruction: str | None = None
     fit: Literal["refuse", "shrink"] = "refuse"
     """What to do with a window that does not fit the model's context: refuse it, or cut its candidates further."""
@@ -43,6 +44,11 @@ class Scorer:
     def __init__(self, backend: Backend, task: Task, settings: Settings | None = None):
         self.backend, self.task = backend, task
         self.settings = resolved(settings or Settings(), trained_settings(backend))
+        if self.settings.prompt == "isolated" and isinstance(backend, Grader) and not backend.capabilities.isolation:
+            raise ModelError(
+                f"{backend.name} cannot keep candidates from seeing each other, which --prompt isolated asks for. "
+                "Only the hf engine can, without --mitigation pine."
+            )
         self.shrunk: list[tuple[str, int, int]] = []
         """(query id, window, characters kept) of every window that was cut to fit."""
 
@@ -65,7 +71,7 @@ class Scorer:
             "width": self.width,
         }
         if isinstance(self.backend, Grader):
-            system = self.task.compact if self.settings.prompt == "compact" else self.task.system
+            system = self.task.compact if self.settings.prompt in ("compact", "isolated") else self.task.system
             template = "\ue000".join(self.backend.encoder.template(system)) if isinstance(self.backend, Engine) else ""
             s = self.settings
             identity["prompt_hash"] = prompt_hash(self.task, s.markers, s.placeholder, s.prompt or "paper", template)

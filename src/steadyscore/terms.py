@@ -12,7 +12,7 @@ TaskName = Literal["passage_reranking", "multidoc_qa", "response_ranking", "clai
 Partition = Literal["contiguous", "round_robin"]
 Markers = Literal["numeric", "letters", "roman", "doc", "random3"]
 Placeholder = Literal["0", "1", "2", "3", "?"]
-PromptStyle = Literal["paper", "compact"]
+PromptStyle = Literal["paper", "compact", "isolated"]
 Verdict = Literal["SUPPORTED", "REFUTED", "NOT ENOUGH INFO"]
 
 
@@ -94,6 +94,8 @@ class Prompt:
     """Per candidate, the index in prefix + body of the token whose successor is the grade."""
     grade_tokens: tuple[int, ...]
     """Token ids of the grades 0, 1, 2, 3."""
+    candidates: tuple[tuple[int, int], ...] = ()
+    """First and past-the-last token of each candidate, where candidates must not see each other; else empty."""
 
     def __len__(self) -> int:
         return len(self.prefix) + len(self.body)

@@ -10,12 +10,13 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from ..engines import EngineOptions, Price
 from ..errors import UsageError
 from ..measurement import Threshold
 from ..scorer import Settings
+from ..terms import PromptStyle
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ def add_presentation(parser: argparse.ArgumentParser) -> None:
         "--markers", choices=["numeric", "letters", "roman", "doc", "random3"], default="numeric", help="labels of the slots"
     )
     group.add_argument(
-        "--prompt", choices=["paper", "compact"], help="words of the prompt (default: the adapter's, else the paper's)"
+        "--prompt", choices=get_args(PromptStyle), help="words of the prompt (default: the adapter's, else the paper's)"
     )
     group.add_argument(
         "--placeholder", choices=["0", "1", "2", "3", "?"], default="0", help="grade that fills the answer skeleton"

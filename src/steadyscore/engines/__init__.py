@@ -31,6 +31,8 @@ class Capabilities:
     """True where a candidate's score cannot depend on the others by construction."""
     lora: bool = False
     deterministic: bool = False
+    isolation: bool = False
+    """Can keep the candidates of a window from seeing each other."""
     parity: str | None = None
     """What the parity gate found of an engine that is not `hf`, or why it could not look."""
 

@@ -21,6 +21,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
+from .. import isolation
 from ..adapter import attach, read_card
 from ..encoding import Encoder
 from ..errors import InputError, ModelError
@@ -40,7 +41,7 @@ class TransformersEngine:
         self.encoder = Encoder(tokenizer, name)
         self.context = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 10**9)
         self.capabilities = Capabilities(
-            gives="distribution", distribution="exact", label_mass=True, lora=True, deterministic=True
+            gives="distribution", distribution="exact", label_mass=True, lora=True, deterministic=True, isolation=True
         )
         self._identity = identity
         self.trained_settings: dict[str, Any] = {}
@@ -134,6 +135,12 @@ class TransformersEngine:
             cache.batch_repeat_interleave(len(batch))
             options = {"past_key_values": cache, "use_cache": True}
         positions = torch.arange(shared, shared + longest, device=ids.device).unsqueeze(0)
+        if any(p.candidates for p in batch):
+            placed = np.stack([isolation.positions(p.candidates, shared + longest)[shared:] for p in batch])
+            positions = torch.from_numpy(placed).to(ids.device)
+            seen = np.stack([isolation.visible(p.candidates, shared + longest)[shared:] for p in batch])
+            least = torch.finfo(self.model.dtype).min
+            options["attention_mask"] = torch.from_numpy(np.where(seen, 0, least)[:, None]).to(ids.device, self.model.dtype)
         hidden = self.model.base_model(input_ids=ids, position_ids=positions, **options).last_hidden_state
         return [row[self._tensor(p.slots) - shared] for row, p in zip(hidden, batch, strict=True)]
 
