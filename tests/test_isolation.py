@@ -23,7 +23,8 @@ POOL = Instance(
 def layouts(draw):
     first = draw(st.integers(1, 5))
     ends = np.cumsum([first, *draw(st.lists(st.integers(1, 4), min_size=1, max_size=5))])
-    return tuple(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)), int(ends[-1]) + draw(st.integers(1, 5))
+    bounds = zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+    return tuple((first, draw(st.integers(first, end)), end) for first, end in bounds), int(ends[-1]) + draw(st.integers(1, 5))
 
 
 @given(layouts())
@@ -31,10 +32,10 @@ def test_a_candidate_sees_the_query_and_itself_and_the_skeleton_sees_all(layout)
     candidates, tokens = layout
     seen = visible(candidates, tokens)
     assert not np.triu(seen, 1).any()
-    for first, end in candidates:
+    for first, _, end in candidates:
         for row in range(first, end):
             assert set(np.flatnonzero(seen[row])) == {*range(candidates[0][0]), *range(first, row + 1)}
-    for row in range(candidates[-1][1], tokens):
+    for row in range(candidates[-1][2], tokens):
         assert seen[row, : row + 1].all()
 
 
@@ -42,10 +43,10 @@ def test_a_candidate_sees_the_query_and_itself_and_the_skeleton_sees_all(layout)
 def test_every_candidate_begins_where_the_first_does_and_the_rest_keeps_its_place(layout):
     candidates, tokens = layout
     found = positions(candidates, tokens)
-    assert {int(found[first]) for first, _ in candidates} == {candidates[0][0]}
-    outside = [i for i in range(tokens) if not any(first <= i < end for first, end in candidates)]
+    assert {int(found[first]) for first, _, _ in candidates} == {candidates[0][0]}
+    outside = [i for i in range(tokens) if not any(first <= i < end for first, _, end in candidates)]
     assert found[outside].tolist() == outside
-    assert all((np.diff(found[first:end]) == 1).all() for first, end in candidates)
+    assert all((np.diff(found[first:end]) == 1).all() for first, _, end in candidates)
 
 
 def prompts(engine, style, orders):
@@ -56,18 +57,16 @@ def prompts(engine, style, orders):
 def test_the_bounds_hold_each_candidate_s_text_and_closing_marker(tiny_engine):
     (prompt,) = prompts(tiny_engine, "isolated", [(2, 0, 3, 1)])
     ids = (*prompt.prefix, *prompt.body)
-    for slot, (place, (first, end)) in enumerate(zip((2, 0, 3, 1), prompt.candidates, strict=True), start=1):
-        expected = [*tiny_engine.encoder.plain(POOL.pool[place].text), *tiny_engine.encoder.fixed(f"\n[{slot}]\n")]
-        assert list(ids[first:end]) == expected
+    for slot, (place, (first, closing, end)) in enumerate(zip((2, 0, 3, 1), prompt.candidates, strict=True), start=1):
+        assert ids[first:closing] == tiny_engine.encoder.plain(POOL.pool[place].text)
+        assert ids[closing:end] == tiny_engine.encoder.fixed(f"\n[{slot}]\n")
     assert prompts(tiny_engine, "compact", [(0, 1, 2, 3)])[0].candidates == ()
 
 
 def at_text_ends(engine, style, order):
     """What the model would say at the last token of every text, in pool order: the slots moved there."""
     (prompt,) = prompts(engine, "isolated", [order])
-    ends = [
-        first + len(engine.encoder.plain(POOL.pool[i].text)) - 1 for i, (first, _) in zip(order, prompt.candidates, strict=True)
-    ]
+    ends = [closing - 1 for _, closing, _ in prompt.candidates]
     bounds = prompt.candidates if style == "isolated" else ()
     (reading,) = engine.grade_logits([replace(prompt, slots=tuple(ends), candidates=bounds)])
     return reading.logits[np.argsort(order)]
@@ -88,6 +87,22 @@ def test_batches_shared_prefixes_and_the_training_pass_agree(tiny_engine):
         (single,) = tiny_engine.grade_logits([prompt])
         np.testing.assert_allclose(reading.logits, single.logits, atol=1e-5)
         np.testing.assert_allclose(reading.logits, trained.detach().numpy(), atol=1e-5)
+
+
+def test_a_candidate_that_stands_in_several_windows_is_read_once(tiny_engine):
+    twins = Instance("q", POOL.query, (*POOL.pool, Candidate("e", ""), Candidate("f", POOL.pool[1].text)))
+    scorer = Scorer(tiny_engine, TASK, Settings(width=6, prompt="isolated"))
+    orders = [(0, 1, 2, 3, 4, 5), (5, 4, 3, 2, 1, 0), (2, 4, 0, 5, 3, 1)]
+    found = [scorer.prompt(twins, Window(0, order)) for order in orders]
+    read: list[int] = []
+    hook = tiny_engine.model.base_model.register_forward_hook(
+        lambda _, args, kwargs, out: read.append(kwargs["input_ids"].numel()), with_kwargs=True
+    )
+    together = tiny_engine.grade_logits(found)
+    hook.remove()
+    for reading, whole in zip(together, tiny_engine.slot_logits(found), strict=True):
+        np.testing.assert_allclose(reading.logits, whole.detach().numpy(), atol=1e-5)
+    assert sum(read) < 0.75 * sum(map(len, found))
 
 
 def test_one_candidate_alone_is_graded_as_in_the_compact_prompt(tiny_engine):

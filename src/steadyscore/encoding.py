@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain
 from typing import Any
 
 from .errors import ModelError
@@ -148,7 +148,7 @@ class Encoder:
         )
 
 
-def _candidates(prefix: int, lengths: list[int]) -> tuple[tuple[int, int], ...]:
-    """Bounds of the candidates in prefix + body: behind the lead, a text and its closing marker each."""
-    ends = list(accumulate(lengths, initial=prefix))
-    return tuple(pairwise(ends[1::2]))
+def _candidates(prefix: int, lengths: list[int]) -> tuple[tuple[int, int, int], ...]:
+    """First token, closing marker and end of each candidate in prefix + body: behind the lead, a text and its marker each."""
+    _, *ends = accumulate(lengths, initial=prefix)
+    return tuple(zip(ends[::2], ends[1::2], ends[2::2], strict=False))

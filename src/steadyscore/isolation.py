@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-Bounds = Sequence[tuple[int, int]]
-"""First and past-the-last token of each candidate."""
+Bounds = Sequence[tuple[int, int, int]]
+"""First token, closing marker and end of each candidate: `Prompt.candidates`."""
 
 
 def visible(candidates: Bounds, tokens: int) -> np.ndarray:
     """(tokens, tokens) True where a row's token sees a column's: earlier ones, unless both belong to different candidates."""
     owner = np.zeros(tokens, int)
-    for number, (first, end) in enumerate(candidates, start=1):
+    for number, (first, _, end) in enumerate(candidates, start=1):
         owner[first:end] = number
     row, column = owner[:, None], owner[None, :]
     return np.tri(tokens, dtype=bool) & ((row == 0) | (column == 0) | (row == column))
@@ -28,6 +28,6 @@ def visible(candidates: Bounds, tokens: int) -> np.ndarray:
 def positions(candidates: Bounds, tokens: int) -> np.ndarray:
     """(tokens,) every candidate begins where the first one does; what stands before and behind them keeps its place."""
     found = np.arange(tokens)
-    for first, end in candidates:
+    for first, _, end in candidates:
         found[first:end] = candidates[0][0] + np.arange(end - first)
     return found

@@ -94,8 +94,8 @@ class Prompt:
     """Per candidate, the index in prefix + body of the token whose successor is the grade."""
     grade_tokens: tuple[int, ...]
     """Token ids of the grades 0, 1, 2, 3."""
-    candidates: tuple[tuple[int, int], ...] = ()
-    """First and past-the-last token of each candidate, where candidates must not see each other; else empty."""
+    candidates: tuple[tuple[int, int, int], ...] = ()
+    """Where candidates must not see each other: first token, closing marker and end of each. Else empty."""
 
     def __len__(self) -> int:
         return len(self.prefix) + len(self.body)

@@ -28,7 +28,7 @@ from ..errors import InputError, ModelError
 from ..models import EMBEDDED, embedded_scorers, gguf_path, model_path, shipped_adapters
 from ..readout import Reading
 from ..terms import Prompt
-from . import Capabilities, EngineOptions
+from . import Capabilities, EngineOptions, isolated
 from .generator import Ids, label_log_probabilities
 
 
@@ -88,6 +88,10 @@ class TransformersEngine:
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
         readings: list[Reading | None] = [None] * len(prompts)
         for prefix, members in _by_prefix(prompts, self.options.share_prefix):
+            if prefix and prompts[members[0]].candidates and isolated.recur(found := [prompts[i] for i in members]):
+                for i, states in zip(members, isolated.slot_states(self.model, found, self.options.batch_tokens), strict=True):
+                    readings[i] = self._read(states, prompts[i].grade_tokens, label_mass)
+                continue
             cache = self._prefix_cache(prefix) if prefix else None
             for batch in _batches(prompts, members, len(prefix), self.options.batch_tokens):
                 hidden = self._slot_states([prompts[i] for i in batch], len(prefix), cache)
@@ -139,8 +143,7 @@ class TransformersEngine:
             placed = np.stack([isolation.positions(p.candidates, shared + longest)[shared:] for p in batch])
             positions = torch.from_numpy(placed).to(ids.device)
             seen = np.stack([isolation.visible(p.candidates, shared + longest)[shared:] for p in batch])
-            least = torch.finfo(self.model.dtype).min
-            options["attention_mask"] = torch.from_numpy(np.where(seen, 0, least)[:, None]).to(ids.device, self.model.dtype)
+            options["attention_mask"] = isolated.additive(seen, self.model)
         hidden = self.model.base_model(input_ids=ids, position_ids=positions, **options).last_hidden_state
         return [row[self._tensor(p.slots) - shared] for row, p in zip(hidden, batch, strict=True)]
 

@@ -1,0 +1,91 @@
+"""Isolated candidates are read once: their keys and values serve every window and order of a query.
+
+What a token of an isolated candidate sees (the query, and the candidate up to itself) is the same wherever the candidate
+stands, and so is its position. Only the closing markers and the skeleton are read again for every window: about a sixth
+of its tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+from .. import isolation
+from ..terms import Prompt
+
+
+def recur(prompts: Sequence[Prompt]) -> bool:
+    """Does a candidate stand in several of these windows?"""
+    texts = [text for prompt in prompts for text in _texts(prompt)]
+    return len(set(texts)) < len(texts)
+
+
+def slot_states(model: Any, prompts: Sequence[Prompt], batch_tokens: int) -> Iterator[torch.Tensor]:
+    """Last hidden states at the slots of each prompt, (B, hidden) each. The prompts belong to one query."""
+    start = prompts[0].candidates[0][0]
+    cache = DynamicCache()
+    _read(model, cache, [_ids(prompts[0])[:start]], np.arange(start))
+    head, read = _states(cache, 0, 0, start), {}
+    texts = sorted(dict.fromkeys(text for prompt in prompts for text in _texts(prompt)), key=len, reverse=True)
+    while texts:
+        count = max(1, batch_tokens // max(len(texts[0]), 1))
+        batch, texts = texts[:count], texts[count:]
+        longest = len(batch[0])
+        cache = _cache(head, len(batch))
+        if longest:
+            # Padding stands on the right, where a causal model does not see it, and is cut off again.
+            _read(model, cache, [(*text, *[0] * (longest - len(text))) for text in batch], start + np.arange(longest))
+        read |= {text: _states(cache, row, start, start + len(text)) for row, text in enumerate(batch)}
+    for prompt in prompts:
+        yield _window(model, prompt, torch.cat([head, *(read[text] for text in _texts(prompt))], dim=-2))
+
+
+def _window(model: Any, prompt: Prompt, states: torch.Tensor) -> torch.Tensor:
+    """The pass over markers and skeleton, behind the states of what stands before the candidates and of their texts."""
+    ids, tokens, cache = _ids(prompt), len(prompt), _cache(states, 1)
+    text = [i for first, closing, _ in prompt.candidates for i in range(first, closing)]
+    known = [*range(prompt.candidates[0][0]), *text]
+    new = np.setdiff1d(np.arange(tokens), known)
+    seen = isolation.visible(prompt.candidates, tokens)[np.ix_(new, [*known, *new])]
+    placed = isolation.positions(prompt.candidates, tokens)[new]
+    hidden = _read(model, cache, [[ids[i] for i in new]], placed, seen)
+    return hidden[0, np.searchsorted(new, prompt.slots)]
+
+
+def _read(model: Any, cache: Any, rows: Sequence[Sequence[int]], placed: np.ndarray, seen: Any = None) -> torch.Tensor:
+    """One forward pass behind what `cache` holds; it is added to the cache."""
+    options = {} if seen is None else {"attention_mask": additive(seen[None], model)}
+    ids, places = (torch.as_tensor(found, dtype=torch.long, device=model.device) for found in (rows, placed[None]))
+    found = model.base_model(input_ids=ids, position_ids=places, past_key_values=cache, use_cache=True, **options)
+    return found.last_hidden_state
+
+
+def additive(seen: np.ndarray, model: Any) -> torch.Tensor:
+    """(n, rows, columns) of who sees whom as the mask that attention adds, (n, 1, rows, columns)."""
+    hidden = np.where(seen, 0, torch.finfo(model.dtype).min)
+    return torch.from_numpy(hidden[:, None]).to(model.device, model.dtype)
+
+
+def _states(cache: Any, row: int, first: int, end: int) -> torch.Tensor:
+    """(layers, 2, heads, tokens, width): keys and values of some tokens of a row."""
+    return torch.stack([torch.stack([layer.keys[row], layer.values[row]])[..., first:end, :] for layer in cache.layers])
+
+
+def _cache(states: torch.Tensor, rows: int) -> DynamicCache:
+    cache = DynamicCache()
+    for layer, (keys, values) in enumerate(states):
+        cache.update(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1), layer)
+    return cache
+
+
+def _ids(prompt: Prompt) -> tuple[int, ...]:
+    return (*prompt.prefix, *prompt.body)
+
+
+def _texts(prompt: Prompt) -> list[tuple[int, ...]]:
+    ids = _ids(prompt)
+    return [ids[first:closing] for first, closing, _ in prompt.candidates]
