@@ -29,7 +29,8 @@ def slot_states(model: Any, prompts: Sequence[Prompt], batch_tokens: int) -> Ite
     start = prompts[0].candidates[0][0]
     cache = DynamicCache()
     _read(model, cache, [_ids(prompts[0])[:start]], np.arange(start))
-    head, read = _states(cache, 0, 0, start), {}
+    head = _states(cache, 0, 0, start)
+    read: dict[tuple[int, ...], torch.Tensor] = {}
     texts = sorted(dict.fromkeys(text for prompt in prompts for text in _texts(prompt)), key=len, reverse=True)
     while texts:
         count = max(1, batch_tokens // max(len(texts[0]), 1))
