@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conftest import tiny_causal
+from steadyscore.engines import EngineOptions, isolated
+from steadyscore.engines.transformers import TransformersEngine
 from steadyscore.errors import ModelError
 from steadyscore.isolation import positions, visible
+from steadyscore.parity import plain_reading
 from steadyscore.scorer import Scorer, Settings
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance, Window
@@ -103,6 +107,31 @@ def test_a_candidate_that_stands_in_several_windows_is_read_once(tiny_engine):
     for reading, whole in zip(together, tiny_engine.slot_logits(found), strict=True):
         np.testing.assert_allclose(reading.logits, whole.detach().numpy(), atol=1e-5)
     assert sum(read) < 0.75 * sum(map(len, found))
+
+
+def test_sharing_off_or_on_and_prompts_of_other_styles_beside_them_change_nothing(tiny_engine):
+    found = prompts(tiny_engine, "isolated", [(0, 1, 2, 3), (3, 2, 1, 0)]) + prompts(tiny_engine, "compact", [(0, 1)])
+    alone = TransformersEngine(
+        tiny_engine.model, tiny_engine.encoder.tokenizer, "alone", EngineOptions(share_prefix=False), tiny_engine.identity()
+    )
+    for mine, whole, plain in zip(
+        tiny_engine.grade_logits(found), alone.grade_logits(found), [plain_reading(alone, p) for p in found], strict=True
+    ):
+        np.testing.assert_allclose(mine.logits, whole.logits, atol=1e-5)
+        np.testing.assert_allclose(mine.logits, plain.logits, atol=1e-5)
+
+
+def test_a_pool_too_large_to_keep_is_read_in_whole_windows(tiny_engine, monkeypatch):
+    found = prompts(tiny_engine, "isolated", [(0, 1, 2, 3), (3, 2, 1, 0)])
+    assert isolated.recur(found)
+    assert not isolated.recur(found[:1])
+    monkeypatch.setattr(isolated, "MOST_TOKENS", 10)
+    assert not isolated.recur(found)
+
+
+@pytest.mark.parametrize(("family", "possible"), [("llama", True), ("qwen3", True), ("gemma3", False)])
+def test_models_with_sliding_windows_cannot_isolate(family, possible):
+    assert isolated.is_possible(tiny_causal(family).config.get_text_config()) is possible
 
 
 def test_one_candidate_alone_is_graded_as_in_the_compact_prompt(tiny_engine):

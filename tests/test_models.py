@@ -75,6 +75,6 @@ def test_a_gguf_file_that_was_cut_off_is_told_in_one_sentence(cut, tmp_path, mon
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
     header = b"GGUF" + struct.pack("<IQQ", 3, 2, 4) + struct.pack("<Q", 20) + b"general.architecture" + b"\x08\0\0\0"
     (tmp_path / "cut.gguf").write_bytes(header[:cut])
-    with pytest.raises(ModelError, match=r"cut.gguf could not be read as a GGUF model: .* Fetch the file again."):
+    with pytest.raises(ModelError, match=r"cut.gguf ends before its header does .* Fetch the file again"):
         gguf_path(tmp_path / "cut.gguf")
     assert not list((tmp_path / "cache").rglob("*.safetensors"))

@@ -75,6 +75,7 @@ def test_shrinking_the_scores_lowers_the_variance_and_not_the_relative_penalty()
     assert o.order_variance(half) == pytest.approx(o.order_variance(views) / 4)
     assert o.consistency(half, "relative") == pytest.approx(o.consistency(views, "relative"), rel=0.05)  # the floor's share
     assert o.consistency(np.full((2, 9), 1.0), "relative") == 0
+    assert o.consistency(np.array([[1.0], [1.5]]), "relative") == o.order_variance(np.array([[1.0], [1.5]]))
 
 
 def test_golden_weights_of_debias_first():

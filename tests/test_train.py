@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import tiny
 from steadyscore import checkpoints, recipe
+from steadyscore.adapter import read_card
 from steadyscore.engines import open_engine
 from steadyscore.errors import InputError, ModelError, RunMismatch, StorageError
 from steadyscore.recipe import TrainConfig
@@ -97,6 +98,23 @@ def test_the_conventions_differ_by_four_at_two_views(world, tmp_path):
     train(config(world, tmp_path / "a", weight=8.0, dropout=0.0))
     train(config(world, tmp_path / "b", weight=2.0, weight_convention="pairwise", dropout=0.0))
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
+
+
+def test_a_relative_weight_in_isolated_windows_trains_and_its_card_says_how_to_read(world, tmp_path):
+    train(config(world, tmp_path / "a", weight=1.0, weight_convention="relative", prompt="isolated"))
+    card = read_card(tmp_path / "a")
+    assert (card["weight_convention"], card["settings"]["prompt"]) == ("relative", "isolated")
+    scorer = Scorer(open_engine(f"hf:{world / 'base'}+{tmp_path / 'a'}"), PASSAGE_RERANKING, Settings(width=5))
+    assert scorer.settings.prompt == "isolated"
+    assert scorer.identity()["prompt_hash"] == card["prompt_hash"]
+    with pytest.raises(RunMismatch, match="prompt"):
+        train(config(world, tmp_path / "a", weight=1.0, weight_convention="relative", prompt="compact"))
+
+
+def test_a_base_that_carries_an_adapter_is_refused(world, tmp_path):
+    train(config(world, tmp_path / "a", steps=1))
+    with pytest.raises(InputError, match="carries an adapter"):
+        train(config(world, tmp_path / "b", base=f"hf:{world / 'base'}+{tmp_path / 'a'}"))
 
 
 def test_slot_gradients_equal_those_of_the_full_vocabulary(world):

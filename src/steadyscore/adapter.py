@@ -22,6 +22,9 @@ WEIGHTS = "adapter_model.safetensors"
 
 # -- the card
 
+TIED = frozenset({"embed_tokens", "lm_head"})
+"""Modules that share one matrix in many models."""
+
 
 def read_card(folder: Path) -> dict[str, Any]:
     file = folder / "card.json"
@@ -99,10 +102,13 @@ def attach(model: Any, folder: Path, identity: dict[str, Any], allow_base_mismat
     refuse([mistake] if mistake else [], allow_base_mismatch)
     try:
         wrapped = PeftModel.from_pretrained(model, str(folder))
+        # Folded into tied embeddings, an adapter of the input would change the output as well.
+        lora: Any = wrapped.peft_config["default"]
+        foldable = model.dtype == torch.float32 and TIED.isdisjoint(lora.target_modules)
+        adapted = wrapped.merge_and_unload() if foldable else wrapped.get_base_model()
     except (ValueError, RuntimeError, OSError) as refusal:
         raise ModelError(f"adapter {folder} does not fit this base: {' '.join(str(refusal).split())[:300]}") from refusal
-    folded = wrapped.merge_and_unload() if model.dtype == torch.float32 else wrapped.get_base_model()
-    return folded, adapter_identity(folder, card)
+    return adapted, adapter_identity(folder, card)
 
 
 def adapter_identity(folder: Path, card: dict[str, Any]) -> dict[str, Any]:

@@ -135,9 +135,10 @@ def _convert(gguf: Path, folder: Path, source: str) -> None:
     try:
         tokenizer = AutoTokenizer.from_pretrained(**where)
         model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    # A file cut off in its header runs out of bytes (struct) or of array (IndexError) inside the GGUF reader.
-    except (ValueError, OSError, KeyError, IndexError, struct.error) as refusal:
-        raise ModelError(f"{gguf} could not be read as a GGUF model: {refusal}. Fetch the file again.") from refusal
+    except (IndexError, struct.error) as refusal:  # the GGUF reader ran out of bytes or of array in the header
+        raise ModelError(f"{gguf} ends before its header does ({refusal}). Fetch the file again.") from refusal
+    except (ValueError, OSError, KeyError) as refusal:
+        raise ModelError(f"{gguf} could not be read as a GGUF model: {refusal}") from refusal
     # The weights are plain float32 now; transformers refuses to save while it still believes them quantised.
     model.hf_quantizer = None  # type: ignore[assignment]
     del model.config.quantization_config

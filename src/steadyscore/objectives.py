@@ -34,12 +34,13 @@ def consistency(views: Any, convention: Convention = "variance") -> Any:
 
     `variance`: `order_variance`, the paper's printed formula. `pairwise`: the mean squared difference of two views, the
     released code's: 2N / (N - 1) times as much, 4 at N = 2. `relative`: the variance over orders divided by the variance
-    over the window's candidates, which shrinking all scores does not lower.
+    over the window's candidates. Shrinking the scores hardly lowers it while they spread by much more than 0.1 grades. A
+    window of one candidate has no spread, and keeps the variance.
     """
     variance, n = order_variance(views), len(views)
     if convention == "pairwise" and n > 1:
         return variance * (2 * n / (n - 1))
-    if convention == "relative":
+    if convention == "relative" and views.shape[-1] > 1:
         mean = views.mean(0)
         return variance / (((mean - mean.mean()) ** 2).mean() + FLOOR)
     return variance

@@ -26,7 +26,7 @@ from .errors import ModelError
 from .models import EMBEDDED, is_present, model_path
 from .prompt import prompt_text
 from .tasks import PASSAGE_RERANKING
-from .terms import Prompt
+from .terms import Prompt, PromptStyle
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2, "quantised": 5e-2}
 """How far two ways to the same prompt may differ in score, by the precision of the less precise one."""
@@ -56,11 +56,11 @@ class Parity(NamedTuple):
         return self.difference <= self.tolerance
 
 
-def probe_prompts(engine: Engine) -> list[Prompt]:
-    """Windows of different lengths that share a prefix: what batching and the shared prefix work on."""
+def probe_prompts(engine: Engine, style: PromptStyle = "paper") -> list[Prompt]:
+    """Windows of different lengths that share a prefix and candidates: what batching and sharing work on."""
     orders = ([0, 1, 2], [2, 0, 1], [1], [0, 2])
     return [
-        engine.encoder.prompt(prompt_text(PASSAGE_RERANKING, "why is the sky blue", [_TEXTS[i] for i in order]))
+        engine.encoder.prompt(prompt_text(PASSAGE_RERANKING, "why is the sky blue", [_TEXTS[i] for i in order], style=style))
         for order in orders
     ]
 
@@ -89,7 +89,7 @@ def _against(engine: Any, plain: Any, reference: str, options: EngineOptions) ->
 
 def probe_readout(engine: Any) -> Parity:
     """Engine `hf` against the model's own logits over the whole vocabulary, one prompt at a time."""
-    prompts = probe_prompts(engine)
+    prompts = probe_prompts(engine, engine.trained_settings.get("prompt") or "paper")
     return _compared(engine, prompts, [plain_reading(engine, prompt) for prompt in prompts])
 
 
@@ -110,9 +110,12 @@ def plain_reading(engine: Any, prompt: Prompt) -> readout.Reading:
     """The textbook way: one full forward, logits of every position, rows picked afterwards."""
     import torch
 
+    from .engines.isolated import whole
+
     with torch.inference_mode():
         ids = torch.tensor([(*prompt.prefix, *prompt.body)], device=engine.model.device)
-        logits = engine.model(input_ids=ids, use_cache=False).logits[0].float()
+        options = whole([prompt], len(prompt), engine.model) if prompt.candidates else {}
+        logits = engine.model(input_ids=ids, use_cache=False, **options).logits[0].float()
     return readout.Reading(logits[list(prompt.slots)][:, list(prompt.grade_tokens)].cpu().numpy())
 
 

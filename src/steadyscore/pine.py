@@ -23,13 +23,12 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .encoding import Encoder
 from .engines import Capabilities
+from .engines.isolated import FIXED_ROPES, rope_type
 from .errors import InputError, ModelError
 from .prompt import Piece, PromptText
 from .readout import Reading
 
 FAMILIES = ("llama", "qwen2", "qwen3")
-FIXED_ROPES = ("default", "linear", "llama3", "yarn")
-"""Rotations whose frequencies do not depend on the length of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class PineEngine:
 
     def __init__(self, engine: Any):
         config = engine.model.config.get_text_config()
-        rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+        rope = rope_type(config)
         if config.model_type not in FAMILIES or rope not in FIXED_ROPES or getattr(config, "use_sliding_window", False):
             raise ModelError(
                 f"order-free attention is written for {', '.join(FAMILIES)} models with plain rotary positions; "

@@ -64,7 +64,7 @@ class TrainConfig:
     """Weight of the term beside the anchor. None: the task's on the released code's scale, in this run's convention."""
     weight_convention: Convention = "variance"
     """`variance`: the paper's formula. `pairwise`: the released code's, four times as strong at N = 2. `relative`: the variance
-    as a share of the window's spread, which a collapse of the scores does not lower."""
+    as a share of the window's spread, which shrinking the scores hardly lowers."""
     ramp: float = 0
     """Steps over which the weight grows from 0; below 1, a fraction of the run. The paper: 500 of 2,305 steps."""
     anchor: float = 1.0

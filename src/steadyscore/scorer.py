@@ -47,7 +47,7 @@ class Scorer:
         if self.settings.prompt == "isolated" and isinstance(backend, Grader) and not backend.capabilities.isolation:
             raise ModelError(
                 f"{backend.name} cannot keep candidates from seeing each other, which --prompt isolated asks for. "
-                "Only the hf engine can, without --mitigation pine."
+                "The hf engine can, for models with full attention and fixed rotary positions, without --mitigation pine."
             )
         self.shrunk: list[tuple[str, int, int]] = []
         """(query id, window, characters kept) of every window that was cut to fit."""

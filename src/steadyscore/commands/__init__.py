@@ -46,7 +46,9 @@ def add_presentation(parser: argparse.ArgumentParser) -> None:
         "--markers", choices=["numeric", "letters", "roman", "doc", "random3"], default="numeric", help="labels of the slots"
     )
     group.add_argument(
-        "--prompt", choices=get_args(PromptStyle), help="words of the prompt (default: the adapter's, else the paper's)"
+        "--prompt",
+        choices=get_args(PromptStyle),
+        help="how a window is worded and read (default: the adapter's, else the paper's)",
     )
     group.add_argument(
         "--placeholder", choices=["0", "1", "2", "3", "?"], default="0", help="grade that fills the answer skeleton"

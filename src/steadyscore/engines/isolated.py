@@ -17,11 +17,29 @@ from transformers import DynamicCache
 from .. import isolation
 from ..terms import Prompt
 
+MOST_TOKENS = 8192
+"""Keys and values of at most so many tokens are kept for a query; windows of larger pools are read whole."""
+FIXED_ROPES = ("default", "linear", "llama3", "yarn")
+"""Rotations whose frequencies do not depend on the length of the text."""
+
+
+def is_possible(config: Any) -> bool:
+    """Can a mask and positions isolate candidates in this model? Not where a layer slides a window or carries a state."""
+    layers = getattr(config, "layer_types", None)
+    slides = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
+    is_full = all(kind == "full_attention" for kind in layers) if layers else not slides
+    return is_full and rope_type(config) in FIXED_ROPES
+
+
+def rope_type(config: Any) -> str:
+    return (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+
 
 def recur(prompts: Sequence[Prompt]) -> bool:
-    """Does a candidate stand in several of these windows?"""
-    texts = [text for prompt in prompts for text in _texts(prompt)]
-    return len(set(texts)) < len(texts)
+    """Do candidates stand in several of these windows, few enough to be kept?"""
+    windows = [set(_texts(prompt)) for prompt in prompts]
+    distinct = set().union(*windows)
+    return len(distinct) < sum(map(len, windows)) and sum(map(len, distinct)) <= MOST_TOKENS
 
 
 def slot_states(model: Any, prompts: Sequence[Prompt], batch_tokens: int) -> Iterator[torch.Tensor]:
@@ -65,10 +83,17 @@ def _read(model: Any, cache: Any, rows: Sequence[Sequence[int]], placed: np.ndar
     return found.last_hidden_state
 
 
+def whole(prompts: Sequence[Prompt], tokens: int, model: Any, shared: int = 0) -> dict[str, torch.Tensor]:
+    """Mask and positions of whole windows, padded to `tokens`, behind `shared` ones that a cache holds."""
+    placed = np.stack([isolation.positions(p.candidates, tokens)[shared:] for p in prompts])
+    seen = np.stack([isolation.visible(p.candidates, tokens)[shared:] for p in prompts])
+    return {"position_ids": torch.from_numpy(placed).to(model.device), "attention_mask": additive(seen, model)}
+
+
 def additive(seen: np.ndarray, model: Any) -> torch.Tensor:
     """(n, rows, columns) of who sees whom as the mask that attention adds, (n, 1, rows, columns)."""
-    hidden = np.where(seen, 0, torch.finfo(model.dtype).min)
-    return torch.from_numpy(hidden[:, None]).to(model.device, model.dtype)
+    mask = torch.zeros(seen[:, None].shape, dtype=model.dtype, device=model.device)
+    return mask.masked_fill_(torch.from_numpy(~seen[:, None]).to(model.device), torch.finfo(model.dtype).min)
 
 
 def _states(cache: Any, row: int, first: int, end: int) -> torch.Tensor:

@@ -21,7 +21,6 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
-from .. import isolation
 from ..adapter import attach, read_card
 from ..encoding import Encoder
 from ..errors import InputError, ModelError
@@ -41,7 +40,12 @@ class TransformersEngine:
         self.encoder = Encoder(tokenizer, name)
         self.context = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 10**9)
         self.capabilities = Capabilities(
-            gives="distribution", distribution="exact", label_mass=True, lora=True, deterministic=True, isolation=True
+            gives="distribution",
+            distribution="exact",
+            label_mass=True,
+            lora=True,
+            deterministic=True,
+            isolation=isolated.is_possible(model.config.get_text_config()),
         )
         self._identity = identity
         self.trained_settings: dict[str, Any] = {}
@@ -88,7 +92,8 @@ class TransformersEngine:
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
         readings: list[Reading | None] = [None] * len(prompts)
         for prefix, members in _by_prefix(prompts, self.options.share_prefix):
-            if prefix and prompts[members[0]].candidates and isolated.recur(found := [prompts[i] for i in members]):
+            found = [prompts[i] for i in members]
+            if prefix and all(p.candidates for p in found) and isolated.recur(found):
                 for i, states in zip(members, isolated.slot_states(self.model, found, self.options.batch_tokens), strict=True):
                     readings[i] = self._read(states, prompts[i].grade_tokens, label_mass)
                 continue
@@ -138,13 +143,11 @@ class TransformersEngine:
             cache = copy.deepcopy(cache)
             cache.batch_repeat_interleave(len(batch))
             options = {"past_key_values": cache, "use_cache": True}
-        positions = torch.arange(shared, shared + longest, device=ids.device).unsqueeze(0)
         if any(p.candidates for p in batch):
-            placed = np.stack([isolation.positions(p.candidates, shared + longest)[shared:] for p in batch])
-            positions = torch.from_numpy(placed).to(ids.device)
-            seen = np.stack([isolation.visible(p.candidates, shared + longest)[shared:] for p in batch])
-            options["attention_mask"] = isolated.additive(seen, self.model)
-        hidden = self.model.base_model(input_ids=ids, position_ids=positions, **options).last_hidden_state
+            options |= isolated.whole(batch, shared + longest, self.model, shared)
+        else:
+            options["position_ids"] = torch.arange(shared, shared + longest, device=ids.device).unsqueeze(0)
+        hidden = self.model.base_model(input_ids=ids, **options).last_hidden_state
         return [row[self._tensor(p.slots) - shared] for row, p in zip(hidden, batch, strict=True)]
 
     def _read(self, states: torch.Tensor, grade_tokens: Sequence[int], label_mass: bool) -> Reading:
