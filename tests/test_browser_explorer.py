@@ -36,7 +36,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory, downloads: Path) -> Iterat
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    variants = (("slot", 0.35, "slot effect"), ("companion", 0.3, "companion effect"), ("slot", 0.02, "weak effect"))
+    variants = (("slot", 0.35, "slot effect"), ("companion", 0.3, "companion effect"), ("slot", 0.002, "weak effect"))
     with listening(app_of(*(planted(effect, size, name=name) for effect, size, name in variants))) as address:
         yield address
 
