@@ -20,10 +20,10 @@ CARD_KEYS = (
 WEIGHTS = "adapter_model.safetensors"
 
 
-# -- the card
-
 TIED = frozenset({"embed_tokens", "lm_head"})
 """Modules that share one matrix in many models."""
+
+# -- the card
 
 
 def read_card(folder: Path) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def refuse(mistakes: list[str], allowed: bool) -> None:
 def attach(model: Any, folder: Path, identity: dict[str, Any], allow_base_mismatch: bool = False) -> tuple[Any, dict[str, Any]]:
     """Put an adapter on its base. Returns the base with LoRA in it, and what a run's fingerprint keeps of the adapter.
 
-    In float32 the product of its matrices is added to the weights, which saves a seventh of the time; in half precision that
+    In float32 the product of its matrices is added to the weights, which saves LoRA's own products in every layer; in half precision that
     would round it away, so LoRA stays beside them.
     """
     import torch
