@@ -18,8 +18,6 @@ CARD_KEYS = (
     "data", "labels", "seed", "steps", "learning_rate", "lora", "held_out", "versions",
 )  # fmt: skip
 WEIGHTS = "adapter_model.safetensors"
-
-
 TIED = frozenset({"embed_tokens", "lm_head"})
 """Modules that share one matrix in many models."""
 
@@ -88,8 +86,8 @@ def refuse(mistakes: list[str], allowed: bool) -> None:
 def attach(model: Any, folder: Path, identity: dict[str, Any], allow_base_mismatch: bool = False) -> tuple[Any, dict[str, Any]]:
     """Put an adapter on its base. Returns the base with LoRA in it, and what a run's fingerprint keeps of the adapter.
 
-    In float32 the product of its matrices is added to the weights, which saves LoRA's own products in every layer; in half precision that
-    would round it away, so LoRA stays beside them.
+    In float32 the product of its matrices is added to the weights, which saves LoRA's own products in every layer; in half
+    precision that would round it away, so LoRA stays beside them.
     """
     import torch
     from peft import PeftModel
