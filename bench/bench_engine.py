@@ -75,7 +75,7 @@ def main() -> None:
     for way, options in WAYS.items():
         seconds, found = timed(lambda options=options: read(options, printed))
         rows.append((way, seconds, plain / seconds, float(np.abs(found - expected).max())))
-    whole, expected = timed(lambda: read(WAYS["slots only"], isolated))
+    whole, expected = timed(lambda: read(WAYS["slots only"], [[prompt] for row in isolated for prompt in row]))
     once, found = timed(lambda: read(EngineOptions(), isolated))
     rows += [
         ("isolated, every window whole", whole, 1.0, 0.0),

@@ -84,6 +84,11 @@ def test_what_is_known_of_a_candidate_does_not_depend_on_order_or_companions(tin
     assert np.abs(causal[1] - causal[0]).max() > 1e-3
 
 
+def shared(engine, share_prefix):
+    options = EngineOptions(share_prefix=share_prefix)
+    return TransformersEngine(engine.model, engine.encoder.tokenizer, "tiny", options, engine.identity())
+
+
 def test_batches_shared_prefixes_and_the_training_pass_agree(tiny_engine):
     found = prompts(tiny_engine, "isolated", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 0)])
     together = tiny_engine.grade_logits(found)
@@ -93,7 +98,10 @@ def test_batches_shared_prefixes_and_the_training_pass_agree(tiny_engine):
         np.testing.assert_allclose(reading.logits, trained.detach().numpy(), atol=1e-5)
 
 
-def test_a_candidate_that_stands_in_several_windows_is_read_once(tiny_engine):
+@pytest.mark.parametrize("share_prefix", [True, False])
+def test_a_candidate_that_stands_in_several_windows_is_read_once(tiny_engine, share_prefix):
+    """Also in a server, where windows of different queries share a pass and no prefix."""
+    engine = shared(tiny_engine, share_prefix)
     twins = Instance("q", POOL.query, (*POOL.pool, Candidate("e", ""), Candidate("f", POOL.pool[1].text)))
     scorer = Scorer(tiny_engine, TASK, Settings(width=6, prompt="isolated"))
     orders = [(0, 1, 2, 3, 4, 5), (5, 4, 3, 2, 1, 0), (2, 4, 0, 5, 3, 1)]
@@ -102,7 +110,7 @@ def test_a_candidate_that_stands_in_several_windows_is_read_once(tiny_engine):
     hook = tiny_engine.model.base_model.register_forward_hook(
         lambda _, args, kwargs, out: read.append(kwargs["input_ids"].numel()), with_kwargs=True
     )
-    together = tiny_engine.grade_logits(found)
+    together = engine.grade_logits(found)
     hook.remove()
     for reading, whole in zip(together, tiny_engine.slot_logits(found), strict=True):
         np.testing.assert_allclose(reading.logits, whole.detach().numpy(), atol=1e-5)
@@ -111,9 +119,10 @@ def test_a_candidate_that_stands_in_several_windows_is_read_once(tiny_engine):
 
 def test_sharing_off_or_on_and_prompts_of_other_styles_beside_them_change_nothing(tiny_engine):
     found = prompts(tiny_engine, "isolated", [(0, 1, 2, 3), (3, 2, 1, 0)]) + prompts(tiny_engine, "compact", [(0, 1)])
-    alone = TransformersEngine(
-        tiny_engine.model, tiny_engine.encoder.tokenizer, "alone", EngineOptions(share_prefix=False), tiny_engine.identity()
-    )
+    other = Instance("r", "what is a lake", POOL.pool)
+    scorer = Scorer(tiny_engine, TASK, Settings(width=4, prompt="isolated"))
+    found += [scorer.prompt(other, Window(0, order)) for order in [(0, 1, 2, 3), (1, 0, 3, 2)]]
+    alone = shared(tiny_engine, False)
     for mine, whole, plain in zip(
         tiny_engine.grade_logits(found), alone.grade_logits(found), [plain_reading(alone, p) for p in found], strict=True
     ):

@@ -114,7 +114,7 @@ class EngineOptions:
     batch_tokens: int = 4096
     """Windows share a forward pass until their padded tokens reach this."""
     share_prefix: bool = True
-    """Compute system, instruction and query once per query and reuse their KV cache; isolated candidates too."""
+    """Compute system, instruction and query once per query and reuse their KV cache. (Isolated candidates always are.)"""
     trust_remote_code: bool = False
     allow_base_mismatch: bool = False
     tokenizer: str | None = None

@@ -39,7 +39,7 @@ def recur(prompts: Sequence[Prompt]) -> bool:
     """Do candidates stand in several of these windows, few enough to be kept?"""
     windows = [set(_texts(prompt)) for prompt in prompts]
     distinct = set().union(*windows)
-    return len(distinct) < sum(map(len, windows)) and sum(map(len, distinct)) <= MOST_TOKENS
+    return all(windows) and len(distinct) < sum(map(len, windows)) and sum(map(len, distinct)) <= MOST_TOKENS
 
 
 def slot_states(model: Any, prompts: Sequence[Prompt], batch_tokens: int) -> Iterator[torch.Tensor]:

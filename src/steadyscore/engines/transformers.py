@@ -91,12 +91,18 @@ class TransformersEngine:
     @torch.inference_mode()
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
         readings: list[Reading | None] = [None] * len(prompts)
-        for prefix, members in _by_prefix(prompts, self.options.share_prefix):
+        together: list[tuple[Sequence[int], list[int]]] = []
+        alone: list[int] = []
+        for prefix, members in _by_prefix(prompts):
             found = [prompts[i] for i in members]
-            if prefix and all(p.candidates for p in found) and isolated.recur(found):
+            if isolated.recur(found):
                 for i, states in zip(members, isolated.slot_states(self.model, found, self.options.batch_tokens), strict=True):
                     readings[i] = self._read(states, prompts[i].grade_tokens, label_mass)
-                continue
+            elif self.options.share_prefix:
+                together.append((prefix, members))
+            else:
+                alone += members
+        for prefix, members in [*together, ((), alone)]:
             cache = self._prefix_cache(prefix) if prefix else None
             for batch in _batches(prompts, members, len(prefix), self.options.batch_tokens):
                 hidden = self._slot_states([prompts[i] for i in batch], len(prefix), cache)
@@ -183,10 +189,7 @@ def final_scale(logits: torch.Tensor, config: Any) -> torch.Tensor:
     return logits
 
 
-def _by_prefix(prompts: Sequence[Prompt], share: bool) -> Iterator[tuple[Sequence[int], list[int]]]:
-    if not share:
-        yield (), list(range(len(prompts)))
-        return
+def _by_prefix(prompts: Sequence[Prompt]) -> Iterator[tuple[Sequence[int], list[int]]]:
     order = sorted(range(len(prompts)), key=lambda i: (prompts[i].prefix, i))
     for prefix, members in groupby(order, key=lambda i: prompts[i].prefix):
         yield prefix, list(members)
