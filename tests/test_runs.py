@@ -1,9 +1,11 @@
 """A run folder survives whatever happens to the process, the disk and the command."""
 
+import contextlib
 import errno
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,6 +109,50 @@ def test_a_stopped_run_goes_on_where_it_stopped(collection_file, tmp_path):
         run.scored()
     resumed, whole = audit(collection_file, tmp_path / "half"), audit(collection_file, tmp_path / "whole")
     assert read_table(resumed.folder / "scores.parquet").equals(read_table(whole.folder / "scores.parquet"))
+
+
+def test_stopped_before_any_change_on_disk_a_failed_query_is_scored_later_and_none_is_lost(collection_file, tmp_path, monkeypatch):
+    """First one query fails; then its retry is stopped before the n-th rename, removal or new folder, for every n."""
+    config = AuditConfig(permutations=3)
+
+    def attempt(folder, faulty=(), stop=None):
+        scorer, changes = open_scorer("synthetic:slot", open_collection(str(collection_file))[0], config), 0
+        real = scorer.score_orders
+
+        def score(instance, *rest):
+            if instance.id in faulty:
+                raise RuntimeError("a fault of somebody's code")
+            return real(instance, *rest)
+
+        def stopped(change):
+            def wrapped(*args, **kwargs):
+                nonlocal changes
+                changes += 1
+                if changes == stop:
+                    raise KeyboardInterrupt
+                return change(*args, **kwargs)
+
+            return wrapped
+
+        scorer.score_orders = score
+        with monkeypatch.context() as patch:
+            for owner, name in ((os, "replace"), (shutil, "rmtree"), (Path, "mkdir")):
+                patch.setattr(owner, name, stopped(getattr(owner, name)))
+            score_collection(scorer, str(collection_file), folder, config)
+        return changes
+
+    whole = attempt(tmp_path / "whole")
+    rows = sorted(read_table(tmp_path / "whole" / "scores.parquet").to_pylist(), key=str)
+    for faults in (("q1",), ()):
+        for n in range(1, whole + 4):
+            folder = tmp_path / f"{len(faults)}-{n}"
+            attempt(folder, faulty=("q1",))
+            with contextlib.suppress(KeyboardInterrupt):
+                attempt(folder, faulty=faults, stop=n)
+            attempt(folder)
+            record = json.loads((folder / "run.json").read_text())
+            assert (record["status"], record["coverage"]["failed"]) == ("complete", []), n
+            assert sorted(read_table(folder / "scores.parquet").to_pylist(), key=str) == rows, n
 
 
 def test_a_truncated_shard_is_named_and_nothing_is_lost(collection_file, tmp_path):

@@ -51,6 +51,8 @@ class Run:
         if file.exists():
             run = cls.open(folder)
             _refuse_mismatch(folder, run.record["fingerprint"], fingerprint)
+            if not run.is_complete:
+                run._take_up()
             return run
         record = {
             "format": FORMAT,
@@ -83,12 +85,20 @@ class Run:
         return self.record["status"] == "complete"
 
     def reopen(self) -> None:
-        """Take a complete run up again, for queries that could not be scored: what it has becomes its first shard."""
+        """Take a complete run up again, for queries that could not be scored."""
+        self.record["status"] = "scoring"
+        write_json(self.folder / "run.json", self.record)
+        self._take_up()
+
+    def _take_up(self) -> None:
+        """What an unfinished run has of a score table becomes its first shard; every other shard is already in it."""
+        table, shards = self.folder / "scores.parquet", self.folder / "shards"
         with storage(self.folder):
-            (self.folder / "shards").mkdir(exist_ok=True)
-            os.replace(self.folder / "scores.parquet", self.folder / "shards" / "000000.parquet")
-            self.record["status"] = "scoring"
-            write_json(self.folder / "run.json", self.record)
+            if table.exists():
+                shutil.rmtree(shards, ignore_errors=True)
+            shards.mkdir(exist_ok=True)
+            if table.exists():
+                os.replace(table, shards / "000000.parquet")
 
     # -- scoring
 
@@ -128,10 +138,9 @@ class Run:
         target = self.folder / "scores.parquet"
         with storage(self.folder):
             write_parquet(self.folder / "queries.parquet", queries)
-            if not target.exists():
-                with atomic(target) as stream, pq.ParquetWriter(stream, schema()) as writer:
-                    for shard in self._shards():  # one at a time: a run may be larger than memory
-                        writer.write_table(read_table(shard))
+            with atomic(target) as stream, pq.ParquetWriter(stream, schema()) as writer:
+                for shard in self._shards():  # one at a time: a run may be larger than memory
+                    writer.write_table(read_table(shard))
             shutil.rmtree(self.folder / "shards", ignore_errors=True)
             self.record |= {"status": "complete", "coverage": coverage}
             write_json(self.folder / "run.json", self.record)
