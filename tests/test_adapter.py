@@ -16,6 +16,7 @@ from steadyscore.collection import open_collection
 from steadyscore.commands import adapter as verb
 from steadyscore.engines import EngineOptions, open_engine
 from steadyscore.errors import InputError, ModelError, StorageError
+from steadyscore.integrations import Ranker
 from steadyscore.recipe import TrainConfig
 from steadyscore.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
@@ -83,6 +84,16 @@ def test_an_adapter_changes_scores_and_belongs_to_a_runs_identity(world):
 def test_prefix_sharing_is_exact_with_an_adapter(world):
     address = f"hf:{world / 'base'}+{world / 'adapter'}"
     np.testing.assert_allclose(scores(address, world, share_prefix=True), scores(address, world, share_prefix=False), atol=1e-5)
+
+
+def test_an_integration_presents_an_adapter_as_its_card_says_and_refuses_a_mismatch(world, copy):
+    card = adapter.read_card(copy)
+    (copy / "card.json").write_text(json.dumps(card | {"settings": card["settings"] | {"chars": 7, "width": 3}}))
+    settings = Ranker(f"hf:{world / 'base'}+{copy}").scorer.settings
+    assert (settings.chars, settings.width) == (7, 3)
+    (copy / "card.json").write_text(json.dumps(card | {"prompt_hash": "other"}))
+    with pytest.raises(ModelError, match="was trained with prompt other"):
+        Ranker(f"hf:{world / 'base'}+{copy}")
 
 
 def test_another_base_is_refused_by_name_and_can_be_allowed(world):

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ..engines import EngineOptions, open_engine
+from ..audit import AuditConfig, open_scorer
+from ..engines import EngineOptions
 from ..mitigations import mitigated
-from ..scorer import Scorer, Settings
-from ..tasks import TASKS
-from ..terms import Candidate, Instance, TaskName
+from ..scorer import Settings
+from ..terms import Candidate, Collection, Instance, TaskName
 
 
 class Ranker:
@@ -27,12 +27,12 @@ class Ranker:
         *,
         task: TaskName = "passage_reranking",
         width: int | None = None,
-        chars: int | None = 1200,
+        chars: int | None = None,
         mitigations: Sequence[str] = (),
         options: EngineOptions | None = None,
     ):
-        settings = Settings(width=width, chars=chars, label_mass=False)
-        self.scorer: Any = mitigated(Scorer(open_engine(address, options), TASKS[task], settings), mitigations)
+        config = AuditConfig(settings=Settings(width=width, label_mass=False), chars=chars)
+        self.scorer: Any = mitigated(open_scorer(address, Collection("texts", task), config, options), mitigations)
         self.name = self.scorer.name
 
     def scores(self, query: str, texts: Sequence[str]) -> list[float]:
