@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -198,6 +199,63 @@ def test_a_gate_passes_and_fails(capsys, tmp_path, collection_file):
     assert code == 3
     assert "tau_psi <= 0 fails with" in err
     assert 'failures="1"' in (tmp_path / "g.xml").read_text()
+
+
+def test_what_comes_after_an_audit_decides_with_its_threshold(capsys, tmp_path, collection_file):
+    run, other = (str(tmp_path / name) for name in ("run", "other"))
+    flags = ["--scorer", "synthetic:slot:2", "--data", str(collection_file), "--permutations", "6", "--json"]
+    _, out, _ = call(capsys, "audit", *flags, "--match-retention", "0.3", "--out", run)
+    told = json.loads(out)["measures"]["overlap"]["value"]
+    gate = ["gate", run, "--min", "overlap=0"]
+    assert json.loads(call(capsys, *gate, "--json")[1])[0]["value"] == told
+    assert json.loads(call(capsys, *gate, "--json", "--cutoff", "f1")[1])[0]["value"] != told
+    assert "retention-matched" in call(capsys, *gate)[1]
+    assert "retention-matched" in Path(call(capsys, "report", run)[1].strip()).read_text()
+    call(capsys, "audit", *flags, "--width", "3", "--out", other)
+    code, _, err = call(capsys, "compare", run, other)
+    assert code == 1
+    assert "audited with different thresholds" in err
+    code, out, _ = call(capsys, "compare", run, other, "--cutoff", "0.5")
+    assert code == 0
+    assert "synthetic:slot:2 (width 3)" in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--cutoff", "nan"], "nan is no number that a score can reach"),
+        (["--match-retention", "30"], "30 is no share"),
+        (["--match-retention", "0"], "0 is no share"),
+        (["--cutoff", "0.5", "--match-retention", "0.3"], "not allowed with"),
+    ],
+)
+def test_a_threshold_that_cannot_be_is_wrong_usage(capsys, flags, words):
+    code, _, err = call(capsys, "gate", "runs/none", "--min", "overlap=0.9", *flags)
+    assert (code, words in err) == (2, True)
+
+
+def test_the_page_is_of_what_is_served(capsys, tmp_path, collection_file):
+    flags = ["--scorer", "synthetic:slot", "--data", str(collection_file), "--permutations", "6", "--out", str(tmp_path)]
+    _, out, _ = call(capsys, "audit", *flags, "--serving-permutations", "3", "--json")
+    told = json.loads(out)
+    page = Path(told["report"]).read_text()
+    assert "the mean of 3 permutations" in page
+    assert f"{told['measures']['tau_psi']['value']:.3f}" in page
+
+
+def test_a_score_file_becomes_a_run_with_a_page(capsys, tmp_path, collection_file):
+    call(capsys, "audit", "--scorer", "synthetic:slot", "--data", str(collection_file), "--out", str(tmp_path / "run"))
+    file, out = str(tmp_path / "run" / "scores.parquet"), str(tmp_path / "kept")
+    code, text, _ = call(capsys, "audit", "--scores", file, "--out", out)
+    assert code == 0
+    assert "report: " in text
+    assert {"run.json", "summary.json", "measures.parquet", "report"} <= {f.name for f in (tmp_path / "kept").iterdir()}
+    assert call(capsys, "audit", "--scores", file, "--out", out)[0] == 0
+    assert call(capsys, "gate", out, "--min", "overlap=0")[0] == 0
+    code, _, err = call(capsys, "audit", "--scores", file, "--perturb", "drop", "--curve")
+    assert code == 2
+    assert "--perturb needs a scorer" in err
+    assert "--curve needs a scorer" in err
 
 
 def test_a_plan_says_what_a_margin_costs(capsys, tmp_path, collection_file):

@@ -115,7 +115,7 @@ def variant(
     queries: list[Scored], by: Threshold | None = None, task: str = "passage_reranking", name: str = "planted"
 ) -> Variant:
     measured = measure(queries, by)
-    return Variant(name, "small", task, {"name": name}, measured, summary(measured), queries, None, by)
+    return Variant(name, "small", task, {"name": name}, measured, summary(measured), queries, None, by or Threshold())
 
 
 # -- the sentence

@@ -60,6 +60,20 @@ def test_changed_data_is_another_fingerprint(collection_file, tmp_path):
         audit(collection_file, tmp_path / "run")
 
 
+def test_a_folder_in_which_nothing_was_scored_is_taken_over(collection_file, tmp_path):
+    scorer = open_scorer("synthetic:slot", open_collection(str(collection_file))[0], config := AuditConfig(permutations=3))
+    scorer.score_orders = lambda *_: 1 / 0
+    with pytest.raises(InputError, match="scored none of the 4 queries"):
+        score_collection(scorer, str(collection_file), tmp_path / "run", config)
+    assert audit(collection_file, tmp_path / "run", seed=7).record["fingerprint"]["seed"] == 7
+
+
+def test_of_long_values_the_part_that_differs_is_shown(tmp_path):
+    Run.begin(tmp_path, {"source": "x" * 200 + "one"}).keep(status="complete")
+    with pytest.raises(RunMismatch, match=r'source was \.\.\.x+one", now \.\.\.x+two"\.'):
+        Run.begin(tmp_path, {"source": "x" * 200 + "two"})
+
+
 def test_killed_at_random_moments_the_table_is_that_of_an_uninterrupted_run(tmp_path):
     """`kill -9` at least 20 times over one audit: every row is there once, and equal."""
     file = write_collection(tmp_path / "many.jsonl", some_instances(queries=60))
@@ -111,7 +125,9 @@ def test_a_stopped_run_goes_on_where_it_stopped(collection_file, tmp_path):
     assert read_table(resumed.folder / "scores.parquet").equals(read_table(whole.folder / "scores.parquet"))
 
 
-def test_stopped_before_any_change_on_disk_a_failed_query_is_scored_later_and_none_is_lost(collection_file, tmp_path, monkeypatch):
+def test_stopped_before_any_change_on_disk_no_query_is_lost_and_a_failed_one_is_scored_later(
+    collection_file, tmp_path, monkeypatch
+):
     """First one query fails; then its retry is stopped before the n-th rename, removal or new folder, for every n."""
     config = AuditConfig(permutations=3)
 

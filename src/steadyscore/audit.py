@@ -180,6 +180,22 @@ def score_collection(
     return run
 
 
+def keep_scores(queries: list[Scored], files: list[Path], folder: Path, command: list[str] | None = None) -> Run:
+    """Scores that somebody else gave, as a run folder like any other: for a page, a gate, a comparison."""
+    fingerprint = {"scores": [sha256(file)[:16] for file in files]}
+    about = {"name": files[0].stem, "collection": "scores", "task": "passage_reranking"}
+    run = Run.begin(folder, fingerprint, **about, command=command or [])
+    if run.is_complete:
+        return run
+    done = run.done()
+    for query in queries:
+        if query.query_id not in done:
+            run.append(query)
+    rows = [{"query_id": q.query_id, "judged": None if q.ideal is None else q.ideal.astype(int).tolist()} for q in queries]
+    run.finish({"queries": len(queries), "scored": len(queries), "failed": []}, _query_table(rows))
+    return run
+
+
 def drawn_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndarray:
     """The M permutations of a query under the run's scheme, (M, n)."""
     n = len(instance.pool)

@@ -287,13 +287,13 @@ def _figures(variants: list[Variant], decision: str | None, k: int, look: dict[s
 
 
 def budget_curve(variant: Variant, decision: str) -> dict[int, Interval]:
-    """{K: a decision measure between ensembles of K permutations}, K = 1 to M / 2; the cutoff is fitted anew at each K."""
-    fewest = min(len(q.permuted) for q in variant.scored)
-    found = {1: variant.measured.values[decision]} if fewest > 1 else {}
-    for budget in range(2, fewest // 2 + 1):
-        served = measure([at_budget(q, budget) for q in variant.scored], variant.threshold).values
+    """{K: a decision measure between ensembles of K permutations}, up to M / 2; the cutoff is fitted anew at each K."""
+    fewest, own = min(len(q.permuted) for q in variant.scored), variant.serving_permutations
+    found = {own: variant.measured.values[decision]} if fewest > 1 else {}
+    for times in range(2, fewest // 2 + 1):
+        served = measure([at_budget(q, times) for q in variant.scored], variant.threshold).values
         if decision in served:
-            found[budget] = served[decision]
+            found[own * times] = served[decision]
     return {budget: mean_interval([values], scheme="queries") for budget, values in found.items()}
 
 

@@ -46,10 +46,9 @@ class Run:
 
     @classmethod
     def begin(cls, folder: Path, fingerprint: dict[str, Any], **about: Any) -> Run:
-        """Open a folder to score into: a new one, or one with the same fingerprint to go on in."""
+        """Open a folder to score into: a new one, one where nothing was scored yet, or one with this fingerprint to go on in."""
         file = folder / "run.json"
-        if file.exists():
-            run = cls.open(folder)
+        if file.exists() and not (run := cls.open(folder)).is_empty:
             _refuse_mismatch(folder, run.record["fingerprint"], fingerprint)
             if not run.is_complete:
                 run._take_up()
@@ -83,6 +82,10 @@ class Run:
     @property
     def is_complete(self) -> bool:
         return self.record["status"] == "complete"
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.is_complete or self._shards() or (self.folder / "scores.parquet").exists())
 
     def reopen(self) -> None:
         """Take a complete run up again, for queries that could not be scored."""
@@ -145,6 +148,12 @@ class Run:
             self.record |= {"status": "complete", "coverage": coverage}
             write_json(self.folder / "run.json", self.record)
 
+    def keep(self, **about: Any) -> None:
+        """Have run.json say something more of a complete run."""
+        if any(self.record.get(key) != value for key, value in about.items()):
+            self.record |= about
+            write_json(self.folder / "run.json", self.record)
+
     # -- reading
 
     def noise(self) -> list[Scored]:
@@ -183,13 +192,20 @@ def find_runs(folders: list[Path]) -> list[Run]:
 def _refuse_mismatch(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     if keys:
-        differing = "; ".join(f"{key} was {_short(old.get(key))}, now {_short(new.get(key))}" for key in keys)
+        differing = "; ".join(_differing(key, old.get(key), new.get(key)) for key in keys)
         raise RunMismatch(f"{folder} was made by another command: {differing}. Choose another --out, or delete the folder.")
 
 
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 80 else text[:77] + "..."
+def _differing(key: str, old: Any, new: Any) -> str:
+    """Both values, of long ones the part in which they differ."""
+    was, now = (json.dumps(value, ensure_ascii=False) for value in (old, new))
+    first = next((i for i, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), 0)
+    return f"{key} was {_around(was, first)}, now {_around(now, first)}"
+
+
+def _around(text: str, place: int) -> str:
+    start = max(0, place - 20)
+    return text if len(text) <= 80 else "..." * bool(start) + text[start : start + 74] + "..." * (start + 74 < len(text))
 
 
 def versions() -> dict[str, str]:

@@ -54,9 +54,14 @@ def audited(
 ) -> tuple[Measured, dict[str, Any]]:
     """The measures of a complete run and their summary, with the noise floor where the run measured one."""
     measured = measured_run(run, threshold, serving_permutations, readers)
-    noise = run.noise()
-    frozen = replace(threshold or Threshold(), cutoff=measured.cutoff["value"])
+    noise = run.noise() if serving_permutations == 1 else []  # of single presentations: an average moves less
+    frozen = replace(threshold or own_threshold(run), cutoff=measured.cutoff["value"])
     return measured, summary(measured, measure(noise, frozen) if noise else None)
+
+
+def own_threshold(run: Run) -> Threshold:
+    """What the run was last audited with, so that a gate, a comparison or a page decides as the audit did."""
+    return Threshold(**run.record.get("threshold", {}))
 
 
 def measured_run(
@@ -64,9 +69,10 @@ def measured_run(
 ) -> Measured:
     """The measures of a complete run, as a system that averages `serving_permutations` presentations would be measured.
 
-    Where readers read it, those of the first are among them: of the run's first, or of the first of `readers`.
+    Without a threshold, with its own. Where readers read it, those of the first are among them: of the run's first, or of the
+    first of `readers`.
     """
-    measured = measure(served_queries(run, serving_permutations), threshold)
+    measured = measure(served_queries(run, serving_permutations), threshold or own_threshold(run))
     read = readings_of(run, measured.query_ids, serving_permutations)
     for label in [label for label in (read if readers is None else readers) if label in read][:1]:
         measured.values.update(read[label].values)

@@ -14,7 +14,7 @@ from .measurement import Measured, Threshold
 from .readings import Readings, label_parts, readings_of, shared_readers
 from .runs import Run
 from .scores import Scored
-from .summary import audited
+from .summary import audited, own_threshold, served_queries
 from .terms import Instance
 
 TASK_LABELS = {
@@ -36,31 +36,36 @@ class Variant:
     summary: dict[str, Any]
     """`summary.summary`: what `--json` prints, with the noise floor where it was measured."""
     scored: list[Scored]
+    """As they are served: means of `serving_permutations` presentations each."""
     instances: dict[str, Instance] | None
     """Texts by query id; None where the collection is no longer what was scored."""
-    threshold: Threshold | None = None
+    threshold: Threshold = field(default_factory=Threshold)
+    serving_permutations: int = 1
     readers: dict[str, Readings] = field(default_factory=dict)
     """What each reader made of it, by its name in `outputs.parquet`."""
     reader: str | None = None
     """The one whose figures are among the measures."""
 
 
-def load_variants(runs: Sequence[Run], threshold: Threshold | None = None) -> list[Variant]:
+def load_variants(runs: Sequence[Run], threshold: Threshold | None = None, serving_permutations: int = 1) -> list[Variant]:
     """Complete runs, measured; where readers read them, with the figures of the first that read all runs of a collection."""
     found = []
     for run in runs:
         rivals = [other for other in runs if other.record["collection"] == run.record["collection"]]
-        found.append(load_variant(run, threshold, shared_readers(rivals)))
+        readers = shared_readers(rivals, serving_permutations)
+        found.append(load_variant(run, threshold, readers, serving_permutations))
     return found
 
 
-def load_variant(run: Run, threshold: Threshold | None = None, readers: Sequence[str] | None = None) -> Variant:
+def load_variant(
+    run: Run, threshold: Threshold | None = None, readers: Sequence[str] | None = None, serving_permutations: int = 1
+) -> Variant:
     """A complete run, measured, with the figures of the first of its readers (of `readers`, where given)."""
-    scored = run.scored()
+    scored = served_queries(run, serving_permutations)
     read = readings_of(run, [query.query_id for query in scored])
-    plain = [label for label in read if label_parts(label)[2] == 1]  # of what is served, not of an average
-    reader = next((label for label in (plain if readers is None else readers) if label in plain), None)
-    measured, figures = audited(run, threshold, readers=[reader] if reader else [])
+    served = [label for label in read if label_parts(label)[2] == serving_permutations]
+    reader = next((label for label in (served if readers is None else readers) if label in served), None)
+    measured, figures = audited(run, threshold, serving_permutations, [reader] if reader else [])
     record = run.record
     return Variant(
         name=record["name"],
@@ -71,7 +76,8 @@ def load_variant(run: Run, threshold: Threshold | None = None, readers: Sequence
         summary=figures,
         scored=scored,
         instances=_texts(record, scored),
-        threshold=threshold,
+        threshold=threshold or own_threshold(run),
+        serving_permutations=serving_permutations,
         readers=read,
         reader=reader,
     )
@@ -90,18 +96,21 @@ def _texts(record: dict[str, Any], scored: Sequence[Scored]) -> dict[str, Instan
 
 
 def distinct(variants: Sequence[Variant]) -> list[Variant]:
-    """Two runs of one scorer on one collection get names that tell what differs between them."""
+    names = distinct_names([(v.name, v.collection, v.record.get("fingerprint", {})) for v in variants])
+    return [replace(v, name=name) for v, name in zip(variants, names, strict=True)]
+
+
+def distinct_names(runs: Sequence[tuple[str, str, dict[str, Any]]]) -> list[str]:
+    """Names of (name, collection, fingerprint): two runs of one scorer on one collection are told apart by what differs."""
     named = []
-    for v in variants:
-        twins = [w.record.get("fingerprint", {}) for w in variants if (w.name, w.collection) == (v.name, v.collection)]
-        mine = v.record.get("fingerprint", {})
+    for name, collection, mine in runs:
+        twins = [other for n, c, other in runs if (n, c) == (name, collection)]
         differing = [key for key in mine if any(twin.get(key) != mine[key] for twin in twins)]
         told = ", ".join(f"{key.replace('_', ' ')} {_plain(mine[key])}" for key in differing)
-        named.append(replace(v, name=f"{v.name} ({told})") if told else v)
-    keys = [(v.name, v.collection) for v in named]
-    if twice := {key for key in keys if keys.count(key) > 1}:
+        named.append((f"{name} ({told})" if told else name, collection))
+    if twice := {key for key in named if named.count(key) > 1}:
         raise InputError([f"{name} on {collection} is given more than once. Name each run once." for name, collection in twice])
-    return named
+    return [name for name, _ in named]
 
 
 def settings(variant: Variant) -> list[tuple[str, str]]:
@@ -130,6 +139,7 @@ def settings(variant: Variant) -> list[tuple[str, str]]:
         "candidates": f"{sizes[0]} per query" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} per query",
         "permutations": ", ".join(map(str, variant.measured.coverage["permutations"]))
         + (" per query, beside the first-stage order" if variant.scored[0].canonical is not None else " per query"),
+        "served as": f"the mean of {variant.serving_permutations} permutations" if variant.serving_permutations > 1 else None,
         "permutation seed": f"{made['seed']} ({made['scheme']})" if "seed" in made else None,
         "width": "the whole pool" if "width" in made and made["width"] is None else made.get("width"),
         "characters kept": "all" if "chars" in made and made["chars"] is None else made.get("chars"),

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from ..engines import EngineOptions, Price
 from ..errors import UsageError
@@ -107,12 +108,27 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
 
 def add_threshold(parser: argparse.ArgumentParser) -> None:
     """How the threshold consumer gets its cutoff."""
-    group = parser.add_argument_group("threshold")
-    group.add_argument("--cutoff", type=float, metavar="X", help="a fixed threshold instead of the F1-tuned one")
-    group.add_argument("--match-retention", type=float, metavar="SHARE", help="tune the threshold to keep this share of the pool")
+    group = parser.add_argument_group("threshold (default: what the run was audited with; a new one: F1-tuned)")
+    either = group.add_mutually_exclusive_group()
+    either.add_argument("--cutoff", type=_cutoff, metavar="X|f1", help="a fixed threshold, or the F1-tuned one")
+    either.add_argument("--match-retention", type=_share, metavar="SHARE", help="tune it to keep this share of the pool")
     group.add_argument(
-        "--threshold-protocol", choices=["midpoints", "reference"], default="midpoints", help="how the threshold is tuned"
+        "--threshold-protocol", choices=["midpoints", "reference"], help="how the threshold is tuned (default midpoints)"
     )
+
+
+def _cutoff(text: str) -> float | Literal["f1"]:
+    if text == "f1":
+        return "f1"
+    if not math.isfinite(value := float(text)):
+        raise argparse.ArgumentTypeError(f"{text} is no number that a score can reach")
+    return value
+
+
+def _share(text: str) -> float:
+    if not 0 < (value := float(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is no share: give a number between 0 and 1, for example 0.3")
+    return value
 
 
 def add_budget(parser: argparse.ArgumentParser) -> None:
@@ -125,8 +141,12 @@ def add_budget(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def threshold_of(args: argparse.Namespace) -> Threshold:
-    return Threshold(cutoff=args.cutoff, protocol=args.threshold_protocol, retention=args.match_retention)
+def threshold_of(args: argparse.Namespace) -> Threshold | None:
+    """What the flags say; None where they say nothing: each run's own."""
+    if (args.cutoff, args.match_retention, args.threshold_protocol) == (None, None, None):
+        return None
+    cutoff = None if args.cutoff == "f1" else args.cutoff
+    return Threshold(cutoff, args.threshold_protocol or "midpoints", retention=args.match_retention)
 
 
 def positive(text: str) -> int:

@@ -9,14 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..audit import AuditConfig, Cut, bar, noise_floor, score_collection, scorer_for
+from ..audit import AuditConfig, Cut, bar, keep_scores, noise_floor, score_collection, scorer_for
 from ..choice import scoring_address
 from ..collection import open_collection
 from ..disk import storage, write_json, write_parquet
 from ..engines import open_engine
 from ..estimate import estimate, is_hosted, reading_estimate, remember_speed
 from ..library import library_values
-from ..measurement import Measured, at_budget, measure
+from ..measurement import Measured, Threshold, at_budget, measure
 from ..measures import MEASURES
 from ..mitigations import MITIGATIONS, mitigated
 from ..perturbed import KINDS, perturbed
@@ -66,7 +66,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--relevance", metavar="FILE", help="TREC qrels for --scores")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (default with --scores: nothing is written)"
+        "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
     )
     parser.add_argument("--permutations", type=positive, default=10, metavar="M", help="random orders to score (default 10)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the permutations (default 0)")
@@ -123,7 +123,7 @@ def config_of(args: argparse.Namespace) -> AuditConfig:
         settings=settings_of(args),
         chars=args.chars,
         cut=Cut(args.queries, args.pool),
-        threshold=threshold_of(args),
+        threshold=threshold_of(args) or Threshold(),
         noise_floor=args.noise_floor,
     )
 
@@ -178,6 +178,7 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
                 remember_speed(address, round(whole.tokens * coverage["windows"] / max(whole.windows, 1)), coverage["seconds"])
             if config.noise_floor and not run_.noise():
                 run_.keep_noise(noise_floor(scorer, source, config))
+            run_.keep(threshold=asdict(config.threshold))
             measured, figures = audited(run_, config.threshold, args.serving_permutations)
             if args.perturb:
                 say = bar(f"{address}, perturbed", args.json)
@@ -239,7 +240,8 @@ def _write(args: argparse.Namespace, found: list[tuple[Run, Measured, dict[str, 
     if not args.no_report:
         from ..report import load_variants, write_report
 
-        args.page = write_report(load_variants([run_ for run_, *_ in found], threshold_of(args)), args.out / "report")
+        variants = load_variants([run_ for run_, *_ in found], serving_permutations=args.serving_permutations)
+        args.page = write_report(variants, args.out / "report")
 
 
 def _as_json(args: argparse.Namespace, found: list[tuple[Run, Measured, dict[str, Any]]]) -> dict[str, Any]:
@@ -375,17 +377,30 @@ def _audit_scores(args: argparse.Namespace) -> int:
 
     refuse(
         *(["--scores measures a file; leave out --scorer and --data."] if args.scorer or args.data else []),
-        *(["--noise-floor needs a scorer to score with."] if args.noise_floor else []),
+        *(
+            f"--{flag.replace('_', '-')} needs a scorer to score with; leave it out."
+            for flag in ("noise_floor", "perturb", "reader", "mitigation", "curve", "dry_run")
+            if getattr(args, flag)
+        ),
     )
-    queries = read_scores([Path(f) for f in args.scores], Path(args.relevance) if args.relevance else None)
+    files, relevance = [Path(f) for f in args.scores], Path(args.relevance) if args.relevance else None
+    queries = read_scores(files, relevance)
+    threshold = threshold_of(args) or Threshold()
+    run_ = None
+    if args.out:
+        run_ = keep_scores(queries, [*files, *([relevance] if relevance else [])], args.out, args.command)
+        run_.keep(threshold=asdict(threshold))
     if args.serving_permutations > 1:
         queries = [at_budget(query, args.serving_permutations) for query in queries]
-    measured = measure(queries, threshold_of(args))
+    measured = measure(queries, threshold)
     figures = summary(measured)
     if args.ir:
         figures["measures"] |= library_figures(queries, args.ir)
+    if run_:
+        _write(args, [(run_, measured, figures)])
+    page = getattr(args, "page", None)
     if args.json:
-        print_json({k: figures[k] for k in ("measures", "coverage", "cutoff")})
+        print_json({k: figures[k] for k in ("measures", "coverage", "cutoff")} | ({"report": str(page)} if page else {}))
         return 0
     rows = [
         [name, f["value"], "-" if f["low"] is None else f"[{f['low']:.3f}, {f['high']:.3f}]", f["queries"]]
@@ -393,8 +408,10 @@ def _audit_scores(args: argparse.Namespace) -> int:
     ]
     print_table(["measure", "value", "95 % interval", "queries"], rows)
     print()
-    for remark in remarks(Path(args.scores[0]).name, figures):
+    for remark in remarks(files[0].name, figures):
         print(remark)
+    if page:
+        print(f"report: {page}")
     return 0
 
 

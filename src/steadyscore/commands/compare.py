@@ -10,7 +10,8 @@ from ..errors import InputError
 from ..measures import MEASURES
 from ..readings import shared_readers
 from ..runs import find_runs
-from ..summary import measured_run
+from ..summary import measured_run, own_threshold
+from ..variant import distinct_names
 from . import add_budget, add_json, add_threshold, examples, print_json, print_table, threshold_of
 
 DEFAULT = (
@@ -51,14 +52,18 @@ def run(args: argparse.Namespace) -> int:
     if unknown := [name for name in args.measures if name not in MEASURES]:
         raise InputError(f"there is no measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
     runs = find_runs(args.runs)
+    threshold = threshold_of(args)
+    if threshold is None and len({own_threshold(found) for found in runs}) > 1:
+        raise InputError(
+            "these runs were audited with different thresholds. Give one for all: --match-retention SHARE or --cutoff X|f1."
+        )
+    names = distinct_names([(r.record["name"], r.record["collection"], r.record["fingerprint"]) for r in runs])
     values: Values = {}
-    for found in runs:
-        name, collection = found.record["name"], found.record["collection"]
-        if collection in values.get(name, {}):
-            raise InputError(f"{name} on {collection} is given twice. Compare one run of each.")
+    for name, found in zip(names, runs, strict=True):
+        collection = found.record["collection"]
         rivals = [other for other in runs if other.record["collection"] == collection]
         readers = shared_readers(rivals, args.serving_permutations)
-        values.setdefault(name, {})[collection] = measured_run(found, threshold_of(args), args.serving_permutations, readers)
+        values.setdefault(name, {})[collection] = measured_run(found, threshold, args.serving_permutations, readers)
     baseline = args.baseline or next(iter(values))
     rows = contrasts(values, baseline, args.measures)
     pairs = (("ndcg@10", "overlap"), ("ndcg@1", "pair_flip"))
@@ -66,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         from ..report import load_variants, write_report
 
-        page = write_report(load_variants(runs, threshold_of(args)), args.report)
+        page = write_report(load_variants(runs, threshold, args.serving_permutations), args.report)
     if args.json:
         print_json({"baseline": baseline, "contrasts": [_as_json(row) for row in rows], "discordance": discord})
         return 0

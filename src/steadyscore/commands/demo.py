@@ -48,9 +48,8 @@ def run(args: argparse.Namespace) -> int:
         audit_arguments(parser)
         slice_ = parser.parse_args(flags, argparse.Namespace(command=args.command))
         found += audit(slice_, config_of(slice_))
-    from ..report import load_variant, write_report
+    from ..report import load_variants, write_report
 
-    threshold = config_of(slice_).threshold
-    page = write_report([load_variant(run_, threshold) for run_, *_ in found], args.out / "report")
+    page = write_report(load_variants([run_ for run_, *_ in found]), args.out / "report")
     print(f"report: {page}")
     return 0

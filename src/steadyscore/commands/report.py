@@ -8,13 +8,14 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..runs import find_runs
-from . import add_threshold, examples, threshold_of
+from . import add_budget, add_threshold, examples, threshold_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, or folders that hold some")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the page goes (default: report/ beside the runs)")
     add_threshold(parser)
+    add_budget(parser)
     examples(parser, "steadyscore report runs/first", "steadyscore report runs/planted --cutoff 0.5 --out pages/planted")
 
 
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     runs = find_runs(args.runs)
     if unfinished := [r.folder for r in runs if not r.is_complete]:
         raise InputError([f"{folder} is not complete. Run the command that made it again first." for folder in unfinished])
-    variants = load_variants(runs, threshold_of(args))
+    variants = load_variants(runs, threshold_of(args), args.serving_permutations)
     shared = Path(os.path.commonpath([r.folder.resolve() for r in runs]))
     print(write_report(variants, args.out or shared / "report"))
     return 0
