@@ -1,8 +1,8 @@
 """A trained adapter as the package ships it: half precision, with what it measured.
 
-    python lab/ship.py TRAINED src/steadyscore/adapters/NAME [--cutoff VALUE OVERLAP]
+    python lab/ship.py TRAINED src/steadyscore/adapters/NAME [--tuned RUN]
 
-The cutoff of the card is the one that the audit tuned, with the overlap it found there under reordering.
+The cutoff of the card is the one that the audit in RUN tuned, with the overlap and the share kept that it found there.
 """
 
 from __future__ import annotations
@@ -15,21 +15,34 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from steadyscore.adapter import WEIGHTS, read_card, write_card
+from steadyscore.runs import Run
+from steadyscore.summary import audited
+
+ABOUT = (
+    "Trained on windows of TREC DL 2022 (MS MARCO passages: non-commercial research use), SQuAD 1.1 and HotpotQA (CC BY-SA 4.0) and "
+    "WikiQA (Microsoft Research data licence: research use), with grades from the cosine of all-MiniLM-L6-v2 (Apache-2.0). None of "
+    "these texts is in the package; what may be done with weights that learned from them is for their licences to say. What it reaches, "
+    "and where it does not help: docs/results.md; how it was made, with the failures: docs/lab-log.md."
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trained", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--cutoff", type=float, nargs=2, metavar=("VALUE", "OVERLAP"))
+    parser.add_argument("--tuned", type=Path, metavar="RUN")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.to(torch.float16) for name, tensor in load_file(args.trained / WEIGHTS).items()}
     save_file(weights, args.out / WEIGHTS, metadata={"format": "pt"})
     shutil.copy(args.trained / "adapter_config.json", args.out)
-    card = read_card(args.trained)
-    if args.cutoff:
-        card["cutoff"] = dict(zip(("value", "overlap"), args.cutoff, strict=True))
+    card = read_card(args.trained) | {"name": args.out.name, "licence": "other", "about": ABOUT}
+    if args.tuned:
+        run = Run.open(args.tuned)
+        _, figures = audited(run)
+        told = {name: round(figures["measures"][name]["value"], 3) for name in ("overlap", "retention")}
+        on = f"{figures['coverage']['queries']} queries of {run.record['collection']}"
+        card["cutoff"] = {"value": round(figures["cutoff"]["value"], 3), **told, "how": figures["cutoff"]["how"], "on": on}
     write_card(args.out, card)
 
 

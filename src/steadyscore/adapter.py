@@ -197,6 +197,7 @@ def model_card(card: dict[str, Any]) -> str:
         "weight": f"{card['weight']:g} ({card['weight_convention']} convention)",
         "views": card["views"],
         "width": ", ".join(map(str, card["widths"])),
+        "prompt": f"{card['settings']['prompt']}, {card['settings']['chars'] or 'all'} characters of each candidate",
         "data": f"{card['data']['name']}, {card['data']['queries']} queries",
         "labels": ", ".join(f"{key} {value}" for key, value in card["labels"].items() if isinstance(value, str | int)),
         "steps": f"{card['steps']} of {card['batch']} windows, seed {card['seed']}",
@@ -204,17 +205,22 @@ def model_card(card: dict[str, Any]) -> str:
         "LoRA": ", ".join(
             f"{key} {value}" for key, value in card["lora"].items() if key in ("rank", "alpha", "dropout", "layers")
         ),
+        "start": (card.get("initial") or {}).get("adapter", "new"),
         "prompt hash": card["prompt_hash"],
         "grade tokens": ", ".join(map(str, card["grade_tokens"])),
     }
+    if fitted := card.get("cutoff"):
+        rows["cutoff"] = ", ".join(f"{key} {value}" for key, value in fitted.items())
+    address = card.get("name") or f"{scorer_address(base['model'])}+DIR"
     lines = [*front, "---", "", f"# {card['objective']} adapter for {Path(base['model']).name or base['model']}", ""]
     lines += [
         "Grades the candidates of a prompt from 0 to 3. Use it with:",
         "",
         "```",
-        f"steadyscore audit --scorer {scorer_address(base['model'])}+DIR --data passages --out runs/audit",
+        f"steadyscore audit --scorer {address} --data passages --out runs/audit",
         "```",
         "",
+        *([card["about"], ""] if card.get("about") else []),
     ]
     lines += ["| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows.items())]
     if card["held_out"]:
