@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted
+from serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted, service_of
 from steadyscore.errors import InputError, UsageError
 from steadyscore.serve.gate import JsonLines, may_enter
+from steadyscore.serve.metrics import Metrics
 from steadyscore.serve.monitor import Monitor
+from steadyscore.serve.service import instance_of
 from steadyscore.serve.settings import Limits, ServerSettings, read_keys, refuse_open_door
 
 ASKED = {"query": QUERY, "documents": DOCUMENTS}
@@ -444,11 +446,42 @@ def test_the_monitor_leaves_order_free_scorers_alone():
     app = app_of(planted("none"))
     monitor = Monitor(app.state.service, None, 0.0)  # type: ignore[arg-type]
     monitor.share = 1.0
-    from steadyscore.serve.service import instance_of
-
     monitor.offer(planted("none"), instance_of(QUERY, DOCUMENTS), None, np.zeros(4))
     monitor.offer(planted("slot"), instance_of(QUERY, ["one"]), None, np.zeros(1))
     assert not monitor._samples
     monitor.offer(planted("slot"), instance_of(QUERY, DOCUMENTS), None, np.zeros(4))
     assert len(monitor._samples) == 1
     app.state.service.close()
+
+
+def test_the_monitor_outlives_a_scorer_that_fails_and_says_so(caplog):
+    """A fault is no silence: the samples after it are scored, and the fault is counted and placed, without its words."""
+    calls = []
+
+    def fails_first(query, texts):
+        calls.append(query)
+        if len(calls) == 1:
+            raise RuntimeError(f"cannot score {texts}")
+        return [float(len(text)) for text in texts]
+
+    metrics, service = Metrics(), service_of(model(Double(fails_first)))
+    monitor = Monitor(service, metrics, 1.0, pause=0.01)
+    with caplog.at_level(logging.INFO, "steadyscore.serve"):
+        for _ in range(2):
+            monitor.offer(service.models["planted"], instance_of(QUERY, DOCUMENTS), None, np.zeros(4))
+        found = wait_for(lambda: metrics.page().decode(), 'stability_samples_total{model="planted"} 1.0')
+    monitor.close()
+    service.close()
+    assert 'steadyscore_stability_failures_total{model="planted"} 1.0' in found
+    (line,) = [json.loads(JsonLines().format(record)) for record in caplog.records]
+    assert (line["event"], line["model"], line["fault"]) == ("monitor failed", "planted", "RuntimeError")
+    assert "in fails_first" in line["place"]
+    assert "lisbon" not in json.dumps(line)
+
+
+def wait_for(look, words, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while words not in (found := look()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert words in found
+    return found

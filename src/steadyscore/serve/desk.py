@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
@@ -20,7 +19,7 @@ from ..terms import Instance
 from . import shapes
 from .batcher import Closing, EngineFailed, Gone, Ticket, TimedOut
 from .decide import Decision, outcome
-from .gate import log
+from .gate import log_fault
 from .metrics import Metrics
 from .monitor import Monitor
 from .service import Model, Service, content_order, instance_of
@@ -84,18 +83,15 @@ class Desk:
                     self.metrics.overflow.labels(model.name).inc()
                 raise
             except Exception as fault:
-                raise self._failed(model, fault) from fault
+                log_fault("engine failed", model.name, fault)
+                raise EngineFailed(
+                    f"the scorer of {model.name} failed ({type(fault).__name__}). The log names the place."
+                ) from fault
             finally:
                 ticket.cancel()
                 self.metrics.tokens.labels(model.name).inc(ticket.tokens)
                 request.state.facts.update(model=model.name, documents=documents, windows=ticket.windows, tokens=ticket.tokens)
         return found, shapes.Usage(total_tokens=ticket.tokens)
-
-    def _failed(self, model: Model, fault: Exception) -> EngineFailed:
-        # The place in the code, not the words: somebody's exception may quote a document.
-        place = traceback.format_tb(fault.__traceback__)[-1].splitlines()[0].strip()
-        log.error("engine failed", extra={"facts": {"model": model.name, "fault": type(fault).__name__, "place": place}})
-        return EngineFailed(f"the scorer of {model.name} failed ({type(fault).__name__}). The log names the place.")
 
     def count(self, model: Model, instance: Instance, decision: Decision | None, scores: Array, presentations: int) -> None:
         """Ties for the metrics; and what was served once may be looked at again."""

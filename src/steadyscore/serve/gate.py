@@ -9,6 +9,7 @@ import hmac
 import json
 import logging
 import time
+import traceback
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -123,6 +124,12 @@ def _tracer() -> Callable[[str], AbstractContextManager[Any]]:
     except ImportError:
         return lambda name: nullcontext()
     return trace.get_tracer("steadyscore").start_as_current_span
+
+
+def log_fault(event: str, model: str, fault: Exception, **told: str) -> None:
+    """The place in the code, not the words: somebody's exception may quote a document."""
+    place = traceback.format_tb(fault.__traceback__)[-1].splitlines()[0].strip()
+    log.error(event, extra={"facts": {"model": model, "fault": type(fault).__name__, "place": place, **told}})
 
 
 class JsonLines(logging.Formatter):

@@ -42,6 +42,9 @@ class Metrics:
             "steadyscore_stability_top1_flips", "Sampled requests whose first document changed.", ["model"], registry=registry
         )
         self.sampled = Counter("steadyscore_stability_samples", "Requests scored a second time.", ["model"], registry=registry)
+        self.unsampled = Counter(
+            "steadyscore_stability_failures", "Sampled requests whose second scoring failed.", ["model"], registry=registry
+        )
 
     def on_batch(self, windows: int, requests: int, seconds: float) -> None:
         self.windows.inc(windows)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import SteadyscoreError
 from ..instability import top_k_changed
 from ..metrics import Array
 from ..presentation import generator, permutation
 from ..terms import Instance
-from .batcher import Busy, Closing, Gone, TimedOut
+from .batcher import Busy, Closing
 from .decide import Decision, roles
+from .gate import log_fault
 from .metrics import Metrics
 from .service import Model, Service
 
@@ -58,10 +58,14 @@ class Monitor:
     def _watch(self) -> None:
         while not self._stop.wait(self.pause):
             if self._samples and self.service.batcher.idle:
+                sample = self._samples.popleft()
                 try:
-                    self.check(self._samples.popleft())
-                except (SteadyscoreError, Busy, Closing, Gone, TimedOut):
-                    continue  # traffic came back, or the request itself cannot be scored in another order
+                    self.check(sample)
+                except (Busy, Closing):
+                    continue  # traffic came back, or the server ends
+                except Exception as fault:  # whatever it is: a monitor that ended would look like a scorer that is stable
+                    self.metrics.unsampled.labels(sample.model.name).inc()
+                    log_fault("monitor failed", sample.model.name, fault)
 
     def check(self, sample: Sample) -> tuple[float, bool]:
         """Score a sample under another order; (overlap, whether the first document changed)."""
