@@ -485,3 +485,40 @@ def wait_for(look, words, seconds=10.0):
         time.sleep(0.02)
     assert words in found
     return found
+
+
+def test_a_failed_warm_up_is_logged_told_and_tried_again(caplog, monkeypatch):
+    """An endpoint may come up after the server does; until then /ready says what failed, and the log in which words."""
+    monkeypatch.setattr("steadyscore.serve.app.FIRST_PAUSE", 0.2)
+    calls = []
+
+    def comes_up_late(query, texts):
+        calls.append(query)
+        if len(calls) < 3:
+            raise ConnectionError("nobody listens")
+        return [float(len(text)) for text in texts]
+
+    steady = []
+    other = model(Double(lambda query, texts: steady.append(query) or [0.0] * len(texts)), "other")
+    app = app_of(model(Double(comes_up_late)), other)
+    with caplog.at_level(logging.INFO, "steadyscore.serve"), TestClient(app) as client:
+        told = wait_for(lambda: client.get("/ready").text, "ConnectionError")
+        assert json.loads(told) == {"status": "warming up: the scorer of planted failed (ConnectionError) and is tried again"}
+        assert client.get("/ready").status_code == 503
+        wait_for(lambda: client.get("/ready").text, '"ready"')
+    lines = [json.loads(JsonLines().format(record)) for record in caplog.records if record.getMessage() == "warm-up failed"]
+    assert [(line["model"], line["fault"], line["words"]) for line in lines] == [
+        ("planted", "ConnectionError", "nobody listens")
+    ] * 2
+    assert "in comes_up_late" in lines[0]["place"]
+    assert len(steady) == 1, "a model that is warm is not asked again"
+
+
+def test_a_server_that_never_warms_up_still_ends():
+    def down(query, texts):
+        raise ConnectionError("nobody listens")
+
+    began = time.monotonic()
+    with TestClient(app_of(model(Double(down)))) as client:
+        wait_for(lambda: client.get("/ready").text, "ConnectionError")
+    assert time.monotonic() - began < 10

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,7 +18,7 @@ from ..errors import SteadyscoreError
 from . import explorer, shapes
 from .batcher import Busy, Closing, EngineFailed, Gone, TimedOut
 from .desk import Desk
-from .gate import Gate
+from .gate import Gate, log_fault
 from .metrics import Metrics
 from .monitor import Monitor
 from .routes import PROBLEMS, scoring
@@ -33,6 +34,8 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     SteadyscoreError: (422, "input"),
 }
 """Status of each refusal, and its name in the metrics. 499 is read by nobody but the log: the client is gone."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+"""Seconds between two tries to warm up: twice as long each time, up to the longest."""
 
 
 def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> FastAPI:
@@ -41,8 +44,9 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> 
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        warming = asyncio.get_running_loop().run_in_executor(desk.executor, service.warm_up)
+        warming = asyncio.create_task(warm_up(service, desk.executor))
         yield
+        warming.cancel()
         await asyncio.gather(warming, return_exceptions=True)
         monitor.close()
         service.close()
@@ -66,6 +70,16 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> 
     return app
 
 
+async def warm_up(service: Service, executor: Executor) -> None:
+    """Until every model has scored: an endpoint may come up after this server does."""
+    pause = FIRST_PAUSE
+    while failed := await asyncio.get_running_loop().run_in_executor(executor, service.warm_up):
+        for name, fault in failed.items():
+            log_fault("warm-up failed", name, fault, words=str(fault))  # nobody's words: the pool is our own
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
 def operations(app: FastAPI, service: Service, metrics: Metrics) -> None:
     @app.get("/v1/models", response_model=shapes.ModelsAnswer, responses={401: PROBLEMS[401]})
     async def models() -> Any:
@@ -79,7 +93,12 @@ def operations(app: FastAPI, service: Service, metrics: Metrics) -> None:
     async def ready() -> Any:
         if service.warm and service.batcher.alive:
             return shapes.State(status="ready")
-        return JSONResponse({"status": "shutting down" if service.warm else "warming up"}, 503)
+        if service.warm:
+            return JSONResponse({"status": "shutting down"}, 503)
+        failed = "; ".join(
+            f"the scorer of {name} failed ({fault}) and is tried again" for name, fault in list(service.cold.items()) if fault
+        )
+        return JSONResponse({"status": f"warming up: {failed}" if failed else "warming up"}, 503)
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, 401: PROBLEMS[401]})
     async def page() -> Response:

@@ -126,19 +126,30 @@ class Service:
             workers=limits.workers,
             **extra,
         )
-        self.warm = False
+        self.cold = dict.fromkeys(self.models, "")
+        """Models that have not scored yet, each with the kind of fault its last try met."""
         self._reloading = threading.Lock()
 
     def model(self, name: str | None) -> Model | None:
         """The model of that name; without a name the first one."""
         return next(iter(self.models.values())) if not name else self.models.get(name)
 
-    def warm_up(self) -> None:
-        """One small pool through every model, so that the first request does not pay for the first pass."""
-        for model in list(self.models.values()):
-            with self.admitted(1) as ticket:
-                self.scored(model, ticket, instance_of("warm", ["a", "b"]), np.arange(2)[None])
-        self.warm = True
+    @property
+    def warm(self) -> bool:
+        return not self.cold
+
+    def warm_up(self) -> dict[str, Exception]:
+        """One small pool through every cold model, so that the first request does not pay for the first pass; what failed."""
+        failed: dict[str, Exception] = {}
+        for name in list(self.cold):
+            try:
+                with self.admitted(1) as ticket:
+                    self.scored(self.models[name], ticket, instance_of("warm", ["a", "b"]), np.arange(2)[None])
+                del self.cold[name]
+            except Exception as fault:
+                failed[name] = fault
+                self.cold[name] = type(fault).__name__
+        return failed
 
     def reload(self) -> None:
         """Open every address again and swap: requests in flight keep the model they began with."""
