@@ -51,7 +51,7 @@ def test_the_noise_floor_of_a_deterministic_scorer_is_zero(tmp_path, tiny_folder
     file = write_collection(tmp_path / "c.jsonl", some_instances(2))
     config = AuditConfig()
     scorer = open_scorer(f"hf:{tiny_folder}", open_collection(str(file))[0], config)
-    for query in noise_floor(scorer, str(file), config):
+    for query in noise_floor(scorer, str(file), config)[0]:
         assert query.scores.shape == (3, 6)
         assert np.ptp(query.scores, axis=0).max() < 1e-5
 

@@ -343,10 +343,90 @@ def test_a_scorer_that_fails_on_some_queries_is_exit_4_and_names_them(capsys, tm
     assert "q2 (RuntimeError: endpoint gave up)" in err
 
 
-def test_a_scorer_that_always_fails_is_exit_1(capsys, tmp_path, monkeypatch, collection_file):
-    code, _, err = audit(capsys, mine(tmp_path, monkeypatch, "raise ValueError('no')"), collection_file, tmp_path / "run")
+@pytest.mark.parametrize("verb", ["audit", "score", "label"])
+def test_a_scorer_that_always_fails_is_exit_1(capsys, tmp_path, monkeypatch, collection_file, verb):
+    address = mine(tmp_path, monkeypatch, "raise ValueError('no')")
+    code, _, err = call(capsys, verb, "--scorer", address, "--data", collection_file, "--out", tmp_path / "run")
     assert code == 1
     assert "scored none of the 4 queries" in err
+
+
+FAILS = "import os\n    if '2' in query and {when} and not os.path.exists('mended'): raise RuntimeError('gave up')\n    "
+"""A function that fails on query q2 until somebody mends it, without another source: a run is gone on in."""
+
+
+def test_score_writes_what_could_be_scored_and_names_the_rest(capsys, tmp_path, monkeypatch, collection_file):
+    address = mine(tmp_path, monkeypatch, FAILS.format(when="True") + "return [float(len(c)) for c in candidates]")
+    words = ("score", "--scorer", address, "--data", collection_file, "--format", "trec", "--out", tmp_path / "run.trec")
+    code, _, err = call(capsys, *words)
+    assert code == 4
+    assert "1 of 4 queries of python:mine:score could not be scored: q2 (RuntimeError: gave up)." in err
+    assert [line.split()[0] for line in (tmp_path / "run.trec").read_text().splitlines()] == ["q0"] * 6 + ["q1"] * 6 + ["q3"] * 6
+
+
+def test_a_fault_beside_the_run_leaves_the_run_and_is_tried_again(capsys, tmp_path, monkeypatch, collection_file):
+    """`--perturb` and `--noise-floor` score after the run is complete: their faults cost neither table nor summary."""
+    body = "calls[query] = calls.get(query, 0) + 1\n    " + FAILS.format(when="(len(candidates) == 5 or calls[query] > 3)")
+    address = mine(tmp_path, monkeypatch, body + "return [float(len(c)) for c in candidates]\n\ncalls = {}")
+    words = ("--permutations", "2", "--perturb", "drop", "--noise-floor", "--json")
+    code, out, err = audit(capsys, address, collection_file, tmp_path / "run", *words)
+    assert code == 4
+    for flag in ("--noise-floor", "--perturb drop"):
+        assert f"1 of the queries of python:mine:score could not be scored for {flag}: q2 (RuntimeError: gave up)." in err
+    (row,) = json.loads(out)["runs"]
+    assert row["failed"] == {
+        flag: [{"query_id": "q2", "reason": "RuntimeError: gave up"}] for flag in ("noise-floor", "perturb drop")
+    }
+    assert row["measures"]["pool_psi_drop"]["queries"] == 3
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["measures"]["tau_psi"]["queries"] == 4
+    (tmp_path / "mended").touch()
+    code, out, err = audit(capsys, address, collection_file, tmp_path / "run", *words)
+    assert (code, err) == (0, "")
+    assert "failed" not in json.loads(out)["runs"][0]
+    assert json.loads(out)["measures"]["pool_psi_drop"]["queries"] == 4
+
+
+def test_a_demo_names_what_could_not_be_scored(capsys, tmp_path, monkeypatch):
+    body = "if 'moon' in query: raise RuntimeError('gave up')\n    return [float(len(c)) for c in candidates]"
+    code, _, err = call(capsys, "demo", "--scorer", mine(tmp_path, monkeypatch, body), "--out", tmp_path / "demo")
+    assert code == 4
+    assert "1 of 8 queries of python:mine:score could not be scored: p05 (RuntimeError: gave up)." in err
+
+
+def test_labels_name_the_queries_without_one(capsys, tmp_path, monkeypatch, collection_file):
+    address = mine(tmp_path, monkeypatch, FAILS.format(when="True") + "return [0.5 for c in candidates]")
+    label = ("label", "--data", collection_file, "--json", "--out")
+    code, out, err = call(capsys, *label, tmp_path / "labels", "--scorer", address)
+    assert code == 4
+    assert "1 of 4 queries of python:mine:score could not be labelled: q2 (RuntimeError: gave up)." in err
+    found = json.loads(out)
+    assert (found["queries"], found["failed"]) == (3, [{"query_id": "q2", "reason": "RuntimeError: gave up"}])
+    # Recalibration needs the query in both sets.
+    call(capsys, *label, tmp_path / "judged", "--scorer", "judgements")
+    code, out, err = call(
+        capsys, *label, tmp_path / "matched", "--from", tmp_path / "judged", "--recalibrate-to", tmp_path / "labels"
+    )
+    assert (code, json.loads(out)["queries"]) == (4, 3)
+    assert f"1 of 4 queries of {tmp_path / 'judged'} could not be labelled: q2 (no label in {tmp_path / 'labels'})." in err
+    (tmp_path / "mended").touch()
+    assert call(capsys, *label, tmp_path / "labels", "--scorer", address)[0] == 0
+    other = write_collection(tmp_path / "other.jsonl", [{**row, "id": f"other-{row['id']}"} for row in some_instances(2)])
+    call(capsys, "label", "--data", other, "--scorer", "judgements", "--out", tmp_path / "elsewhere")
+    code, _, err = call(
+        capsys, *label, tmp_path / "none", "--from", tmp_path / "judged", "--recalibrate-to", tmp_path / "elsewhere"
+    )
+    assert code == 1
+    assert f"no query of {tmp_path / 'judged'} has a label in {tmp_path / 'elsewhere'}" in err
+
+
+def test_queries_without_a_judgement_are_named(capsys, tmp_path):
+    rows = some_instances(3)
+    for candidate in rows[1]["candidates"]:
+        del candidate["relevance"]
+    file = write_collection(tmp_path / "half.jsonl", rows)
+    code, _, err = call(capsys, "label", "--data", file, "--scorer", "judgements", "--out", tmp_path / "labels")
+    assert code == 0
+    assert "1 of 3 queries have no judged candidate and get no label: q1." in err
 
 
 def test_unknown_model(capsys, tmp_path, collection_file):

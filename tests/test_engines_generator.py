@@ -267,4 +267,4 @@ def test_an_audit_with_two_hosted_readers(tmp_path, capsys):
         assert main([*words, str(tmp_path / "other"), "--no-cache", "--reader-k", "3"]) == 4
         out = capsys.readouterr()
         assert [f["query_id"] for f in json.loads(out.out)["runs"][0]["readers"][readers[0]]["failed"]] == ["c2"]
-        assert f"{readers[0]} could not read 1 queries of synthetic:none:0.2: c2" in out.err
+        assert f"1 of the queries of synthetic:none:0.2 could not be read by {readers[0]}: c2" in out.err

@@ -95,7 +95,7 @@ def test_canonical_order_still_moves_when_the_pool_does(tmp_path):
     wrapped = Mitigated(scorer("companion", 1.0, width=5), "canonical-order")
     run = score_collection(wrapped, "passages", tmp_path / "run", config)
     assert all(tau_psi(query.permuted) == 0 for query in run.scored())
-    values = perturbed(wrapped, run, "passages", config, ["drop"])
+    values = perturbed(wrapped, run, "passages", config, ["drop"]).values
     assert np.nanmean(values["pool_psi_drop"]) > 0.01
     assert run.record["fingerprint"]["mitigations"] == ["canonical-order"]
 

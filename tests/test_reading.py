@@ -232,3 +232,22 @@ def test_an_audit_with_readers_adds_their_measures(tmp_path, tiny_folder, capsys
     assert read_table(tmp_path / "out/claims/synthetic-slot/outputs.parquet").num_rows == 3 * 3
     kept = read_table(tmp_path / "out" / "measures.parquet").column("measure").to_pylist()
     assert "verdict_flip" in kept
+
+
+def test_a_reader_that_fails_on_a_query_names_it_and_reads_the_others(tmp_path, monkeypatch):
+    """Not only an endpoint: whatever a reader raises is its query's, and the same command asks again."""
+    source, run = run_of(tmp_path)
+    real = Parrot.label_log_probabilities
+
+    def fails(self, prompts, labels):
+        if "thing 1" in str(prompts):
+            raise RuntimeError("out of memory")
+        return real(self, prompts, labels)
+
+    monkeypatch.setattr(Parrot, "label_log_probabilities", fails)
+    found = read_run(run, source, "parrot", k=1, engine=Parrot())
+    assert found.failed == [{"query_id": "c1", "reason": "RuntimeError: out of memory"}]
+    assert np.isnan(found.values["verdict_flip"]).tolist() == [False, True, False]
+    monkeypatch.undo()
+    monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
+    assert read_run(run, source, "parrot", k=1, engine=Parrot()).failed == []

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -104,6 +105,23 @@ def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) ->
     return scorer
 
 
+@contextmanager
+def naming_failures(failed: list[dict[str, str]], query_id: str) -> Iterator[None]:
+    """Somebody else's code may fail on a query: name it, count it, go on. A mistake that the user can mend goes through."""
+    try:
+        yield
+    except SteadyscoreError:
+        raise
+    except Exception as fault:
+        failed.append({"query_id": query_id, "reason": f"{type(fault).__name__}: {fault}"})
+
+
+def refuse_none_scored(name: str, failed: Sequence[dict[str, str]], queries: int) -> None:
+    if len(failed) == queries:
+        reason = failed[0]["reason"] if failed else "the collection is empty"
+        raise InputError(f"{name} scored none of the {queries} queries: {reason}.")
+
+
 def score_collection(
     scorer: Scorer,
     source: str,
@@ -143,7 +161,8 @@ def score_collection(
         return run
     if run.is_complete:
         run.reopen()
-    done, failed, rows = run.done(), [], []
+    done, rows = run.done(), []
+    failed: list[dict[str, str]] = []
     began, windows_scored = time.monotonic(), 0
     todo = cut_instances(instances(), config.cut)
     for instance in progress(todo, _count(collection, config.cut)) if progress else todo:
@@ -155,12 +174,11 @@ def score_collection(
         if config.canonical:
             orders, permutation = np.vstack([np.arange(n)[None], orders]), [CANONICAL, *permutation]
         try:
-            run.append(scorer.score_orders(instance, orders, permutation))
+            with naming_failures(failed, instance.id):
+                run.append(scorer.score_orders(instance, orders, permutation))
         except SteadyscoreError:
             run.flush()  # what was scored before the mistake stays
             raise
-        except Exception as fault:  # somebody else's code: name it, count it, go on
-            failed.append({"query_id": instance.id, "reason": f"{type(fault).__name__}: {fault}"})
         windows_scored += round(cost(n, scorer.width, getattr(scorer, "mitigations", ()), len(orders)))
     seconds = time.monotonic() - began
     coverage = {
@@ -173,9 +191,7 @@ def score_collection(
     }
     if hasattr(scorer.backend, "spent"):  # an endpoint that charges
         coverage["spent"] = scorer.backend.spent()
-    if len(failed) == len(rows):
-        reason = failed[0]["reason"] if failed else "the collection is empty"
-        raise InputError(f"{scorer.name} scored none of the {len(rows)} queries: {reason}.")
+    refuse_none_scored(scorer.name, failed, len(rows))
     run.finish(coverage, _query_table(rows))
     return run
 
@@ -205,25 +221,35 @@ def drawn_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndar
     return permutations(n, config.permutations, seed=config.seed, query_id=instance.id, scheme=config.scheme)
 
 
-def noise_floor(scorer: Scorer, source: str, config: AuditConfig) -> list[Scored]:
-    """The same presentation scored again, each time in another batch composition: what an engine moves by itself."""
+def noise_floor(
+    scorer: Scorer, source: str, config: AuditConfig, known: Sequence[Scored] = ()
+) -> tuple[list[Scored], list[dict[str, str]]]:
+    """The same presentation scored again, each time in another batch composition: what an engine moves by itself.
+
+    Queries that are known are not scored again; those that the scorer failed on come beside the others, named.
+    """
     if isinstance(scorer.backend, Recording):
         raise InputError(f"{scorer.name} holds scores that were given before; a noise floor needs a scorer that can score again.")
     _, instances = open_collection(source)
-    found = []
-    for instance in cut_instances(
-        instances(), replace(config.cut, queries=min(config.cut.queries or NOISE_QUERIES, NOISE_QUERIES))
-    ):
-        n = len(instance.pool)
-        order = permutations(n, 1, seed=config.seed, query_id=instance.id)[0]
-        rows = []
-        for repeat in range(NOISE_REPEATS):
-            # Other windows of the same query share the passes, as many as the repeat's number.
-            others = permutations(n, repeat, seed=config.seed + 1, query_id=instance.id)
-            rows.append(scorer.score_orders(instance, np.vstack([order[None], others]), range(repeat + 1)))
-        scores = np.stack([row.scores[0] for row in rows])
-        found.append(rows_of(rows[0], scores))
-    return found
+    found, done = list(known), {query.query_id for query in known}
+    failed: list[dict[str, str]] = []
+    cut = replace(config.cut, queries=min(config.cut.queries or NOISE_QUERIES, NOISE_QUERIES))
+    for instance in cut_instances(instances(), cut):
+        if instance.id not in done:
+            with naming_failures(failed, instance.id):
+                found.append(_repeated(scorer, instance, config.seed))
+    return found, failed
+
+
+def _repeated(scorer: Scorer, instance: Instance, seed: int) -> Scored:
+    n = len(instance.pool)
+    order = permutations(n, 1, seed=seed, query_id=instance.id)[0]
+    rows = []
+    for repeat in range(NOISE_REPEATS):
+        # Other windows of the same query share the passes, as many as the repeat's number.
+        others = permutations(n, repeat, seed=seed + 1, query_id=instance.id)
+        rows.append(scorer.score_orders(instance, np.vstack([order[None], others]), range(repeat + 1)))
+    return rows_of(rows[0], np.stack([row.scores[0] for row in rows]))
 
 
 def bar(description: str, quiet: bool = False) -> Callable[[Iterable[Instance], int | None], Iterable[Instance]]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from .audit import AuditConfig
+from .audit import AuditConfig, naming_failures
 from .collection import open_collection
 from .disk import write_parquet
 from .instability import pool_psi, tau_psi, top_k_changed
@@ -29,38 +29,50 @@ SCHEMES: tuple[Markers, ...] = get_args(Markers)
 QUERIES = 100
 
 
+class Perturbed(NamedTuple):
+    """What perturbations of a run moved."""
+
+    values: dict[str, np.ndarray]
+    """measure -> (Q,) over the run's queries, NaN where a query was not perturbed. `drop` values carry the suffix `_drop`."""
+    failed: dict[Kind, list[dict[str, str]]]
+    """Queries that the scorer failed on, with the reason: in no mean, tried again by the same command."""
+
+
 def perturbed(
     scorer: Scorer, run: Run, source: str, config: AuditConfig, kinds: list[Kind], progress: Callable[..., Any] | None = None
-) -> dict[str, np.ndarray]:
-    """Measure -> (Q,) over the run's queries, NaN where a query was not perturbed. `drop` values carry the suffix `_drop`."""
+) -> Perturbed:
     scored = {query.query_id: query for query in run.scored()}
     place = {query_id: i for i, query_id in enumerate(scored)}
-    found: dict[str, np.ndarray] = {}
+    found = Perturbed({}, {})
     for kind in kinds:
         file = run.folder / f"perturbed-{kind}.parquet"
-        if not file.exists():
-            _score(scorer, scored, source, config, kind, file, progress)
-        for row in read_table(file).to_pylist():
-            values = found.setdefault(row["measure"], np.full(len(scored), np.nan))
+        rows, found.failed[kind] = _score(scorer, scored, source, config, kind, file, progress)
+        for row in rows:
+            values = found.values.setdefault(row["measure"], np.full(len(scored), np.nan))
             values[place[row["query_id"]]] = row["value"]
     return found
 
 
 def _score(
     scorer: Scorer, scored: dict[str, Scored], source: str, config: AuditConfig, kind: Kind, file: Path, progress: Any
-) -> None:
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """The file's rows, after the queries it lacks were scored; and what failed."""
     import pyarrow as pa
 
-    chosen = set(sampled_queries(list(scored), QUERIES, seed=config.seed))
+    rows: list[dict[str, Any]] = read_table(file).to_pylist() if file.exists() else []
+    failed: list[dict[str, str]] = []
+    missing = set(sampled_queries(list(scored), QUERIES, seed=config.seed)) - {row["query_id"] for row in rows}
+    if not missing:
+        return rows, failed
     _, instances = open_collection(source, reserve=True)
-    todo = (instance for instance in instances() if instance.id in chosen)
-    rows = [
-        {"query_id": instance.id, "measure": name, "value": float(value)}
-        for instance in (progress(todo, len(chosen)) if progress else todo)
-        for name, value in _values(scorer, scored[instance.id], instance, config, kind).items()
-    ]
+    todo = (instance for instance in instances() if instance.id in missing)
+    for instance in progress(todo, len(missing)) if progress else todo:
+        with naming_failures(failed, instance.id):
+            values = _values(scorer, scored[instance.id], instance, config, kind)
+            rows += [{"query_id": instance.id, "measure": name, "value": float(value)} for name, value in values.items()]
     kinds = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
     write_parquet(file, pa.Table.from_pylist(rows, schema=kinds))
+    return rows, failed
 
 
 def _values(scorer: Scorer, scored: Scored, instance: Instance, config: AuditConfig, kind: Kind) -> dict[str, float]:

@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .audit import naming_failures
 from .collection import open_collection
 from .consumers import reader as arithmetic
 from .consumers.reader import EVIDENCE
 from .disk import cache_folder, storage
 from .engines import EngineOptions, open_engine
 from .engines.generator import Generator
-from .engines.http import TooLong, Unusable
+from .engines.http import TooLong
 from .errors import InputError, MissingExtra, ModelError
 from .reader_prompt import VERDICTS, Question, chat, encoded, first_line, question
 from .readings import keep_outputs, reader_label, readings_of
@@ -154,10 +155,8 @@ def read_run(
     outputs: dict[str, list[str]] = {}
     failed: list[dict[str, str]] = []
     for instance in progress(wanted, len(queries)) if progress else wanted:
-        try:
+        with naming_failures(failed, instance.id):
             outputs[instance.id] = _read_query(reader, instance, queries[instance.id], k)
-        except Unusable as fault:  # the endpoint's, after every retry: name it, count it, go on
-            failed.append({"query_id": instance.id, "reason": str(fault)})
     if failed and not outputs:
         raise InputError(f"{address} read none of the {len(queries)} queries: {failed[0]['reason']}.")
     label = reader_label(address, k, serving_permutations)

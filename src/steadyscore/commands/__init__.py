@@ -188,6 +188,15 @@ def note(*words: object) -> None:
     print(*words, file=sys.stderr)
 
 
+def note_failed(failed: Sequence[dict[str, str]], of: str, done: str = "scored") -> int:
+    """Name the queries that somebody's code failed on; the exit code of a command that finished without them."""
+    if not failed:
+        return 0
+    named = ", ".join(f"{query['query_id']} ({query['reason']})" for query in failed[:10])
+    note(f"{len(failed)} of {of} could not be {done}: {named}.")
+    return 4
+
+
 def refuse(*mistakes: str) -> None:
     """Wrong usage that argparse cannot see by itself."""
     if mistakes:

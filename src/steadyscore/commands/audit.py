@@ -34,6 +34,7 @@ from . import (
     engine_options,
     examples,
     note,
+    note_failed,
     positive,
     print_json,
     print_table,
@@ -140,17 +141,19 @@ def run(args: argparse.Namespace) -> int:
     config = config_of(args)
     if args.dry_run:
         return _dry_run(args, config)
-    runs = audit(args, config)
-    failed = [(r.record["name"], r.record["coverage"]) for r, *_ in runs if r.record["coverage"]["failed"]]
-    for name, coverage in failed:
-        named = ", ".join(f"{f['query_id']} ({f['reason']})" for f in coverage["failed"][:10])
-        note(f"{len(coverage['failed'])} of {coverage['queries']} queries of {name} could not be scored: {named}.")
-    read = [(r.record["name"], reader, told["failed"]) for r, _, f in runs for reader, told in f.get("readers", {}).items()]
-    unread = [row for row in read if row[2]]
-    for name, reader, queries in unread:
-        named = ", ".join(f"{f['query_id']} ({f['reason']})" for f in queries[:10])
-        note(f"{reader} could not read {len(queries)} queries of {name}: {named}.")
-    return 4 if failed or unread else 0
+    return name_failed(audit(args, config))
+
+
+def name_failed(runs: list[tuple[Run, Measured, dict[str, Any]]]) -> int:
+    """Name what could not be scored, in the runs, beside them and by their readers; the exit code."""
+    codes = [0]
+    for run_, _, figures in runs:
+        name, coverage = run_.record["name"], run_.record["coverage"]
+        codes.append(note_failed(coverage["failed"], f"{coverage['queries']} queries of {name}"))
+        beside = {f"scored for --{flag}": failed for flag, failed in figures.get("failed", {}).items()}
+        read = {f"read by {reader}": told["failed"] for reader, told in figures.get("readers", {}).items()}
+        codes += [note_failed(failed, f"the queries of {name}", done) for done, failed in (beside | read).items()]
+    return max(codes)
 
 
 def _renamed(args: argparse.Namespace) -> bool:
@@ -176,15 +179,21 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
             if coverage["windows"] and not args.mitigation:
                 whole = estimate(address, source, config)
                 remember_speed(address, round(whole.tokens * coverage["windows"] / max(whole.windows, 1)), coverage["seconds"])
-            if config.noise_floor and not run_.noise():
-                run_.keep_noise(noise_floor(scorer, source, config))
+            failed: dict[str, list[dict[str, str]]] = {}
+            if config.noise_floor:
+                floor, failed["noise-floor"] = noise_floor(scorer, source, config, run_.noise())
+                if floor:
+                    run_.keep_noise(floor)
             run_.keep(threshold=asdict(config.threshold))
             measured, figures = audited(run_, config.threshold, args.serving_permutations)
             if args.perturb:
                 say = bar(f"{address}, perturbed", args.json)
-                values = perturbed(scorer, run_, source, config, args.perturb, say)
-                measured.values.update(values)
-                figures["measures"] |= {name: figure([found_]) for name, found_ in values.items()}
+                moved = perturbed(scorer, run_, source, config, args.perturb, say)
+                measured.values.update(moved.values)
+                figures["measures"] |= {name: figure([values]) for name, values in moved.values.items()}
+                failed |= {f"perturb {kind}": queries for kind, queries in moved.failed.items()}
+            if any(failed.values()):
+                figures["failed"] = {flag: queries for flag, queries in failed.items() if queries}
             if args.reader:
                 _read(args, run_, source, measured, figures, [r for r, *_ in found if r.record["source"] == str(source)])
             if args.ir:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from . import add_engine, examples, note
 from .audit import arguments as audit_arguments
-from .audit import audit, config_of
+from .audit import audit, config_of, name_failed
 
 SLICES = (
     # (collection, queries, pool, permutations, width)
@@ -52,4 +52,4 @@ def run(args: argparse.Namespace) -> int:
 
     page = write_report(load_variants([run_ for run_, *_ in found]), args.out / "report")
     print(f"report: {page}")
-    return 0
+    return name_failed(found)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ..audit import AuditConfig, Cut, bar, cut_instances, open_scorer
 from ..collection import open_collection
-from ..errors import UsageError
+from ..errors import InputError, UsageError
+from ..runs import Run
 from ..tasks import TASKS
 from ..teacher import (
     Label,
@@ -21,7 +22,19 @@ from ..teacher import (
     recalibrated,
     write_labels,
 )
-from . import add_engine, add_json, add_presentation, engine_options, examples, positive, print_json, print_table, settings_of
+from . import (
+    add_engine,
+    add_json,
+    add_presentation,
+    engine_options,
+    examples,
+    note,
+    note_failed,
+    positive,
+    print_json,
+    print_table,
+    settings_of,
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,27 +78,25 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    out = Path(args.out)
-    labels = derived(args) if args.start or args.scorer == "judgements" else scored(args, out)
-    changed = changed_labels(args, labels)
-    if args.start or args.scorer == "judgements" or changed is not labels:
-        asked = {
-            "from": args.start or args.scorer,
-            "teacher_orders": args.teacher_orders,
-            "control": args.control,
-            "subset": args.subset,
-        }
+    out, source = Path(args.out), args.start or args.scorer
+    is_derived = args.start or args.scorer == "judgements"
+    labels, failed = (derived(args), []) if is_derived else scored(args, out)
+    changed, unmatched = changed_labels(args, labels)
+    if is_derived or changed is not labels:
+        asked = {"from": source, "teacher_orders": args.teacher_orders, "control": args.control, "subset": args.subset}
         write_labels(out, changed, asked | {"recalibrated_to": args.recalibrate_to, "seed": args.seed, "command": args.command})
     task = TASKS[open_collection(args.data)[0].task]
-    found = label_quality(changed, args.data, task.quality_cutoff) | {"out": str(out)}
+    missing = failed + unmatched
+    found = label_quality(changed, args.data, task.quality_cutoff) | {"failed": missing, "out": str(out)}
     if args.json:
         print_json(found)
     else:
-        print_table(["label set", "value"], [[name, value] for name, value in found.items()])
-    return 0
+        print_table(["label set", "value"], (found | {"failed": len(missing)}).items())
+    return note_failed(missing, f"{len(labels) + len(failed)} queries of {source}", "labelled")
 
 
-def scored(args: argparse.Namespace, out: Path) -> list[Label]:
+def scored(args: argparse.Namespace, out: Path) -> tuple[list[Label], list[dict[str, str]]]:
+    """Labels, and the queries that the teacher failed on."""
     collection, _ = open_collection(args.data)
     settings = replace(settings_of(args), label_mass=False)
     config = AuditConfig(
@@ -97,9 +108,10 @@ def scored(args: argparse.Namespace, out: Path) -> list[Label]:
         cut=Cut(args.queries, args.pool),
     )
     scorer = open_scorer(args.scorer, collection, config, engine_options(args))
-    return label_collection(
+    labels = label_collection(
         scorer, args.data, out, config, scale=args.scale, command=args.command, progress=bar("labels", args.json)
     )
+    return labels, Run.open(out).record["coverage"]["failed"]
 
 
 def derived(args: argparse.Namespace) -> list[Label]:
@@ -109,10 +121,14 @@ def derived(args: argparse.Namespace) -> list[Label]:
             labels = [lowered(label, args.teacher_orders) for label in labels]
         return labels
     _, instances = open_collection(args.data)
-    found = [from_judgements(instance, args.judged_top) for instance in cut_instances(instances(), Cut(args.queries, args.pool))]
-    labels = [label for label in found if label is not None]
+    cut = cut_instances(instances(), Cut(args.queries, args.pool))
+    found = {instance.id: from_judgements(instance, args.judged_top) for instance in cut}
+    labels = [label for label in found.values() if label is not None]
     if not labels:
         raise UsageError(f"no query of {args.data} has a judged candidate.")
+    if unjudged := [query_id for query_id, label in found.items() if label is None]:
+        share = f"{len(unjudged)} of {len(found)} queries"
+        note(f"{share} have no judged candidate and get no label: {', '.join(unjudged[:10])}.")
     return labels
 
 
@@ -127,10 +143,18 @@ def lowered(label: Label, teacher_orders: int) -> Label:
     )
 
 
-def changed_labels(args: argparse.Namespace, labels: list[Label]) -> list[Label]:
+def changed_labels(args: argparse.Namespace, labels: list[Label]) -> tuple[list[Label], list[dict[str, str]]]:
+    """The labels that were asked for, and the queries that the labels to recalibrate to do not have."""
+    unmatched: list[dict[str, str]] = []
     if args.recalibrate_to:
         reference = {label.query_id: label for label in read_labels(Path(args.recalibrate_to))}
+        reason = f"no label in {args.recalibrate_to}"
+        unmatched = [{"query_id": label.query_id, "reason": reason} for label in labels if label.query_id not in reference]
         labels = [recalibrated(label, reference[label.query_id]) for label in labels if label.query_id in reference]
+        if not labels:
+            raise InputError(
+                f"no query of {args.start or args.scorer} has a label in {args.recalibrate_to}. Name labels of the same data."
+            )
     if args.control:
         labels = [control(label, args.control, args.seed) for label in labels]
-    return nested(labels, args.subset, args.seed) if args.subset else labels
+    return nested(labels, args.subset, args.seed) if args.subset else labels, unmatched

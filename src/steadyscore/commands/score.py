@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..audit import AuditConfig, Cut, bar, cut_instances, open_scorer
+from ..audit import AuditConfig, Cut, bar, cut_instances, naming_failures, open_scorer, refuse_none_scored
 from ..collection import open_collection
 from ..disk import atomic
 from ..models import DEFAULT
 from ..terms import Instance
-from . import add_engine, add_presentation, engine_options, examples, print_table, settings_of
+from . import add_engine, add_presentation, engine_options, examples, note_failed, print_table, settings_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,20 +36,29 @@ def run(args: argparse.Namespace) -> int:
     collection, instances = open_collection(args.data)
     scorer = open_scorer(args.scorer, collection, config, engine_options(args))
     todo = bar(args.scorer)(cut_instances(instances(), config.cut), args.queries or collection.queries)
-    ranked = [
-        (instance, rank, i, score) for instance in todo for rank, i, score in _ranked(instance, scorer.score(instance), args.top)
-    ]
+    ranked: list[tuple[Instance, int, int, float]] = []
+    failed: list[dict[str, str]] = []
+    queries = 0
+    for instance in todo:
+        queries += 1
+        with naming_failures(failed, instance.id):
+            ranked += [(instance, *row) for row in _ranked(instance, scorer.score(instance), args.top)]
+    refuse_none_scored(scorer.name, failed, queries)
+    _write(args, ranked)
+    return note_failed(failed, f"{queries} queries of {scorer.name}")
+
+
+def _write(args: argparse.Namespace, ranked: list[tuple[Instance, int, int, float]]) -> None:
     if args.format == "table" and args.out is None:
         print_table(["query", "rank", "candidate", "score"], [[q.id, rank, q.pool[i].id, score] for q, rank, i, score in ranked])
-        return 0
+        return
     lines = [_line(args.format, *row) for row in ranked]
     if args.out is None:
         print("\n".join(lines))
-        return 0
+        return
     with atomic(args.out) as stream:
         stream.write(("\n".join(lines) + "\n").encode())
     print(args.out)
-    return 0
 
 
 def _ranked(instance: Instance, scores: np.ndarray, top: int | None) -> list[tuple[int, int, float]]:
