@@ -14,6 +14,7 @@ from steadyscore.audit import (
 )
 from steadyscore.collection import open_collection
 from steadyscore.errors import ModelError
+from steadyscore.runs import Run
 from steadyscore.scorer import Scorer, ideal_gains
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
@@ -100,3 +101,69 @@ def test_failed_queries_are_tried_again_by_the_same_command(tmp_path):
     again = score_collection(scorer, str(file), tmp_path / "run", config)
     assert again.record["coverage"]["failed"] == []
     assert sorted(q.query_id for q in again.scored()) == ["q0", "q1", "q2"]
+
+
+class Charging:
+    """Makes a scorer look like an endpoint that charges a request a query and cuts the first window of each."""
+
+    def __init__(self, scorer, fails=lambda instance: None):
+        self.real, self.fails, self.requests = scorer.score_orders, fails, 0
+        scorer.backend.spent = lambda: {"requests": self.requests, "cost": self.requests / 4}
+        scorer.score_orders, self.scorer = self.score_orders, scorer
+
+    def score_orders(self, instance, *rest):
+        self.requests += 1
+        self.scorer.shrunk.append((instance.id, 0, 100))
+        self.fails(instance)
+        return self.real(instance, *rest)
+
+
+def charging(file, config, fails=lambda instance: None):
+    scorer = open_scorer("synthetic:none", open_collection(str(file))[0], config)
+    Charging(scorer, fails)
+    return scorer
+
+
+def test_what_a_run_cost_is_added_up_over_its_sessions(tmp_path):
+    """Stopped by the user, by a failed query and by nothing: cut windows, windows and money are those of all three."""
+    file = write_collection(tmp_path / "c.jsonl", some_instances(4))
+    config = AuditConfig(permutations=2)
+
+    def stop(instance):
+        if instance.id == "q2":
+            raise KeyboardInterrupt
+
+    def fail(instance):
+        if instance.id == "q3":
+            raise ConnectionError("gone")
+
+    with pytest.raises(KeyboardInterrupt):
+        score_collection(charging(file, config, stop), str(file), tmp_path / "run", config)
+    assert Run.open(tmp_path / "run").done() == {"q0", "q1"}, "what was scored before the stop stays"
+    second = score_collection(charging(file, config, fail), str(file), tmp_path / "run", config).record["coverage"]
+    assert [cut["query_id"] for cut in second["shrunk"]] == ["q0", "q1", "q2"]
+    third = score_collection(charging(file, config), str(file), tmp_path / "run", config).record
+    assert third["coverage"]["shrunk"] == [{"query_id": f"q{i}", "window": 1, "chars": 100} for i in range(4)]
+    assert third["coverage"]["spent"] == {"requests": 3 + 2 + 1, "cost": 6 / 4}
+    assert third["coverage"]["windows"] == 4 * 3
+    assert [session["windows"] for session in third["sessions"]] == [2 * 3, 1 * 3, 1 * 3]
+    assert third["coverage"]["seconds"] == pytest.approx(sum(session["seconds"] for session in third["sessions"]), abs=0.1)
+
+
+def test_a_session_is_on_disk_while_it_runs(tmp_path, monkeypatch):
+    """So that a kill loses the account of no more than the last shard."""
+    file, config, seen = write_collection(tmp_path / "c.jsonl", some_instances(3)), AuditConfig(permutations=2), []
+    monkeypatch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
+    scorer = charging(file, config, lambda instance: seen.append(Run.open(tmp_path / "run").record.get("sessions")))
+    score_collection(scorer, str(file), tmp_path / "run", config)
+    assert [len(sessions[0]["shrunk"]) for sessions in seen[1:]] == [1, 2]
+    assert seen[2][0]["spent"] == {"requests": 2, "cost": 0.5}
+
+
+def test_a_second_collection_is_not_charged_for_the_first(tmp_path):
+    config = AuditConfig(permutations=2)
+    files = [write_collection(tmp_path / f"{name}.jsonl", some_instances(count)) for name, count in (("a", 3), ("b", 2))]
+    scorer = charging(files[0], config)
+    runs = [score_collection(scorer, str(file), tmp_path / file.stem, config) for file in files]
+    assert [run.record["coverage"]["spent"] for run in runs] == [{"requests": n, "cost": n / 4} for n in (3, 2)]
+    assert [len(run.record["coverage"]["shrunk"]) for run in runs] == [3, 2]

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +21,7 @@ import numpy as np
 from .adapter import prompt_mistakes, refuse
 from .collection import open_collection, path_of
 from .disk import sha256
-from .engines import Backend, Engine, EngineOptions, Recording, open_engine
+from .engines import Backend, Engine, EngineOptions, Recording, open_engine, spent
 from .errors import InputError, SteadyscoreError
 from .measurement import Threshold, rows_of
 from .mitigations import cost
@@ -163,37 +165,50 @@ def score_collection(
         run.reopen()
     done, rows = run.done(), []
     failed: list[dict[str, str]] = []
-    began, windows_scored = time.monotonic(), 0
+    session, began, before = run.begin_session(), time.monotonic(), spent(scorer.backend)
+    session.update(windows=0, shrunk=[])
+
+    def account() -> None:
+        session.update(seconds=round(time.monotonic() - began, 1), spent=spent(scorer.backend, before))
+
     todo = cut_instances(instances(), config.cut)
-    for instance in progress(todo, _count(collection, config.cut)) if progress else todo:
-        rows.append(_query_row(instance))
-        if instance.id in done:
-            continue
-        n = len(instance.pool)
-        orders, permutation = drawn_orders(instance, config, scorer.width or n), [*range(config.permutations)]
-        if config.canonical:
-            orders, permutation = np.vstack([np.arange(n)[None], orders]), [CANONICAL, *permutation]
-        try:
+    try:
+        for instance in progress(todo, _count(collection, config.cut)) if progress else todo:
+            rows.append(_query_row(instance))
+            if instance.id in done:
+                continue
+            n, cuts = len(instance.pool), len(scorer.shrunk)
+            orders, permutation = drawn_orders(instance, config, scorer.width or n), [*range(config.permutations)]
+            if config.canonical:
+                orders, permutation = np.vstack([np.arange(n)[None], orders]), [CANONICAL, *permutation]
             with naming_failures(failed, instance.id):
-                run.append(scorer.score_orders(instance, orders, permutation))
-        except SteadyscoreError:
-            run.flush()  # what was scored before the mistake stays
-            raise
-        windows_scored += round(cost(n, scorer.width, getattr(scorer, "mitigations", ()), len(orders)))
-    seconds = time.monotonic() - began
-    coverage = {
-        "queries": len(rows),
-        "scored": len(rows) - len(failed),
-        "failed": failed,
-        "shrunk": [{"query_id": q, "window": w + 1, "chars": c} for q, w, c in scorer.shrunk],
-        "seconds": round(seconds, 1),
-        "windows": windows_scored,
-    }
-    if hasattr(scorer.backend, "spent"):  # an endpoint that charges
-        coverage["spent"] = scorer.backend.spent()
+                scored = scorer.score_orders(instance, orders, permutation)
+                session["windows"] += round(cost(n, scorer.width, getattr(scorer, "mitigations", ()), len(orders)))
+                session["shrunk"] += [{"query_id": q, "window": w + 1, "chars": c} for q, w, c in scorer.shrunk[cuts:]]
+                account()
+                run.append(scored)
+    finally:  # what was scored before a mistake or a stop stays, and so does what it cost
+        account()
+        run.flush()
     refuse_none_scored(scorer.name, failed, len(rows))
+    coverage = {"queries": len(rows), "scored": len(rows) - len(failed), "failed": failed, **_together(run.record["sessions"])}
     run.finish(coverage, _query_table(rows))
     return run
+
+
+def _together(sessions: list[dict[str, Any]]) -> dict[str, Any]:
+    """What all sessions of a run cost. A query that was scored again, as its shard was lost, has the cuts of the last time."""
+    shrunk: dict[str, list[dict[str, Any]]] = {}
+    charged: Counter[str] = Counter()
+    for session in sessions:
+        shrunk |= {query_id: list(cuts) for query_id, cuts in groupby(session["shrunk"], key=itemgetter("query_id"))}
+        charged.update(session["spent"])
+    return {
+        "shrunk": [cut for cuts in shrunk.values() for cut in cuts],
+        "seconds": round(sum(session["seconds"] for session in sessions), 1),
+        "windows": sum(session["windows"] for session in sessions),
+        **({"spent": dict(charged)} if charged else {}),
+    }
 
 
 def keep_scores(queries: list[Scored], files: list[Path], folder: Path, command: list[str] | None = None) -> Run:

@@ -21,7 +21,7 @@ from .collection import open_collection
 from .consumers import reader as arithmetic
 from .consumers.reader import EVIDENCE
 from .disk import cache_folder, storage
-from .engines import EngineOptions, open_engine
+from .engines import EngineOptions, open_engine, spent
 from .engines.generator import Generator
 from .engines.http import TooLong
 from .errors import InputError, MissingExtra, ModelError
@@ -148,7 +148,7 @@ def read_run(
 ) -> Read:
     """Read the first k under every permutation of a run, keep the outputs beside it and measure them."""
     reader = Reader(engine or open_reader(address, options), run.record["task"])
-    before = _spent(reader.engine)
+    before = spent(reader.engine)
     queries = {query.query_id: query for query in served_queries(run, serving_permutations)}
     _, instances = open_collection(source)
     wanted = (instance for instance in instances() if instance.id in queries)
@@ -161,13 +161,7 @@ def read_run(
         raise InputError(f"{address} read none of the {len(queries)} queries: {failed[0]['reason']}.")
     label = reader_label(address, k, serving_permutations)
     keep_outputs(run, label, outputs)
-    spent = {what: count - before.get(what, 0) for what, count in _spent(reader.engine).items()}
-    return Read(readings_of(run, list(queries))[label].values, failed, reader.asked, spent)
-
-
-def _spent(engine: Any) -> dict[str, Any]:
-    """What an endpoint charged since it was opened."""
-    return engine.spent() if hasattr(engine, "spent") else {}
+    return Read(readings_of(run, list(queries))[label].values, failed, reader.asked, spent(reader.engine, before))
 
 
 def _read_query(reader: Reader, instance: Instance, query: Scored, k: int) -> list[str]:

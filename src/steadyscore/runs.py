@@ -1,6 +1,6 @@
 """A run folder: what was asked, what was scored so far, and whether it is complete.
 
-    run.json          format, status, fingerprint, arguments, versions, coverage; `complete` only after all else exists
+    run.json          format, status, fingerprint, arguments, versions, sessions, coverage; `complete` after all else exists
     queries.parquet   per query: answers, verdict and the relevance of every judged document
     noise.parquet     the same presentation scored repeatedly, where a noise floor was asked for
     shards/           whole queries, appended while scoring; gone once scores.parquet stands
@@ -114,6 +114,12 @@ class Run:
         files = [table] if table.exists() else self._shards()
         return {i for file in files for i in read_table(file, ["query_id"]).column("query_id").unique().to_pylist()}
 
+    def begin_session(self) -> dict[str, Any]:
+        """What this session costs, for the caller to fill in; `flush` writes it beside the sessions before it."""
+        session: dict[str, Any] = {}
+        self.record.setdefault("sessions", []).append(session)
+        return session
+
     def append(self, scored: Scored, *, seconds: float = 2.0, rows: int = 200_000) -> None:
         """Keep a query; written out as a shard every few seconds, so that a kill loses little and files stay few."""
         self._buffer.append(to_table(scored))
@@ -121,6 +127,8 @@ class Run:
             self.flush()
 
     def flush(self) -> None:
+        with storage(self.folder):  # before the shard: what was spent is spent, whether or not the scores get here
+            write_json(self.folder / "run.json", self.record)
         if self._buffer:
             import pyarrow as pa
 
@@ -128,9 +136,9 @@ class Run:
             existing = self._shards()
             index = int(existing[-1].stem) + 1 if existing else 0
             file = self.folder / "shards" / f"{index:06d}.parquet"
+            tables, self._buffer = self._buffer, []  # first: what a stop catches in the writing is never written twice
             with storage(file):
-                write_parquet(file, pa.concat_tables(self._buffer))
-            self._buffer = []
+                write_parquet(file, pa.concat_tables(tables))
         self._flushed = time.monotonic()
 
     def finish(self, coverage: dict[str, Any], queries: pa.Table) -> None:

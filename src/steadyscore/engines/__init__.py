@@ -136,6 +136,12 @@ class EngineOptions:
 Backend = Engine | Grader | Reranker | Recording
 
 
+def spent(backend: Any, before: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What an endpoint that charges was asked and what that cost, since it was opened or since `before`; of others nothing."""
+    now = backend.spent() if hasattr(backend, "spent") else {}
+    return {what: count - (before or {}).get(what, 0) for what, count in now.items()}
+
+
 class Kind(NamedTuple):
     """Where the loader of an address's kind lives: `loader(rest, options, variant)` of a module beside this one."""
 
