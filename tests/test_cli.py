@@ -234,6 +234,15 @@ def test_a_threshold_that_cannot_be_is_wrong_usage(capsys, flags, words):
     assert (code, words in err) == (2, True)
 
 
+def test_what_perturbations_moved_is_in_table_page_and_gate(capsys, tmp_path, collection_file):
+    flags = ["--scorer", "synthetic:companion:1", "--data", str(collection_file), "--permutations", "3", "--out", str(tmp_path)]
+    _, out, _ = call(capsys, "audit", *flags, "--perturb", "drop", "--ir", "P@5")
+    assert "pool_psi_drop" in out
+    assert "P@5" in out
+    assert "pool_psi_drop" in (tmp_path / "report" / "index.html").read_text()
+    assert call(capsys, "gate", str(tmp_path), "--max", "pool_psi_drop=1")[0] == 0
+
+
 def test_the_page_is_of_what_is_served(capsys, tmp_path, collection_file):
     flags = ["--scorer", "synthetic:slot", "--data", str(collection_file), "--permutations", "6", "--out", str(tmp_path)]
     _, out, _ = call(capsys, "audit", *flags, "--serving-permutations", "3", "--json")

@@ -24,7 +24,7 @@ from steadyscore.mitigations import (
     mitigated,
     standing,
 )
-from steadyscore.perturbed import perturbed
+from steadyscore.perturbed import score_perturbed
 from steadyscore.presentation import permutations
 from steadyscore.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
@@ -95,7 +95,8 @@ def test_canonical_order_still_moves_when_the_pool_does(tmp_path):
     wrapped = Mitigated(scorer("companion", 1.0, width=5), "canonical-order")
     run = score_collection(wrapped, "passages", tmp_path / "run", config)
     assert all(tau_psi(query.permuted) == 0 for query in run.scored())
-    values = perturbed(wrapped, run, "passages", config, ["drop"]).values
+    score_perturbed(wrapped, run, "passages", config, ["drop"])
+    values = run.perturbed([query.query_id for query in run.scored()])
     assert np.nanmean(values["pool_psi_drop"]) > 0.01
     assert run.record["fingerprint"]["mitigations"] == ["canonical-order"]
 

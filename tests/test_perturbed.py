@@ -4,8 +4,9 @@ import pytest
 from conftest import some_instances, write_collection
 from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.collection import open_collection
-from steadyscore.perturbed import perturbed
+from steadyscore.perturbed import score_perturbed
 from steadyscore.scorer import Settings
+from steadyscore.summary import measured_run
 
 
 def run(tmp_path, address, pool=6, **settings):
@@ -15,35 +16,38 @@ def run(tmp_path, address, pool=6, **settings):
     return scorer, score_collection(scorer, str(file), tmp_path / "run", config), str(file), config
 
 
+def moved(scorer, found, source, config, kinds):
+    score_perturbed(scorer, found, source, config, kinds)
+    return measured_run(found).values
+
+
 def test_a_scorer_without_order_effect_ignores_the_pool(tmp_path):
-    values = perturbed(*run(tmp_path, "synthetic:none"), ["replace", "drop"]).values
+    values = moved(*run(tmp_path, "synthetic:none"), ["replace", "drop"])
     for name in ("pool_psi", "pool_psi_drop", "top10_changed", "pool_absolute_delta_ndcg@10"):
         assert values[name].tolist() == [0.0] * 5
 
 
 def test_a_companion_effect_shows_when_companions_change(tmp_path):
-    values = perturbed(*run(tmp_path, "synthetic:companion:1"), ["replace", "drop"]).values
+    values = moved(*run(tmp_path, "synthetic:companion:1"), ["replace", "drop"])
     assert values["pool_psi"].mean() > 0
     assert values["pool_psi_drop"].mean() > 0
 
 
 def test_without_a_next_candidate_nothing_is_replaced(tmp_path):
-    values = perturbed(*run(tmp_path, "synthetic:none", pool=8), ["replace"]).values
-    assert values == {}
+    values = moved(*run(tmp_path, "synthetic:none", pool=8), ["replace"])
+    assert "pool_psi" not in values
 
 
 def test_markers_move_a_language_model_and_not_a_reranker(tmp_path, tiny_folder):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    assert perturbed(*run(tmp_path / "a", "synthetic:slot"), ["markers"]).values["marker_tau_psi"].tolist() == [0.0] * 5
-    assert (
-        np.mean(perturbed(*run(tmp_path / "b", f"hf:{tiny_folder}", pool=3, width=3), ["markers"]).values["marker_tau_psi"]) > 0
-    )
+    assert moved(*run(tmp_path / "a", "synthetic:slot"), ["markers"])["marker_tau_psi"].tolist() == [0.0] * 5
+    assert np.mean(moved(*run(tmp_path / "b", f"hf:{tiny_folder}", pool=3, width=3), ["markers"])["marker_tau_psi"]) > 0
 
 
 def test_what_was_perturbed_is_kept(tmp_path, monkeypatch):
     scorer, found, source, config = run(tmp_path, "synthetic:companion:1")
-    first = perturbed(scorer, found, source, config, ["drop"]).values
+    first = moved(scorer, found, source, config, ["drop"])
     monkeypatch.setattr(scorer, "score_orders", lambda *_: pytest.fail("scored again"))
-    again = perturbed(scorer, found, source, config, ["drop"]).values
+    again = moved(scorer, found, source, config, ["drop"])
     assert all(np.array_equal(first[name], again[name], equal_nan=True) for name in first)

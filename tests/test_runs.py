@@ -68,6 +68,12 @@ def test_a_folder_in_which_nothing_was_scored_is_taken_over(collection_file, tmp
     assert audit(collection_file, tmp_path / "run", seed=7).record["fingerprint"]["seed"] == 7
 
 
+def test_a_second_process_in_the_folder_is_told_so(collection_file, tmp_path):
+    with disk.held(tmp_path / "run"), pytest.raises(InputError, match=r"another process works in .*run"):
+        audit(collection_file, tmp_path / "run")
+    assert audit(collection_file, tmp_path / "run").is_complete
+
+
 def test_of_long_values_the_part_that_differs_is_shown(tmp_path):
     Run.begin(tmp_path, {"source": "x" * 200 + "one"}).keep(status="complete")
     with pytest.raises(RunMismatch, match=r'source was \.\.\.x+one", now \.\.\.x+two"\.'):

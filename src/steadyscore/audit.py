@@ -20,7 +20,7 @@ import numpy as np
 
 from .adapter import prompt_mistakes, refuse
 from .collection import open_collection, path_of
-from .disk import sha256
+from .disk import held, sha256
 from .engines import Backend, Engine, EngineOptions, Recording, open_engine, spent
 from .errors import InputError, SteadyscoreError
 from .measurement import Threshold, rows_of
@@ -64,6 +64,9 @@ class AuditConfig:
     noise_floor: bool = False
     """Score one presentation again in other batch compositions, and print what that alone moves."""
 
+
+Progress = Callable[[Iterable[Instance], int | None], Iterable[Instance]]
+"""Instances as they come, and how many there will be -> the same instances, told to the user."""
 
 NOISE_REPEATS = 3
 NOISE_QUERIES = 20
@@ -131,7 +134,7 @@ def score_collection(
     config: AuditConfig,
     *,
     command: list[str] | None = None,
-    progress: Callable[[Iterable[Instance], int | None], Iterable[Instance]] | None = None,
+    progress: Progress | None = None,
 ) -> Run:
     """Score what is not yet on disk, query by query, and complete the run.
 
@@ -139,7 +142,15 @@ def score_collection(
     and left out, and the same command tries it again; a mistake that the user can mend stops the run, and nothing scored
     is lost.
     """
-    collection, instances = open_collection(source)
+    with held(folder):
+        run = _begun(scorer, source, folder, config, command or [])
+        if not run.is_complete or run.record["coverage"]["failed"]:
+            _score_missing(run, scorer, source, config, progress)
+        return run
+
+
+def _begun(scorer: Scorer, source: str, folder: Path, config: AuditConfig, command: list[str]) -> Run:
+    collection, _ = open_collection(source)
     fingerprint = scorer.identity() | {
         "data": {"name": collection.name, "sha256": sha256(path_of(source))[:16]},
         "queries": config.cut.queries,
@@ -149,7 +160,7 @@ def score_collection(
         "seed": config.seed,
         "scheme": config.scheme,
     }
-    run = Run.begin(
+    return Run.begin(
         folder,
         fingerprint,
         name=scorer.name,
@@ -157,10 +168,13 @@ def score_collection(
         task=collection.task,
         source=str(source),
         capabilities=scorer.backend.capabilities.to_json(),
-        command=command or [],
+        command=command,
     )
-    if run.is_complete and not run.record["coverage"]["failed"]:
-        return run
+
+
+def _score_missing(run: Run, scorer: Scorer, source: str, config: AuditConfig, progress: Progress | None) -> None:
+    """Score the queries that are not on disk and complete the run."""
+    collection, instances = open_collection(source)
     if run.is_complete:
         run.reopen()
     done, rows = run.done(), []
@@ -193,7 +207,6 @@ def score_collection(
     refuse_none_scored(scorer.name, failed, len(rows))
     coverage = {"queries": len(rows), "scored": len(rows) - len(failed), "failed": failed, **_together(run.record["sessions"])}
     run.finish(coverage, _query_table(rows))
-    return run
 
 
 def _together(sessions: list[dict[str, Any]]) -> dict[str, Any]:
@@ -215,15 +228,16 @@ def keep_scores(queries: list[Scored], files: list[Path], folder: Path, command:
     """Scores that somebody else gave, as a run folder like any other: for a page, a gate, a comparison."""
     fingerprint = {"scores": [sha256(file)[:16] for file in files]}
     about = {"name": files[0].stem, "collection": "scores", "task": "passage_reranking"}
-    run = Run.begin(folder, fingerprint, **about, command=command or [])
-    if run.is_complete:
-        return run
-    done = run.done()
-    for query in queries:
-        if query.query_id not in done:
-            run.append(query)
-    rows = [{"query_id": q.query_id, "judged": None if q.ideal is None else q.ideal.astype(int).tolist()} for q in queries]
-    run.finish({"queries": len(queries), "scored": len(queries), "failed": []}, _query_table(rows))
+    with held(folder):
+        run = Run.begin(folder, fingerprint, **about, command=command or [])
+        if run.is_complete:
+            return run
+        done = run.done()
+        for query in queries:
+            if query.query_id not in done:
+                run.append(query)
+        rows = [{"query_id": q.query_id, "judged": None if q.ideal is None else q.ideal.astype(int).tolist()} for q in queries]
+        run.finish({"queries": len(queries), "scored": len(queries), "failed": []}, _query_table(rows))
     return run
 
 
@@ -267,7 +281,7 @@ def _repeated(scorer: Scorer, instance: Instance, seed: int) -> Scored:
     return rows_of(rows[0], np.stack([row.scores[0] for row in rows]))
 
 
-def bar(description: str, quiet: bool = False) -> Callable[[Iterable[Instance], int | None], Iterable[Instance]]:
+def bar(description: str, quiet: bool = False) -> Progress:
     """A progress bar over queries on stderr, with rate and remaining time; silent where stderr is no terminal."""
 
     def wrap(items: Iterable[Instance], total: int | None) -> Iterable[Instance]:

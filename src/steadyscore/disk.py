@@ -5,6 +5,7 @@ The cache folder is `$STEADYSCORE_CACHE`, else `~/.cache/steadyscore`.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from .errors import StorageError
+from .errors import InputError, StorageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +35,25 @@ def storage(path: Path) -> Iterator[None]:
             f"cannot write {path}: {refusal.strerror or refusal}. What was written before is kept; "
             "mend this and run the same command again, or choose another --out."
         ) from refusal
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """One process at a time works in a folder; a second one is told so. The lock goes with the process, however it ends."""
+    import fcntl
+
+    with storage(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system that knows no locks
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(f"another process works in {folder}. Wait for it to end, or choose another --out.") from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def scratch_beside(path: Path, suffix: str = "") -> Path:

@@ -5,14 +5,13 @@ Each kind is one more presentation per query, on up to 100 queries, kept beside 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from .audit import AuditConfig, naming_failures
+from .audit import AuditConfig, Progress, naming_failures
 from .collection import open_collection
 from .disk import write_parquet
 from .instability import pool_psi, tau_psi, top_k_changed
@@ -29,41 +28,29 @@ SCHEMES: tuple[Markers, ...] = get_args(Markers)
 QUERIES = 100
 
 
-class Perturbed(NamedTuple):
-    """What perturbations of a run moved."""
+def score_perturbed(
+    scorer: Scorer, run: Run, source: str, config: AuditConfig, kinds: list[Kind], progress: Progress | None = None
+) -> dict[Kind, list[dict[str, str]]]:
+    """Score what was perturbed into `perturbed-<kind>.parquet`, for `Run.perturbed`; `drop` measures carry the suffix `_drop`.
 
-    values: dict[str, np.ndarray]
-    """measure -> (Q,) over the run's queries, NaN where a query was not perturbed. `drop` values carry the suffix `_drop`."""
-    failed: dict[Kind, list[dict[str, str]]]
-    """Queries that the scorer failed on, with the reason: in no mean, tried again by the same command."""
-
-
-def perturbed(
-    scorer: Scorer, run: Run, source: str, config: AuditConfig, kinds: list[Kind], progress: Callable[..., Any] | None = None
-) -> Perturbed:
+    Gives the queries that the scorer failed on, with the reason: in no mean, tried again by the same command.
+    """
     scored = {query.query_id: query for query in run.scored()}
-    place = {query_id: i for i, query_id in enumerate(scored)}
-    found = Perturbed({}, {})
-    for kind in kinds:
-        file = run.folder / f"perturbed-{kind}.parquet"
-        rows, found.failed[kind] = _score(scorer, scored, source, config, kind, file, progress)
-        for row in rows:
-            values = found.values.setdefault(row["measure"], np.full(len(scored), np.nan))
-            values[place[row["query_id"]]] = row["value"]
-    return found
+    files = {kind: run.folder / f"perturbed-{kind}.parquet" for kind in kinds}
+    return {kind: _score(scorer, scored, source, config, kind, file, progress) for kind, file in files.items()}
 
 
 def _score(
-    scorer: Scorer, scored: dict[str, Scored], source: str, config: AuditConfig, kind: Kind, file: Path, progress: Any
-) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """The file's rows, after the queries it lacks were scored; and what failed."""
+    scorer: Scorer, scored: dict[str, Scored], source: str, config: AuditConfig, kind: Kind, file: Path, progress: Progress | None
+) -> list[dict[str, str]]:
+    """Score the queries that the file lacks; gives what failed."""
     import pyarrow as pa
 
     rows: list[dict[str, Any]] = read_table(file).to_pylist() if file.exists() else []
     failed: list[dict[str, str]] = []
     missing = set(sampled_queries(list(scored), QUERIES, seed=config.seed)) - {row["query_id"] for row in rows}
     if not missing:
-        return rows, failed
+        return failed
     _, instances = open_collection(source, reserve=True)
     todo = (instance for instance in instances() if instance.id in missing)
     for instance in progress(todo, len(missing)) if progress else todo:
@@ -72,7 +59,7 @@ def _score(
             rows += [{"query_id": instance.id, "measure": name, "value": float(value)} for name, value in values.items()]
     kinds = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
     write_parquet(file, pa.Table.from_pylist(rows, schema=kinds))
-    return rows, failed
+    return failed
 
 
 def _values(scorer: Scorer, scored: Scored, instance: Instance, config: AuditConfig, kind: Kind) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
     run.json          format, status, fingerprint, arguments, versions, sessions, coverage; `complete` after all else exists
     queries.parquet   per query: answers, verdict and the relevance of every judged document
+    perturbed-*.parquet  what a changed pool or other markers moved, where that was asked for
     noise.parquet     the same presentation scored repeatedly, where a noise floor was asked for
     shards/           whole queries, appended while scoring; gone once scores.parquet stands
     scores.parquet    the score table
@@ -18,6 +19,7 @@ import os
 import platform
 import shutil
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -173,6 +175,16 @@ class Run:
         import pyarrow as pa
 
         write_parquet(self.folder / "noise.parquet", pa.concat_tables([to_table(query) for query in queries]))
+
+    def perturbed(self, query_ids: Sequence[str]) -> dict[str, np.ndarray]:
+        """Measure -> (Q,) of what perturbations moved, NaN where a query was not perturbed."""
+        place = {query_id: i for i, query_id in enumerate(query_ids)}
+        found: dict[str, np.ndarray] = {}
+        for file in sorted(self.folder.glob("perturbed-*.parquet")):
+            for row in read_table(file).to_pylist():
+                values = found.setdefault(row["measure"], np.full(len(place), np.nan))
+                values[place[row["query_id"]]] = row["value"]
+        return found
 
     def scored(self) -> list[Scored]:
         """Every query of a complete run."""

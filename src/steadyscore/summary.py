@@ -73,6 +73,8 @@ def measured_run(
     first of `readers`.
     """
     measured = measure(served_queries(run, serving_permutations), threshold or own_threshold(run))
+    if serving_permutations == 1:
+        measured.values.update(run.perturbed(measured.query_ids))
     read = readings_of(run, measured.query_ids, serving_permutations)
     for label in [label for label in (read if readers is None else readers) if label in read][:1]:
         measured.values.update(read[label].values)

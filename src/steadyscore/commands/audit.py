@@ -19,7 +19,7 @@ from ..library import library_values
 from ..measurement import Measured, Threshold, at_budget, measure
 from ..measures import MEASURES
 from ..mitigations import MITIGATIONS, mitigated
-from ..perturbed import KINDS, perturbed
+from ..perturbed import KINDS, score_perturbed
 from ..reading import EVIDENCE, check_readable, read_run
 from ..readings import same_evidence_control
 from ..runs import Run
@@ -51,7 +51,8 @@ COLUMNS = {
 }
 """What the table on the terminal shows of each task; the report and --json show everything."""
 
-READER_MEASURES = tuple(name for name, measure_ in MEASURES.items() if "reader" in measure_.needs)
+ASKED_FOR = tuple(name for name, measure_ in MEASURES.items() if {"reader", "perturbed"} & set(measure_.needs))
+"""Measures that only a flag brings: columns of the table where they were measured."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -184,14 +185,11 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
                 floor, failed["noise-floor"] = noise_floor(scorer, source, config, run_.noise())
                 if floor:
                     run_.keep_noise(floor)
+            say = bar(f"{address}, perturbed", args.json)
+            unmoved = score_perturbed(scorer, run_, source, config, args.perturb, say) if args.perturb else {}
+            failed |= {f"perturb {kind}": queries for kind, queries in unmoved.items()}
             run_.keep(threshold=asdict(config.threshold))
             measured, figures = audited(run_, config.threshold, args.serving_permutations)
-            if args.perturb:
-                say = bar(f"{address}, perturbed", args.json)
-                moved = perturbed(scorer, run_, source, config, args.perturb, say)
-                measured.values.update(moved.values)
-                figures["measures"] |= {name: figure([values]) for name, values in moved.values.items()}
-                failed |= {f"perturb {kind}": queries for kind, queries in moved.failed.items()}
             if any(failed.values()):
                 figures["failed"] = {flag: queries for flag, queries in failed.items() if queries}
             if args.reader:
@@ -275,7 +273,7 @@ def _print(args: argparse.Namespace, found: list[tuple[Run, Measured, dict[str, 
         return
     for task in dict.fromkeys(run_.record["task"] for run_, *_ in found):
         told = [f["measures"] for r, _, f in found if r.record["task"] == task]
-        columns = COLUMNS[task] + tuple(m for m in READER_MEASURES if any(m in measures for measures in told))
+        columns = COLUMNS[task] + tuple(m for m in (*ASKED_FOR, *args.ir) if any(m in measures for measures in told))
         rows = [
             [r.record["collection"], r.record["name"], *(interval_text(f["measures"].get(c)) for c in columns)]
             for r, _, f in found
