@@ -3,6 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steadyscore import instability, metrics
+from steadyscore.consumers import preference
 from steadyscore.errors import InputError
 from steadyscore.measurement import Threshold, at_budget, measure, pair_values
 from steadyscore.measures import MEASURES
@@ -64,6 +66,18 @@ def test_queries_of_different_sizes_are_measured_together():
     for i, one in enumerate((small, large)):
         alone = measure([one], Threshold(cutoff=0.5))
         assert all(np.isclose(alone.values[name][0], both.values[name][i], equal_nan=True) for name in alone.values)
+
+
+def test_figures_of_a_whole_collection_need_equally_many_permutations_and_no_equal_pools():
+    queries = [query(i, n=6 + i % 2) for i in range(6)]
+    overall = measure(queries).overall
+    first, tenth = (np.stack([metrics.ndcg(q.permuted, q.relevance, k) for q in queries]) for k in (1, 10))
+    labels = np.stack([instability.buckets(q.orders(), q.relevance) for q in queries])
+    assert overall["benchmark_range@1"] == pytest.approx(preference.benchmark_range(first))
+    assert overall["benchmark_sd@1"] == pytest.approx(preference.benchmark_sd(first))
+    assert overall["zeng_psi_corpus@10"] == pytest.approx(instability.zeng_psi_corpus(tenth, labels))
+    uneven = measure([*queries, query(6, permutations=4)]).overall
+    assert not {"benchmark_range@1", "benchmark_sd@1", "zeng_psi_corpus@10"} & uneven.keys()
 
 
 def test_the_cutoff_is_measured_on_queries_it_was_not_fitted_on():

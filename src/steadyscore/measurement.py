@@ -172,18 +172,17 @@ def _cutoff(queries: Sequence[Scored], by: Threshold) -> tuple[dict[str, Any], A
 
 def _overall(queries: Sequence[Scored]) -> dict[str, float]:
     found: dict[str, float] = {}
-    for members in _equal_shapes(queries):
-        if len(members) < len(queries):
-            continue  # bucket means and benchmark scores are defined over equally many permutations
-        stack = _stack([queries[i] for i in members])
-        if stack.scores.shape[1] < 2 or np.isnan(stack.ideal).all():
-            continue
-        judged = ~np.isnan(stack.ideal).all(axis=1)
-        first = stack.quality(1)[judged]
+    stacks = [_stack([queries[i] for i in members]) for members in _equal_shapes(queries)]
+    judged = [stack for stack in stacks if not np.isnan(stack.ideal).all()]
+    permutations = {stack.scores.shape[1] for stack in judged}
+    # What a benchmark reports under a permutation is a mean over its queries, so all must have it; their pools may differ.
+    if len(permutations) == 1 and min(permutations) > 1:
+        first = np.concatenate([stack.quality(1) for stack in judged])
         found["benchmark_range@1"], found["benchmark_sd@1"] = preference.benchmark_range(first), preference.benchmark_sd(first)
-        if stack.orders is not None:
-            labels = instability.buckets(stack.orders[judged], stack.relevance[judged])
-            found["zeng_psi_corpus@10"] = instability.zeng_psi_corpus(stack.quality(10)[judged], labels)
+        if shown := [(stack, stack.orders) for stack in judged if stack.orders is not None]:
+            labels = np.concatenate([instability.buckets(orders, stack.relevance) for stack, orders in shown])
+            tenth = np.concatenate([stack.quality(10) for stack, _ in shown])
+            found["zeng_psi_corpus@10"] = instability.zeng_psi_corpus(tenth, labels)
     placed = [_places(q) for q in queries if q.slots is not None and len(q.permuted) > 1]
     if placed:
         shares = decomposition.collection_shares([decomposition.variance_shares(*arrays) for arrays in placed])
