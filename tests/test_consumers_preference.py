@@ -64,6 +64,11 @@ def test_a_pool_without_gold_has_no_label_and_one_permutation_crosses_nothing():
     assert np.isnan(gold_crossing(SCORES[:1], GOLD))
 
 
+def test_a_query_without_any_judgement_is_undefined():
+    batch, relevance = np.stack([SCORES, SCORES]), np.stack([GOLD, np.full(4, NAN)])
+    assert selected_quality_flip(batch, relevance) == pytest.approx([1 / 2, NAN], nan_ok=True)
+
+
 def test_chance_level_is_ndcg_at_1_of_a_random_choice():
     assert chance_level([3.0, 3, 3, 3, 0, 0, 0, 0]) == 0.5
     assert chance_level([3.0, 0, 0, 0]) == 0.25
@@ -95,4 +100,6 @@ def test_flips_ignore_names_and_the_order_of_permutations(data):
         assert flip(renamed) == pytest.approx(flip(scores))
     for measure in (gold_crossing, label_accuracy, selected_quality_flip):
         assert measure(renamed, judged) == pytest.approx(measure(scores, relevance), nan_ok=True)
-    assert selected_quality_flip(scores, relevance) <= selection_flip(scores) <= pair_flip(scores) <= 1
+    if not np.isnan(relevance).all():
+        assert selected_quality_flip(scores, relevance) <= selection_flip(scores)
+    assert selection_flip(scores) <= pair_flip(scores) <= 1

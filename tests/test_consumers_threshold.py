@@ -184,6 +184,7 @@ def test_churned_relevance_agrees_with_counting_pairs():
     churned, kept = churned_relevance(np.ones((3, 20), bool), relevance)
     assert np.isnan(churned)
     assert kept == pytest.approx(gold.mean())
+    assert np.isnan(churned_relevance(sets, np.full(20, NAN))).all()
 
 
 def test_sweep_is_the_measures_at_each_cutoff():

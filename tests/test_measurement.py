@@ -118,6 +118,14 @@ def test_unjudged_queries_are_counted_and_not_averaged():
     assert not np.isnan(found.values["tau_psi"][2])
 
 
+def test_an_unjudged_query_is_undefined_whatever_stands_beside_it():
+    judged, blind = query(0), query(1, judged=False)
+    for beside in (judged, query(2, n=9)):  # in the same stack, and in another
+        found = measure([beside, blind], Threshold(cutoff=0.4))
+        told = [name for name, values in found.values.items() if "relevance" in MEASURES[name].needs and not np.isnan(values[1])]
+        assert not told
+
+
 def test_without_judgements_there_is_no_cutoff_and_it_says_why():
     found = measure([query(i, judged=False) for i in range(3)])
     assert found.cutoff["value"] is None

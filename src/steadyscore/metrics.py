@@ -52,6 +52,11 @@ def unless_single(value: ArrayLike, permutations: int) -> Array:
     return value if permutations > 1 else np.full(value.shape, np.nan)[()]
 
 
+def unless_unjudged(value: ArrayLike, relevance: ArrayLike) -> Array:
+    """`value`, or NaN for a query none of whose candidates (last axis of `relevance`) is judged: unknown is not irrelevant."""
+    return np.where(np.isnan(np.asarray(relevance, float)).all(axis=-1), np.nan, value)[()]
+
+
 def spread(values: Array) -> Array:
     """Mean minus worst over the permutations of (..., M), (...); a mean of differences, so equal values give exactly 0."""
     return unless_single((values - values.min(axis=-1, keepdims=True)).mean(axis=-1), values.shape[-1])

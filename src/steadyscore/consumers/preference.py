@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from steadyscore.consumers import Estimator, change
-from steadyscore.metrics import Array, finite, ratio, unless_single
+from steadyscore.metrics import Array, finite, ratio, unless_single, unless_unjudged
 
 
 def pair(scores: ArrayLike) -> Array:
@@ -41,8 +41,8 @@ def selected_quality(scores: ArrayLike, relevance: ArrayLike) -> Array:
 
 
 def selected_quality_flip(scores: ArrayLike, relevance: ArrayLike, estimator: Estimator = "pairwise") -> Array:
-    """How often two permutations choose responses of different judgement, (...)."""
-    return change(selected_quality(scores, relevance), estimator)
+    """How often two permutations choose responses of different judgement, (...); NaN for a query without any judgement."""
+    return unless_unjudged(change(selected_quality(scores, relevance), estimator), relevance)
 
 
 def _agrees(scores: ArrayLike, relevance: ArrayLike) -> Array:

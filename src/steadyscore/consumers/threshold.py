@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from steadyscore.errors import InputError
-from steadyscore.metrics import Array, finite, one_of, rank, ratio, relevant, spread, unless_single
+from steadyscore.metrics import Array, finite, one_of, rank, ratio, relevant, spread, unless_single, unless_unjudged
 
 Protocol = Literal["midpoints", "reference"]
 
@@ -162,7 +162,7 @@ def set_f1(retained: ArrayLike, relevance: ArrayLike) -> Array:
     gold = relevant(relevance)
     hits = (sets & gold[..., None, :]).sum(axis=-1)
     f1 = ratio(2 * hits, sets.sum(axis=-1) + gold.sum(axis=-1)[..., None], undefined=0.0)
-    return np.where(np.isnan(relevance).all(axis=-1)[..., None], np.nan, f1)
+    return unless_unjudged(f1, relevance[..., None, :])
 
 
 def retained_f1(retained: ArrayLike, relevance: ArrayLike) -> Array:
@@ -194,14 +194,14 @@ def churned_relevance(retained: ArrayLike, relevance: ArrayLike) -> tuple[Array,
 
     Over all pairs of permutations: churned documents are in exactly one of the two sets, kept ones in both. A document
     retained by c of M permutations churns in c (M - c) pairs and is kept in c (c - 1) / 2. NaN where nothing churned,
-    or was kept.
+    or was kept, and for a query without any judgement.
     """
     sets, gold = np.asarray(retained, bool), relevant(relevance)
     count = sets.sum(axis=-2)
     churned, kept = count * (sets.shape[-2] - count), count * (count - 1) // 2
     return (
-        ratio((churned * gold).sum(axis=-1), churned.sum(axis=-1)),
-        ratio((kept * gold).sum(axis=-1), kept.sum(axis=-1)),
+        unless_unjudged(ratio((churned * gold).sum(axis=-1), churned.sum(axis=-1)), relevance),
+        unless_unjudged(ratio((kept * gold).sum(axis=-1), kept.sum(axis=-1)), relevance),
     )
 
 
