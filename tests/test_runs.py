@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from conftest import some_instances, write_collection
@@ -20,6 +21,7 @@ from steadyscore.collection import open_collection
 from steadyscore.disk import atomic
 from steadyscore.errors import InputError, RunMismatch, StorageError
 from steadyscore.runs import Run, find_runs
+from steadyscore.scorer import Settings
 from steadyscore.scores import read_table
 
 
@@ -104,7 +106,7 @@ def test_killed_at_random_moments_the_table_is_that_of_an_uninterrupted_run(tmp_
     assert read_table(tmp_path / "killed" / "scores.parquet").equals(read_table(tmp_path / "whole" / "scores.parquet"))
 
 
-def half_done(file: Path, folder: Path) -> Run:
+def half_done(file: Path, folder: Path, **options) -> Run:
     """A run that stopped after its second query."""
 
     def stop(items, total):
@@ -113,7 +115,7 @@ def half_done(file: Path, folder: Path) -> Run:
                 raise KeyboardInterrupt
             yield item
 
-    config = AuditConfig(permutations=3)
+    config = AuditConfig(permutations=3, **options)
     scorer = open_scorer("synthetic:slot", open_collection(str(file))[0], config)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
@@ -175,6 +177,13 @@ def test_stopped_before_any_change_on_disk_no_query_is_lost_and_a_failed_one_is_
             record = json.loads((folder / "run.json").read_text())
             assert (record["status"], record["coverage"]["failed"]) == ("complete", []), n
             assert sorted(read_table(folder / "scores.parquet").to_pylist(), key=str) == rows, n
+
+
+def test_a_recorded_run_keeps_its_partition(collection_file, tmp_path):
+    cut = Settings(width=3, partition="round_robin")
+    first = audit(collection_file, tmp_path / "first", settings=cut)
+    again = audit(collection_file, tmp_path / "again", address=f"scores:{first.folder}")
+    assert all(np.array_equal(a.orders(), b.orders()) for a, b in zip(first.scored(), again.scored(), strict=True))
 
 
 def test_a_truncated_shard_is_named_and_nothing_is_lost(collection_file, tmp_path):

@@ -146,3 +146,22 @@ def test_a_candidate_has_one_relevance(tmp_path):
         InputError, match="2 rows give a candidate another relevance than its row before: query q1, permutation 1"
     ):
         read_scores([tmp_path / "s.csv"])
+
+
+def places(tmp_path, *partitions):
+    """A file of one query under two orders of two windows, cut as each row says."""
+    rows = [f"q1,{p},{c},{i},{i % 2},{i // 2},{told}" for p, told in enumerate(partitions) for i, c in enumerate("abcd")]
+    (tmp_path / "s.csv").write_text("query_id,permutation,candidate_id,score,slot,window,partition\n" + "\n".join(rows) + "\n")
+    return [tmp_path / "s.csv"]
+
+
+@pytest.mark.parametrize(("told", "order"), [("", [0, 1, 2, 3]), ("contiguous", [0, 1, 2, 3]), ("round_robin", [0, 2, 1, 3])])
+def test_a_file_may_tell_how_its_orders_were_cut(tmp_path, told, order):
+    assert read_scores(places(tmp_path, told, told))[0].orders().tolist() == [order, order]
+
+
+def test_a_partition_nobody_knows_or_that_changes_within_a_query_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"partition is diagonal in 4 rows: .*Use contiguous or round_robin"):
+        read_scores(places(tmp_path, "contiguous", "diagonal"))
+    with pytest.raises(InputError, match="1 rows give a query another partition than its row before: query q1, permutation 1"):
+        read_scores(places(tmp_path, "contiguous", "round_robin"))

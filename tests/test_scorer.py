@@ -35,6 +35,16 @@ def test_scores_are_aligned_back_to_candidates(tiny_engine):
     assert found.scores[0].tolist() == [by_pool[i] for i in found.candidate_ids]
 
 
+@pytest.mark.parametrize("partition", ["contiguous", "round_robin"])
+@pytest.mark.parametrize("width", [2, 3, 5])
+def test_the_orders_that_were_shown_are_known_afterwards(partition, width):
+    """Places tell the order only together with the partition that made them."""
+    scorer = Scorer(SyntheticReranker("none", 0), PASSAGE_RERANKING, Settings(width=width, partition=partition))
+    found = scorer.score_orders(POOL, orders(), range(4))
+    shown = [[found.candidate_ids[column] for column in order] for order in found.orders()]
+    assert shown == [[POOL.pool[i].id for i in order] for order in orders()]
+
+
 def test_a_language_model_gives_distributions_and_label_mass(tiny_engine):
     found = Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=3)).score_orders(POOL, orders(), range(4))
     assert found.grades.shape == (4, 5, 4)

@@ -7,7 +7,7 @@ from steadyscore.errors import StorageError
 from steadyscore.scores import CANONICAL, Scored, from_table, read_table, schema, to_table
 
 
-def scored(query_id="q", n=3, rows=2, grades=True, judged=True, seed=0):
+def scored(query_id="q", n=3, rows=2, grades=True, judged=True, seed=0, partition="contiguous"):
     rng = np.random.default_rng(seed)
     orders = np.stack([rng.permutation(n) for _ in range(rows)])
     return Scored(
@@ -20,6 +20,7 @@ def scored(query_id="q", n=3, rows=2, grades=True, judged=True, seed=0):
         grades=rng.dirichlet(np.ones(4), (rows, n)).astype(np.float32) if grades else None,
         label_mass=rng.random((rows, n)).astype(np.float32) if grades else None,
         relevance=rng.integers(0, 4, n).astype(float) if judged else None,
+        partition=partition,
     )
 
 
@@ -33,6 +34,7 @@ def same(a: Scored, b: Scored) -> bool:
     return (
         a.query_id == b.query_id
         and a.candidate_ids == b.candidate_ids
+        and a.partition == b.partition
         and all(equal(getattr(a, f), getattr(b, f)) for f in names)
     )
 
@@ -42,7 +44,8 @@ def same(a: Scored, b: Scored) -> bool:
 def test_a_query_survives_the_table(n, rows, grades, judged, seed):
     import pyarrow as pa
 
-    queries = [scored(f"q{i}", n, rows, grades, judged, seed + i) for i in range(3)]
+    cuts = ("contiguous", "round_robin", "contiguous")
+    queries = [scored(f"q{i}", n, rows, grades, judged, seed + i, cut) for i, cut in enumerate(cuts)]
     table = pa.concat_tables([to_table(q) for q in queries])
     assert table.schema.equals(schema())
     assert all(same(a, b) for a, b in zip(queries, from_table(table), strict=True))
@@ -66,6 +69,12 @@ def test_orders_are_recovered_from_places():
     query = scored(n=6, rows=3)
     orders = query.orders()
     assert all(np.array_equal(query.slots[1 + m][orders[m]], np.arange(6)) for m in range(2))
+
+
+def test_a_table_that_does_not_tell_its_partition_takes_the_one_given():
+    table = to_table(scored(partition="round_robin")).drop_columns("partition")
+    assert [query.partition for query in from_table(table)] == ["contiguous"]
+    assert [query.partition for query in from_table(table, partition="round_robin")] == ["round_robin"]
 
 
 def test_a_truncated_file_is_named(tmp_path):

@@ -1,7 +1,7 @@
 """Anybody's scores: Parquet, CSV, TSV, JSONL, or a set of TREC runs, one per permutation. No model is needed.
 
-Columns `query_id, permutation, candidate_id, score` and, where present, `slot, window, relevance, grade_0..grade_3,
-label_mass`. Every mistake in a file is reported at once; nothing is dropped or filled in.
+Columns `query_id, permutation, candidate_id, score` and, where present, `slot, window, partition, relevance,
+grade_0..grade_3, label_mass`. Every mistake in a file is reported at once; nothing is dropped or filled in.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from .errors import InputError
 from .scores import Scored, from_table, schema
+from .terms import Partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -188,6 +189,7 @@ def _refuse_mistakes(table: pa.Table, name: str) -> None:
         ]
     else:
         mistakes += _unequal(table, query, permutation, candidate) or _rejudged(table, query, candidate)
+    mistakes += _miscut(table, query)
     if mistakes:
         raise InputError([f"{name}: {mistake}" for mistake in mistakes])
 
@@ -224,6 +226,24 @@ def _rejudged(table: pa.Table, query: np.ndarray, candidate: np.ndarray) -> list
     if not len(changed):
         return []
     return [f"{len(changed):,} rows give a candidate another relevance than its row before: {_places(table, np.sort(changed))}."]
+
+
+def _miscut(table: pa.Table, query: np.ndarray) -> list[str]:
+    """A query's orders are cut in one way, and in one that places can be read by."""
+    if "partition" not in table.column_names:
+        return []
+    told = table.column("partition").combine_chunks().fill_null("").dictionary_encode()
+    codes, names = told.indices.to_numpy(), told.dictionary.to_pylist()
+    known = get_args(Partition)
+    if unknown := {name: np.flatnonzero(codes == i) for i, name in enumerate(names) if name not in ("", *known)}:
+        return [
+            f"partition is {name} in {len(rows):,} rows: {_places(table, rows)}. Use {' or '.join(known)}."
+            for name, rows in unknown.items()
+        ]
+    changed = np.flatnonzero(np.r_[False, (np.diff(query) == 0) & (np.diff(codes) != 0)])
+    if not len(changed):
+        return []
+    return [f"{len(changed):,} rows give a query another partition than its row before: {_places(table, changed)}."]
 
 
 def _places(table: pa.Table, rows: np.ndarray) -> str:

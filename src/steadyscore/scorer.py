@@ -111,6 +111,7 @@ class Scorer:
             permutations=np.asarray(permutations, dtype=np.int64),
             relevance=relevance,
             ideal=ideal_gains(instance),
+            partition=self.settings.partition,
             **columns,  # type: ignore[arg-type]
         )
 

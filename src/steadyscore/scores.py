@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import StorageError
+from .terms import Partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +48,8 @@ class Scored:
     """(n,) gold grades, NaN where a candidate is not judged; None where no candidate is."""
     ideal: np.ndarray | None = None
     """Relevance of every judged document of the query, also outside the pool; None: the pool's own."""
+    partition: Partition = "contiguous"
+    """How each order was cut into windows: what places mean."""
 
     @property
     def permuted(self) -> np.ndarray:
@@ -64,7 +67,9 @@ class Scored:
         if self.slots is None or self.windows is None:
             return None
         keep = self.permutations != CANONICAL
-        return np.lexsort((self.slots[keep], self.windows[keep]), axis=-1)
+        slots, windows = self.slots[keep], self.windows[keep]
+        # Contiguous windows follow one another; round-robin ones are dealt, one candidate to each in turn.
+        return np.lexsort((slots, windows) if self.partition == "contiguous" else (windows, slots), axis=-1)
 
 
 def schema() -> pa.Schema:
@@ -77,6 +82,7 @@ def schema() -> pa.Schema:
             ("candidate_id", pa.string()),
             ("slot", pa.int32()),
             ("window", pa.int32()),
+            ("partition", pa.string()),
             ("score", pa.float64()),
             *((name, pa.float32()) for name in GRADE_COLUMNS),
             ("label_mass", pa.float32()),
@@ -101,6 +107,7 @@ def to_table(scored: Scored) -> pa.Table:
         "candidate_id": pa.array(list(scored.candidate_ids) * rows, pa.string()),
         "slot": column(scored.slots, pa.int32()),
         "window": column(scored.windows, pa.int32()),
+        "partition": pa.array([scored.partition] * (rows * n), pa.string()),
         "score": column(scored.scores, pa.float64()),
         **{
             name: column(None if scored.grades is None else scored.grades[..., g].astype(np.float32), pa.float32())
@@ -132,8 +139,10 @@ def from_table(table: pa.Table, ideals: dict[str, np.ndarray] | None = None) -> 
     ids = table.column("query_id").combine_chunks().dictionary_encode()
     codes = ids.indices.to_numpy()
     starts = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
-    arrays = {name: _numpy(table, name) for name in table.column_names if name not in ("query_id", "candidate_id")}
+    texts = ("query_id", "candidate_id", "partition")
+    arrays = {name: _numpy(table, name) for name in table.column_names if name not in texts}
     candidates = table.column("candidate_id")
+    partitions = table.column("partition") if "partition" in table.column_names else None
     for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(codes)], strict=True):
         permutations = np.unique(arrays["permutation"][start:stop]).astype(np.int64)
         shape = (len(permutations), (stop - start) // len(permutations))
@@ -159,6 +168,7 @@ def from_table(table: pa.Table, ideals: dict[str, np.ndarray] | None = None) -> 
             label_mass=block("label_mass"),
             relevance=None if relevance is None else relevance[0],
             ideal=(ideals or {}).get(query_id),
+            partition=(partitions and partitions[start].as_py()) or "contiguous",
         )
 
 
