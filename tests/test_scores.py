@@ -71,10 +71,9 @@ def test_orders_are_recovered_from_places():
     assert all(np.array_equal(query.slots[1 + m][orders[m]], np.arange(6)) for m in range(2))
 
 
-def test_a_table_that_does_not_tell_its_partition_takes_the_one_given():
+def test_a_table_that_does_not_tell_its_partition_is_contiguous():
     table = to_table(scored(partition="round_robin")).drop_columns("partition")
     assert [query.partition for query in from_table(table)] == ["contiguous"]
-    assert [query.partition for query in from_table(table, partition="round_robin")] == ["round_robin"]
 
 
 def test_a_truncated_file_is_named(tmp_path):

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tiny
-from steadyscore.teacher import from_judgements
-from steadyscore.views import Example, cut, examples, slot_counts, step_indices, views
+from steadyscore.errors import InputError
+from steadyscore.recipe import TrainConfig
+from steadyscore.teacher import Label, from_judgements, write_labels
+from steadyscore.terms import Instance
+from steadyscore.views import Example, cut, examples, slot_counts, step_indices, training_data, views
 from test_teacher import open_instances
 
 
@@ -45,6 +51,34 @@ def test_windows_cover_the_pool_in_first_stage_order_and_targets_follow():
     for e in found:
         assert e.target.tolist() == [e.instance.pool[i].relevance for i in e.window.candidates]
         assert e.slots.tolist() == list(range(len(e.window.candidates)))
+
+
+def graded(teacher_orders: int) -> tuple[list[Instance], dict[str, Label]]:
+    """Labels of several orders with the distribution averaged over all of them."""
+    instances = [*open_instances(tiny.instances(3, 4, 0))]
+    random = np.random.default_rng(0)
+    distributions = random.dirichlet(np.ones(4), (3, teacher_orders, 4))
+    ids = [tuple(sorted(c.id for c in i.pool)) for i in instances]
+    return instances, {
+        i.id: Label(i.id, ids[q], distributions[q] @ np.arange(4), distributions[q].mean(axis=0)) for q, i in enumerate(instances)
+    }
+
+
+def test_the_averaged_distribution_teaches_only_beside_the_averaged_target():
+    instances, labels = graded(3)
+    for used in (3, None):
+        for e in examples(instances, labels, (2,), teacher_orders=used, seed=0):
+            np.testing.assert_allclose(e.grades @ np.arange(4), e.target)
+    assert all(e.grades is None for e in examples(instances, labels, (2,), teacher_orders=1, seed=0))
+
+
+def test_a_grade_share_of_fewer_orders_than_were_stored_is_refused_with_the_way_out(tmp_path):
+    data = tiny.write_collection(tmp_path / "pools.jsonl", 3, 4, 0)
+    write_labels(tmp_path, graded(3)[1].values())
+    config = TrainConfig(data=str(data), labels=str(tmp_path), objective="single_order", grade_share=0.5)
+    with pytest.raises(InputError, match=r"averaged over all its orders\. Set teacher_orders to as many as were labelled"):
+        training_data(config)
+    assert training_data(replace(config, teacher_orders=3)).examples[0].grades is not None
 
 
 def test_shuffled_pools_change_companions_and_keep_first_stage_slots():

@@ -46,14 +46,22 @@ class Label:
     """(n,) which candidate the teacher ranks first in its window of the first-stage order: DebiasFirst's own rankings."""
 
 
-def target(label: Label, teacher_orders: int | None = None) -> np.ndarray:
-    """(n,) mean over the first T teacher orders: T = 1 is the single-order label, all of them the order-averaged (§4)."""
-    if teacher_orders is not None and teacher_orders > len(label.vectors):
+def lowered(label: Label, teacher_orders: int | None) -> Label:
+    """The first T stored orders, None for all. The averaged distribution belongs to all of them, and goes with the others."""
+    stored = len(label.vectors)
+    if teacher_orders is None or teacher_orders == stored:
+        return label
+    if teacher_orders > stored:
         raise InputError(
-            f"query {label.query_id} has labels of {len(label.vectors)} teacher orders, {teacher_orders} were asked for. "
+            f"query {label.query_id} has labels of {stored} teacher orders, {teacher_orders} were asked for. "
             "Label again with a higher --teacher-orders."
         )
-    return label.vectors[:teacher_orders].mean(axis=0)
+    return replace(label, vectors=label.vectors[:teacher_orders], grades=None)
+
+
+def target(label: Label, teacher_orders: int | None = None) -> np.ndarray:
+    """(n,) mean over the first T teacher orders: T = 1 is the single-order label, all of them the order-averaged (§4)."""
+    return lowered(label, teacher_orders).vectors.mean(axis=0)
 
 
 # -- making labels

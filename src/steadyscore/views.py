@@ -18,7 +18,7 @@ from .collection import open_collection
 from .errors import InputError
 from .presentation import generator, permutation, permutations, windows
 from .recipe import TrainConfig
-from .teacher import Label, from_judgements, read_labels, target
+from .teacher import Label, from_judgements, lowered, read_labels, target
 from .terms import Collection, Instance, Markers, Window
 
 TRAINING_MARKERS: tuple[Markers, ...] = ("numeric", "letters", "doc")
@@ -68,7 +68,8 @@ def examples(
         if label is None:
             missing.append(f"query {instance.id} has no label")
             continue
-        values = dict(zip(label.candidate_ids, target(label, teacher_orders), strict=True))
+        label = lowered(label, teacher_orders)
+        values = dict(zip(label.candidate_ids, target(label), strict=True))
         absent = [c.id for c in instance.pool if c.id not in values]
         if absent:
             missing.append(
@@ -184,8 +185,9 @@ def training_data(config: TrainConfig) -> Data:
     )
     if config.grade_share and any(example.grades is None for example in found):
         raise InputError(
-            "grade_share needs the teacher's grade distributions, and these labels have none. "
-            "Label with a language model, or set grade_share to 0."
+            "grade_share needs the teacher's grade distribution, and these labels have none for the orders used: "
+            "they keep that of a language model, averaged over all its orders. Set teacher_orders to as many as were labelled, "
+            "label with a language model under as many as are used, or set grade_share to 0."
         )
     weights = None
     if config.objective == "debias_first":

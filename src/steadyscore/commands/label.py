@@ -17,6 +17,7 @@ from ..teacher import (
     from_judgements,
     label_collection,
     label_quality,
+    lowered,
     nested,
     read_labels,
     recalibrated,
@@ -116,10 +117,7 @@ def scored(args: argparse.Namespace, out: Path) -> tuple[list[Label], list[dict[
 
 def derived(args: argparse.Namespace) -> list[Label]:
     if args.start:
-        labels = read_labels(Path(args.start))
-        if args.teacher_orders:
-            labels = [lowered(label, args.teacher_orders) for label in labels]
-        return labels
+        return [lowered(label, args.teacher_orders) for label in read_labels(Path(args.start))]
     _, instances = open_collection(args.data)
     cut = cut_instances(instances(), Cut(args.queries, args.pool))
     found = {instance.id: from_judgements(instance, args.judged_top) for instance in cut}
@@ -130,17 +128,6 @@ def derived(args: argparse.Namespace) -> list[Label]:
         share = f"{len(unjudged)} of {len(found)} queries"
         note(f"{share} have no judged candidate and get no label: {', '.join(unjudged[:10])}.")
     return labels
-
-
-def lowered(label: Label, teacher_orders: int) -> Label:
-    """Fewer teacher orders from the stored vectors; the averaged distribution belongs to all of them and goes."""
-    if teacher_orders > len(label.vectors):
-        raise UsageError(
-            f"query {label.query_id} has {len(label.vectors)} stored teacher orders, {teacher_orders} were asked for."
-        )
-    return replace(
-        label, vectors=label.vectors[:teacher_orders], grades=label.grades if teacher_orders == len(label.vectors) else None
-    )
 
 
 def changed_labels(args: argparse.Namespace, labels: list[Label]) -> tuple[list[Label], list[dict[str, str]]]:
