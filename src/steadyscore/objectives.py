@@ -46,9 +46,12 @@ def consistency(views: Any, convention: Convention = "variance") -> Any:
     return variance
 
 
-def oc_sft(views: Any, target: Any, weight: float, convention: Convention = "variance") -> Any:
-    """relevance_anchor(s_1, y) + λ · consistency(s_1..s_N) (§4). Weight 0 is single-order distillation."""
-    return relevance_anchor(views[0], target) + weight * consistency(views, convention)
+def oc_sft(views: Any, target: Any, weight: float, convention: Convention = "variance", anchor: float = 1.0) -> Any:
+    """relevance_anchor(s_1, y) + λ · consistency(s_1..s_N) (§4). Weight 0 is single-order distillation.
+
+    `anchor`, here and below, is the relevance anchor's own weight; at 0 the scores collapse (§4).
+    """
+    return anchor * relevance_anchor(views[0], target) + weight * consistency(views, convention)
 
 
 def permutation_augmentation(views: Any, target: Any) -> Any:
@@ -71,9 +74,9 @@ def inverse_propensity(counts: Sequence[float] | np.ndarray, smoothing: float = 
     return weights / weights.mean()
 
 
-def mean_teacher(view: Any, teacher: Any, target: Any, weight: float) -> Any:
+def mean_teacher(view: Any, teacher: Any, target: Any, weight: float, anchor: float = 1.0) -> Any:
     """relevance_anchor(s_1, y) + α · mean_d (s_1(d) - s_2^EMA(d))²: the second view is the averaged weights' (§D.2)."""
-    return relevance_anchor(view, target) + weight * relevance_anchor(view, teacher)
+    return anchor * relevance_anchor(view, target) + weight * relevance_anchor(view, teacher)
 
 
 def kl_divergence(log_p: Any, log_q: Any) -> Any:
@@ -81,9 +84,9 @@ def kl_divergence(log_p: Any, log_q: Any) -> Any:
     return (math.e**log_p * (log_p - log_q)).sum(-1).mean()
 
 
-def kl_to_base(view: Any, target: Any, log_student: Any, log_base: Any, weight: float) -> Any:
+def kl_to_base(view: Any, target: Any, log_student: Any, log_base: Any, weight: float, anchor: float = 1.0) -> Any:
     """relevance_anchor(s, y) + β · KL(student ‖ base) over the grades; the base is the model without adapter (§D.2)."""
-    return relevance_anchor(view, target) + weight * kl_divergence(log_student, log_base)
+    return anchor * relevance_anchor(view, target) + weight * kl_divergence(log_student, log_base)
 
 
 def grade_cross_entropy(log_p: Any, distribution: Any) -> Any:

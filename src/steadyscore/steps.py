@@ -155,29 +155,31 @@ class Loop:
 
     def _loss(self, example: Example, log_p: torch.Tensor, other: torch.Tensor | None, weight: float) -> tuple[torch.Tensor, ...]:
         """One window's loss, anchor, order variance and scores (N, b) from its log grade distributions (N, b, 4)."""
-        config = self.config
+        config, share = self.config, self.config.grade_share
         grades = torch.arange(4.0, device=log_p.device)
         scores = log_p.exp() @ grades
         target = torch.as_tensor(example.target, dtype=scores.dtype, device=scores.device)
-        variance = objectives.order_variance(scores)
-        if config.objective == "permutation_augmentation":
-            anchor, beside = objectives.permutation_augmentation(scores, target), 0.0
-        elif config.objective == "debias_first":
-            by_slot = self.data.slot_weights[example.slots]  # type: ignore[index]
-            slots = torch.as_tensor(by_slot, dtype=scores.dtype, device=scores.device)
-            anchor, beside = objectives.debias_first(scores, target, slots), 0.0
-        else:
-            anchor = objectives.relevance_anchor(scores[0], target)
+
+        def objective(anchor: float, weight: float) -> torch.Tensor:
+            if config.objective == "permutation_augmentation":
+                return anchor * objectives.permutation_augmentation(scores, target)
+            if config.objective == "debias_first":
+                by_slot = self.data.slot_weights[example.slots]  # type: ignore[index]
+                slots = torch.as_tensor(by_slot, dtype=scores.dtype, device=scores.device)
+                return anchor * objectives.debias_first(scores, target, slots)
             if config.objective == "mean_teacher":
-                beside = weight * objectives.relevance_anchor(scores[0], other.softmax(-1) @ grades)  # type: ignore[union-attr]
-            elif config.objective == "kl_to_base":
-                beside = weight * objectives.kl_divergence(log_p[0], other.log_softmax(-1))  # type: ignore[union-attr]
-            else:  # oc_sft, dropout_views, marker_consistency; the rest have weight 0
-                beside = weight * objectives.consistency(scores, config.weight_convention)
-        if config.grade_share:
+                return objectives.mean_teacher(scores[0], other.softmax(-1) @ grades, target, weight, anchor)  # type: ignore[union-attr]
+            if config.objective == "kl_to_base":
+                return objectives.kl_to_base(scores[0], target, log_p[0], other.log_softmax(-1), weight, anchor)  # type: ignore[union-attr]
+            # oc_sft, dropout_views, marker_consistency; the rest have weight 0
+            return objectives.oc_sft(scores, target, weight, config.weight_convention, anchor)
+
+        loss, anchor = objective(config.anchor * (1 - share), weight), objective(1 - share, 0.0)
+        if share:
             teacher = torch.as_tensor(example.grades, dtype=scores.dtype, device=scores.device)
-            anchor = (1 - config.grade_share) * anchor + config.grade_share * objectives.grade_cross_entropy(log_p[0], teacher)
-        return config.anchor * anchor + beside, anchor.detach(), variance.detach(), scores.detach()
+            entropy = share * objectives.grade_cross_entropy(log_p[0], teacher)
+            loss, anchor = loss + config.anchor * entropy, anchor + entropy
+        return loss, anchor.detach(), objectives.order_variance(scores).detach(), scores.detach()
 
     def _prompt(self, example: Example, view: View) -> Prompt:
         if view.markers is None:
