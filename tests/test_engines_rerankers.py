@@ -1,5 +1,6 @@
 """What users already run: a Python function and a program that speaks JSON lines, audited as they are."""
 
+import importlib
 import json
 import shlex
 import sys
@@ -85,3 +86,28 @@ def test_a_function_in_a_file_beside_the_user(tmp_path, monkeypatch):
     reranker = open_engine("python:mine_for_test:score")
     assert list(reranker.score("q", ["a", "bb"])) == [1, 2]
     assert "len(c)" in json.dumps(reranker.identity())
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("x = 1\ndef score(query, candidates:\n", "broken_for_test.py, line 2: SyntaxError: "),
+        ("import math\n\nmath.sqrt(missing)\n", "broken_for_test.py, line 3: NameError: name 'missing' is not defined"),
+        ("import no_such_library_here\n", "broken_for_test.py, line 1: ModuleNotFoundError: No module named"),
+        ("raise SystemExit(0)\n", "broken_for_test.py, line 1: SystemExit: 0"),
+        ("x = 1\n", "imported: AttributeError: module 'broken_for_test' has no attribute 'score'"),
+        ("score = 1\n", "'score' is no function"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_named_with_its_line(tmp_path, monkeypatch, source, said):
+    (tmp_path / "broken_for_test.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "broken_for_test", raising=False)
+    importlib.invalidate_caches()
+    with pytest.raises(InputError) as refusal:
+        open_engine("python:broken_for_test:score")
+    message = str(refusal.value)
+    assert said in message
+    assert "\n" not in message
+    assert "Mend it" in message

@@ -108,7 +108,9 @@ def _window():
             r"gave nan as the score of candidate c of query q1. Return a finite number",
         ),
         (lambda q, texts: [1.0, float("inf"), 0, 0, 0], r"gave inf as the score of candidate a"),
-        (lambda q, texts: [1.0], r"gave 1 scores for the 5 candidates of query q1"),
+        (lambda q, texts: [1.0], r"gave 1 scores for the 5 candidates of query q1. Return one number per candidate"),
+        (lambda q, texts: None, r"gave nothing for the 5 candidates of query q1. Return one number per candidate"),
+        (lambda q, texts: [[0.5]] * 5, r"gave an array of shape \(5, 1\) for the 5 candidates of query q1. Return one number"),
     ],
 )
 def test_scores_that_are_no_scores_are_refused(answer, message):

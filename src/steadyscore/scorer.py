@@ -212,9 +212,14 @@ class Scorer:
     def _rerank(self, instance: Instance, window: Window) -> np.ndarray:
         reranker: Reranker = self.backend  # type: ignore[assignment]
         texts = [shown(instance.pool[i], self.settings.chars) for i in window.candidates]
-        found = np.asarray(reranker.score(instance.query, texts), dtype=np.float64)
+        answer = reranker.score(instance.query, texts)
+        found = np.asarray(answer, dtype=np.float64)
         if found.shape != (len(texts),):
-            raise InputError(f"{self.name} gave {found.size} scores for the {len(texts)} candidates of query {instance.id}.")
+            counted = f"{found.size} scores" if found.ndim == 1 else f"an array of shape {found.shape}"
+            raise InputError(
+                f"{self.name} gave {'nothing' if answer is None else counted} for the {len(texts)} candidates of query "
+                f"{instance.id}. Return one number per candidate, in the order of the candidates."
+            )
         if not np.isfinite(found).all():
             bad = instance.pool[window.candidates[int(np.flatnonzero(~np.isfinite(found))[0])]].id
             raise InputError(

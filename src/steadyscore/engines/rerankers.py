@@ -8,6 +8,7 @@ import json
 import shlex
 import subprocess
 import sys
+import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -44,9 +45,21 @@ def open_python(rest: str, options: EngineOptions) -> PythonReranker:
         sys.path.insert(0, here)
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as missing:
-        raise InputError(f"python:{rest} could not be imported: {missing}.") from missing
+    except (Exception, SystemExit) as fault:  # a user's module may do anything at its top
+        raise InputError(f"python:{rest} could not be imported: {_told(fault)}. Mend it, or name another function.") from fault
+    if not callable(function):
+        raise InputError(f"python:{rest} cannot score: {function_name!r} is no function. Mend it, or name another function.")
     return PythonReranker(function, f"python:{rest}")
+
+
+def _told(fault: BaseException) -> str:
+    """What stopped an import, behind the line of the module that it stopped at."""
+    if isinstance(fault, SyntaxError):
+        place, what = [f"{fault.filename}, line {fault.lineno}: "], fault.msg
+    else:
+        tops = [frame for frame in traceback.extract_tb(fault.__traceback__) if frame.name == "<module>"]
+        place, what = [f"{frame.filename}, line {frame.lineno}: " for frame in tops[-1:]], str(fault)
+    return "".join(place) + f"{type(fault).__name__}: {' '.join(what.split())}"
 
 
 class CommandReranker:
