@@ -92,10 +92,50 @@ def test_a_good_config_has_no_mistakes_and_every_bad_one_is_named(good):
         "weight is -1": {"weight": -1.0},
         "it must lie in [0, 1)": {"dropout": 1.0},
         "evaluate_every needs queries": {"evaluate_every": 5},
+        "weight is nan; give a finite number": {"weight": float("nan")},
+        "learning_rate is inf; give a finite number": {"learning_rate": float("inf")},
+        "chars is -4; it must be above 0": {"chars": -4},
+        "pool is 0; it must be above 0": {"pool": 0},
+        "held_out 6 leaves nothing of 6 queries to train on": {"held_out": 6},
+        "held_out 2 leaves nothing of 2 queries to train on": {"held_out": 2, "queries": 2},
+        "layers 1-2 go beyond the 2 layers": {"layers": "1-2"},
+        "did you mean 'smollm2-135m'?": {"base": "smolm2-135m"},
+        "base is 'hf:smolm2', which names no model": {"base": "hf:smolm2"},
+        "base is 'hf:/no/such/folder', which names no model": {"base": "hf:/no/such/folder"},
+        "base is 'synthetic:slot', which names no model": {"base": "synthetic:slot"},
+        "base is 'smollm2-135m-oc', which carries an adapter": {"base": "smollm2-135m-oc"},
+        "base is 'hf:some/model+adapters/mine', which carries an adapter": {"base": "hf:some/model+adapters/mine"},
     }
     for words, change in bad.items():
         assert any(words in mistake for mistake in recipe.mistakes(replace(good, **change))), words
     assert "does not divide into 3 process(es)" in recipe.mistakes(good, processes=3)[0]
+    for base in ("smollm2-135m", "hf:smollm2-135m", "hf:Qwen/Qwen3-4B"):
+        assert recipe.mistakes(replace(good, base=base)) == []
+
+
+def test_a_wrong_choice_hides_no_other_mistake():
+    with pytest.raises(InputError) as refusal:
+        flags("--shuffle", "all", "--weight", "nan", "--pool", "0", "--base", "smolm2-135m", "--data", "nowhere")
+    for words in ("shuffle is 'all'", "weight is nan", "pool is 0", "base is 'smolm2-135m'", "no collection named nowhere"):
+        assert words in str(refusal.value)
+
+
+def test_the_command_that_makes_missing_labels_runs_as_printed(good, capsys, tmp_path):
+    import shlex
+
+    from steadyscore.cli import parser
+
+    config = replace(good, labels=str(tmp_path / "own labels"), pool=4)
+    (mistake,) = recipe.mistakes(config)
+    words = shlex.split(mistake.partition("make it with: ")[2])
+    asked = parser("label").parse_args(words[1:])
+    assert (asked.scorer, asked.data, asked.out, asked.pool) == (config.base, config.data, config.labels, 4)
+
+
+def test_a_width_that_is_no_number_is_told_as_one(capsys):
+    with pytest.raises(SystemExit):
+        flags("--width", "a,b")
+    assert "argument --width: 'a,b' is no width; write numbers with commas, for example 5 or 1,2,5" in capsys.readouterr().err
 
 
 def test_the_default_weight_is_the_papers_in_either_convention(good):

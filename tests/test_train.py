@@ -288,7 +288,7 @@ def test_mistakes_are_told_before_anything_is_loaded(world, tmp_path):
 def test_a_base_without_the_named_projections_is_refused(world, tmp_path):
     with pytest.raises(ModelError, match=r"has no c_attn. Its linear layers are down_proj, gate_proj"):
         train(config(world, tmp_path / "out", projections=("c_attn",)))
-    with pytest.raises(ModelError, match=r"layers 1-5 go beyond the 2 layers"):
+    with pytest.raises(InputError, match=r"layers 1-5 go beyond the 2 layers"):  # told from its files, before it is loaded
         train(config(world, tmp_path / "out2", layers="1-5"))
 
 

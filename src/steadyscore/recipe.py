@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import json
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from .audit import Cut, cut_instances
 from .collection import open_collection
 from .errors import InputError, SteadyscoreError
 from .estimate import CHARS_PER_TOKEN, speeds
+from .models import base_folder, base_shape, no_base
 from .objectives import Convention
 from .prompt import prompt_text, shown
 from .scorer import Settings
@@ -190,10 +191,12 @@ def from_mapping(values: Mapping[str, Any], start: TrainConfig | None = None) ->
         value = tuple(value) if isinstance(value, list) else value
         if mistake := _kind_mistake(key, value, hints[key]):
             found.append(mistake)
-        kept[key] = value
-    if found:
-        raise InputError(found)
-    return replace(start or TrainConfig(), **kept)
+        else:
+            kept[key] = value
+    config = replace(start or TrainConfig(), **kept)
+    if found:  # no config comes of it, so what is wrong with the other values is told here
+        raise InputError([*found, *(mistake for key in kept if (mistake := _field_mistake(config, key)))])
+    return config
 
 
 def _kind_mistake(key: str, value: Any, hint: Any) -> str | None:
@@ -243,40 +246,17 @@ def shipped() -> list[str]:
     return sorted(file.stem for file in RECIPES.glob("*.yaml"))
 
 
+POSITIVE = (
+    "views", "batch", "microbatch", "rank", "alpha", "learning_rate", "clip", "checkpoint_every", "keep", "epochs", "judged_top",
+    "steps", "queries", "pool", "chars", "teacher_orders", "held_out_permutations",
+)  # fmt: skip
+NOT_NEGATIVE = ("weight", "ramp", "anchor", "held_out", "evaluate_every")
+
+
 def mistakes(config: TrainConfig, processes: int = 1) -> list[str]:
     """Everything wrong with a run that can be told without loading a model."""
     found = [f"{name} is missing" for name in ("base", "data", "labels", "out") if not getattr(config, name)]
-    positive = (
-        "views",
-        "batch",
-        "microbatch",
-        "rank",
-        "alpha",
-        "learning_rate",
-        "checkpoint_every",
-        "keep",
-        "epochs",
-        "judged_top",
-    )
-    found += [f"{name} is {getattr(config, name)}; it must be above 0" for name in positive if getattr(config, name) <= 0]
-    found += [
-        f"{name} is {value}; it must not be negative"
-        for name in ("ramp", "anchor", "held_out")
-        if (value := getattr(config, name)) < 0
-    ]
-    found += [
-        f"{name} is {value}; it must lie in [0, 1)"
-        for name in ("dropout", "warmup", "ema_decay")
-        if not 0 <= (value := getattr(config, name)) < 1
-    ]
-    if not 0 <= config.grade_share <= 1:
-        found.append(f"grade_share is {config.grade_share}; it must lie in [0, 1]")
-    if any(w < 1 for w in config.widths):
-        found.append(f"widths {list(config.widths)} hold a width below 1")
-    if config.weight is not None and config.weight < 0:
-        found.append(f"weight is {config.weight}; it must not be negative")
-    if config.steps is not None and config.steps < 1:
-        found.append(f"steps is {config.steps}; it must be above 0")
+    found += [mistake for f in fields(config) if (mistake := _field_mistake(config, f.name))]
     if config.objective in SEVERAL_VIEWS and config.views < 2:
         found.append(f"{config.objective} compares views of a window; views is {config.views}, give at least 2")
     if config.objective == "mean_teacher" and config.views != 2:
@@ -299,23 +279,77 @@ def mistakes(config: TrainConfig, processes: int = 1) -> list[str]:
             f"batch {config.batch} does not divide into {processes} process(es) x microbatch {config.microbatch}; "
             f"choose a batch that is a multiple of {per_pass}"
         )
-    if config.layers is not None and not _is_range(config.layers):
-        found.append(f"layers is {config.layers!r}; write FIRST-LAST, counted from 0, for example 6-29")
+    count = (base_shape(config.base) or {}).get("num_hidden_layers")
+    if count and config.layers and _is_range(config.layers) and (mistake := layers_mistake(config, count)):
+        found.append(mistake)
     if config.steps is not None and config.ramp > config.steps:
         found.append(f"ramp {config.ramp:g} is longer than the run of {config.steps} steps; shorten it or give a fraction")
     if config.evaluate_every and not (config.held_out or config.held_out_data):
         found.append("evaluate_every needs queries to evaluate on; give held_out or held_out_data")
-    if config.labels and config.labels != "judgements" and not (Path(config.labels) / "labels.parquet").exists():
-        found.append(f"{config.labels} holds no labels.parquet; make it with: steadyscore label --out {config.labels}")
-    if config.initial and not (Path(config.initial) / "adapter_config.json").exists():
-        found.append(f"{config.initial} is no adapter folder: it has no adapter_config.json")
-    for name in (config.data, config.held_out_data):
-        if name:
-            try:
-                open_collection(name)
-            except SteadyscoreError as error:
-                found.append(str(error))
-    return found
+    if config.held_out > 0 and config.data:
+        try:
+            queries = _queries(config)
+            if config.held_out >= queries:
+                found.append(f"held_out {config.held_out} leaves nothing of {queries} queries to train on; hold out fewer")
+        except SteadyscoreError as error:
+            found.append(str(error))
+    return list(dict.fromkeys(found))
+
+
+def layers_mistake(config: TrainConfig, count: int) -> str | None:
+    """Layers that a base of `count` layers does not have."""
+    layers = layer_indices(config.layers)
+    if layers and layers[-1] >= count:
+        return f"layers {config.layers} go beyond the {count} layers of {config.base}, counted from 0"
+    return None
+
+
+def _field_mistake(config: TrainConfig, name: str) -> str | None:
+    """What is wrong with one field, whatever the others are."""
+    value = getattr(config, name)
+    if value is None or value == "":
+        return None
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{name} is {value}; give a finite number"
+    if name in POSITIVE and value <= 0:
+        return f"{name} is {value}; it must be above 0"
+    if name in NOT_NEGATIVE and value < 0:
+        return f"{name} is {value}; it must not be negative"
+    if name in ("dropout", "warmup", "ema_decay") and not 0 <= value < 1:
+        return f"{name} is {value}; it must lie in [0, 1)"
+    if name == "grade_share" and not 0 <= value <= 1:
+        return f"grade_share is {value}; it must lie in [0, 1]"
+    if name == "widths" and any(width < 1 for width in value):
+        return f"widths {list(value)} hold a width below 1"
+    if name == "layers" and not _is_range(value):
+        return f"layers is {value!r}; write FIRST-LAST, counted from 0, for example 6-29"
+    if name == "base":
+        return no_base(value)
+    if name == "labels" and value != "judgements" and not (Path(value) / "labels.parquet").exists():
+        return f"{value} holds no labels.parquet; make it with: {_label_command(config)}"
+    if name == "initial" and not (Path(value) / "adapter_config.json").exists():
+        return f"{value} is no adapter folder: it has no adapter_config.json"
+    if name in ("data", "held_out_data"):
+        try:
+            open_collection(value)
+        except SteadyscoreError as error:
+            return str(error)
+    return None
+
+
+def _label_command(config: TrainConfig) -> str:
+    """The command that makes a run's labels: the base teaches itself, as in the paper (§4)."""
+    words = ["steadyscore", "label", "--scorer", config.base or "ADDRESS", "--data", config.data or "NAME"]
+    for name in ("queries", "pool"):
+        words += [f"--{name}", str(getattr(config, name))] if getattr(config, name) else []
+    return shlex.join([*words, "--out", config.labels])
+
+
+def _queries(config: TrainConfig) -> int:
+    """Queries of the training collection, as many as are taken of it."""
+    collection, instances = open_collection(config.data)
+    everyone = collection.queries if collection.queries is not None else sum(1 for _ in instances())
+    return min(everyone, config.queries or everyone)
 
 
 def _is_range(text: str) -> bool:
@@ -378,19 +412,12 @@ def estimate(config: TrainConfig) -> TrainingEstimate:
 
 def _memory(config: TrainConfig, tokens: float) -> float | None:
     """Weights, plus what a backward pass keeps: about 34 hidden-sized values per token and layer, 2 with checkpointing."""
-    from .disk import cache_folder
-    from .models import EMBEDDED
-
-    name = config.base.removeprefix("hf:")
-    folder = Path(name)
-    if name in EMBEDDED:
-        folder = cache_folder() / "models" / f"{name}-{EMBEDDED[name].gguf_sha256[:12]}"
-    if not (folder / "config.json").exists():
+    shape = base_shape(config.base)
+    if shape is None:
         return None
-    shape = json.loads((folder / "config.json").read_text())
     size = 4 if config.dtype == "float32" else 2
     stored = 2 if shape.get("dtype") in ("bfloat16", "float16") else 4
-    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors")) * size / stored
+    weights = sum(file.stat().st_size for file in base_folder(config.base).glob("*.safetensors")) * size / stored
     per_layer = 2 if config.gradient_checkpointing else 34
     return (weights + tokens * shape["hidden_size"] * shape["num_hidden_layers"] * per_layer * size) / 1e9
 

@@ -196,9 +196,8 @@ def _check_projections(model: Any, config: TrainConfig) -> None:
         raise ModelError(
             f"{config.base} has no {', '.join(missing)}. Its linear layers are {', '.join(linear)}; name some with --projections."
         )
-    count, layers = model.config.get_text_config().num_hidden_layers, recipe.layer_indices(config.layers)
-    if layers and layers[-1] >= count:
-        raise ModelError(f"layers {config.layers} go beyond the {count} layers of {config.base}, counted from 0.")
+    if mistake := recipe.layers_mistake(config, model.config.get_text_config().num_hidden_layers):
+        raise ModelError(f"{mistake}.")
 
 
 # -- what is written

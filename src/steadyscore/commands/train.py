@@ -87,7 +87,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _widths(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no width; write numbers with commas, for example 5 or 1,2,5") from None
 
 
 def config_from(args: argparse.Namespace) -> TrainConfig:
