@@ -7,13 +7,13 @@ import pytest
 from steadyscore.audit import AuditConfig, score_collection
 from steadyscore.commands import recommend as command
 from steadyscore.engines.recorded import SyntheticReranker
-from steadyscore.errors import InputError
+from steadyscore.errors import InputError, UsageError
 from steadyscore.mitigations import mitigated
 from steadyscore.recommend import Target, cheapest, options, parse_target, windows_per_query
 from steadyscore.runs import Run
 from steadyscore.scorer import Scorer, Settings
 from steadyscore.summary import measured_run
-from steadyscore.tasks import PASSAGE_RERANKING
+from steadyscore.tasks import PASSAGE_RERANKING, RESPONSE_RANKING
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +36,10 @@ def test_a_target_is_a_measure_and_a_side():
     assert parse_target("overlap=0.8") == Target("overlap", 0.8)
     assert parse_target("overlap=0.8").is_reached(0.8)
     assert not parse_target("tau_psi=0.1").is_reached(0.11)
-    with pytest.raises(InputError) as mistakes:
+    with pytest.raises(UsageError, match=r"(?s)names no measure.*has no value"):
         parse_target("retention")
-    assert len(mistakes.value.mistakes) == 2
+    with pytest.raises(UsageError, match="has no value"):
+        parse_target("overlap=nan")
 
 
 def test_the_curve_is_the_one_the_audit_measures(runs):
@@ -72,6 +73,13 @@ def test_a_target_out_of_reach_is_said_to_be(runs):
     assert cheapest(options(runs["pilot"], [], Target("tau_psi", 0.0))) is None
     with pytest.raises(InputError, match="no run measures answer_flip"):
         options(runs["pilot"], [], Target("answer_flip", 0.1))
+
+
+def test_runs_of_another_collection_are_refused_by_name(runs, tmp_path):
+    scorer = Scorer(SyntheticReranker("slot", 0.3), RESPONSE_RANKING)
+    other = score_collection(scorer, "responses", tmp_path / "other", AuditConfig(permutations=2))
+    with pytest.raises(InputError, match=r"other is a run on responses, the pilot .*pilot one on passages"):
+        options(runs["pilot"], [runs["steady"], other], Target("tau_psi", 0.1))
 
 
 def typed(*words):

@@ -6,13 +6,14 @@ another model, adapter or mitigation, stand beside it with what they measured. P
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from .errors import InputError
+from .errors import InputError, UsageError
 from .measurement import Measured, Threshold
 from .measures import MEASURES
 from .mitigations import cost
@@ -68,9 +69,11 @@ def parse_target(text: str) -> Target:
     try:
         value = float(bound)
     except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
         mistakes.append(f"target {text!r} has no value. Write it as measure=value, for example overlap=0.8.")
     if mistakes:
-        raise InputError(mistakes)
+        raise UsageError("\n".join(mistakes))
     return Target(name, value)
 
 
@@ -79,6 +82,10 @@ def options(pilot: Run, others: Sequence[Run], target: Target, threshold: Thresh
 
     Among equally cheap ones those that reach the target come first, the better quality before the others.
     """
+    here = pilot.record["collection"]
+    if strangers := [run for run in others if run.record["collection"] != here]:
+        named = " and ".join(f"{run.folder} is a run on {run.record['collection']}" for run in strangers)
+        raise InputError(f"{named}, the pilot {pilot.folder} one on {here}. Give runs on {here} only.")
     most = max(min(len(query.permuted) for query in pilot.scored()) // 2, 1)  # a flip needs two disjoint ensembles
     found = [_option(pilot, target, threshold, budget) for budget in range(1, most + 1)]
     found += [_option(run, target, threshold, 1) for run in others]
