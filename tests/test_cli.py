@@ -11,6 +11,7 @@ import pytest
 
 from conftest import byte_tokenizer, some_instances, tiny_causal, write_collection
 from steadyscore.cli import VERBS, main
+from steadyscore.collection import open_collection
 
 
 def call(capsys, *words):
@@ -350,6 +351,27 @@ def test_a_scorer_that_fails_on_some_queries_is_exit_4_and_names_them(capsys, tm
     assert code == 4
     assert "1 of 4 queries" in err
     assert "q2 (RuntimeError: endpoint gave up)" in err
+
+
+def test_a_demo_takes_every_flag_of_its_engine(capsys, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("steadyscore.commands.audit.scoring_address", lambda address, options, _: (asked.append(options), 1 / 0))
+    flags = "--retries 0 --timeout 2 --concurrency 3 --no-cache --trust-remote-code --tokenizer t --price 1 2"
+    with pytest.raises(ZeroDivisionError):
+        call(capsys, "demo", "--scorer", "synthetic:slot", "--out", tmp_path / "demo", *flags.split())
+    options = asked[0]
+    assert (options.retries, options.timeout, options.concurrency, options.cache) == (0, 2.0, 3, False)
+    assert (options.trust_remote_code, options.tokenizer, options.price) == (True, "t", (1.0, 2.0))
+
+
+def test_a_demo_with_queries_that_could_not_be_scored_is_exit_4(capsys, tmp_path, monkeypatch):
+    first = next(open_collection("passages")[1]()).query
+    address = mine(tmp_path, monkeypatch, f"if query == {first!r}: raise RuntimeError('no')\n    return [0.5] * len(candidates)")
+    monkeypatch.setattr("steadyscore.report.write_report", lambda variants, folder: folder / "index.html")
+    code, out, err = call(capsys, "demo", "--scorer", address, "--out", tmp_path / "demo")
+    assert code == 4
+    assert "1 of 8 queries of python:mine:score could not be scored" in err
+    assert "report: " in out
 
 
 @pytest.mark.parametrize("verb", ["audit", "score", "label"])

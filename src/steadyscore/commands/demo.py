@@ -41,12 +41,10 @@ def run(args: argparse.Namespace) -> int:
         flags = [f"--scorer={address}" for address in scorers] + [f"--data={name}", f"--out={args.out / name}", "--no-report"]
         flags += [f"--queries={queries}", f"--permutations={permutations}", f"--width={width}", f"--match-retention={RETENTION}"]
         flags += [f"--pool={pool}"] if pool else []
-        flags += [f"--dtype={args.dtype}", f"--batch-tokens={args.batch_tokens}"] + (
-            [f"--device={args.device}"] if args.device else []
-        )
         parser = argparse.ArgumentParser()
         audit_arguments(parser)
-        slice_ = parser.parse_args(flags, argparse.Namespace(command=args.command))
+        engine = {flag: value for flag, value in vars(args).items() if flag not in ("scorer", "out")}
+        slice_ = parser.parse_args(flags, argparse.Namespace(**engine))
         found += audit(slice_, config_of(slice_))
     from ..report import load_variants, write_report
 
