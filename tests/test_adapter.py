@@ -145,6 +145,8 @@ def test_damage_is_said_and_never_loaded(copy):
     (copy / "card.json").unlink()
     with pytest.raises(InputError, match=r"has no card\.json"):
         adapter.read_card(copy)
+    with pytest.raises(InputError, match=r"there is no adapter folder .*nowhere\. Shipped: smollm2-135m-oc"):
+        adapter.read_card(copy / "nowhere")
 
 
 def test_merged_scores_equal_unmerged_and_the_merged_folder_opens(world, tmp_path):
@@ -175,3 +177,19 @@ def test_the_verb_shows_and_a_hub_out_of_reach_is_said(world, capsys):
     assert "oc_sft" in capsys.readouterr().out
     with pytest.raises(StorageError, match=r"could not be pushed to somebody/thing"):
         verb.run(parser.parse_args(["push", str(world / "adapter"), "somebody/thing"]))
+
+
+def test_a_shipped_adapter_is_shown_by_its_name_and_figures_as_they_are(capsys):
+    parser = argparse.ArgumentParser()
+    verb.arguments(parser)
+    assert verb.run(parser.parse_args(["show", "smollm2-135m-oc"])) == 0
+    lines = {line.split("  ", 1)[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert lines["learning_rate"].split() == ["learning_rate", "0.0005"]
+    assert lines["base model"].split() == ["base", "model", "smollm2-135m"]
+    assert "q_proj, k_proj" in lines["lora projections"]
+    assert not any("{" in line for line in lines.values())
+
+
+def test_the_held_out_curve_has_a_line_for_each_step():
+    rows = verb.lines({"held_out": [{"step": 2, "quality": 0.51234}, {"step": 4, "quality": 0.6}], "measured": {}})
+    assert rows == [["held_out 1", "step 2, quality 0.51234"], ["held_out 2", "step 4, quality 0.6"], ["measured", "-"]]

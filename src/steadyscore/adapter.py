@@ -12,6 +12,7 @@ from typing import Any
 
 from .disk import sha256, storage, write_json
 from .errors import InputError, ModelError, StorageError
+from .models import EMBEDDED, shipped_adapters
 
 CARD_KEYS = (
     "base", "task", "objective", "weight", "weight_convention", "views", "widths", "settings", "prompt_hash", "grade_tokens",
@@ -29,6 +30,8 @@ def read_card(folder: Path) -> dict[str, Any]:
     try:
         card = json.loads(file.read_text())
     except FileNotFoundError:
+        if not folder.exists():
+            raise InputError(f"there is no adapter folder {folder}. Shipped: {', '.join(shipped_adapters())}.") from None
         raise InputError(
             f"{folder} has no card.json, so what it was trained for is unknown. Train it with steadyscore train."
         ) from None
@@ -177,8 +180,6 @@ def halve(folder: Path, out: Path) -> None:
 
 def scorer_address(address: str) -> str:
     """A base as a scorer address."""
-    from .models import EMBEDDED
-
     return address if address in EMBEDDED or address.startswith("hf:") else f"hf:{address}"
 
 

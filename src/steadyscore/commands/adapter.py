@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from .. import adapter, merge
+from ..models import shipped_adapters
 from . import add_json, examples, print_json, print_table
 
 
@@ -19,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         ("push", "upload the adapter to the hub"),
     ):
         sub = actions.add_parser(action, help=summary)
-        sub.add_argument("folder", type=Path, metavar="DIR", help="adapter folder")
+        sub.add_argument("folder", type=_folder, metavar="NAME|DIR", help="adapter folder, or the name of a shipped adapter")
         if action in ("verify", "merge"):
             sub.add_argument("--base", metavar="ADDRESS", help="the base, where the card's is elsewhere")
             sub.add_argument("--allow-base-mismatch", action="store_true", help="go on although base or prompt differ")
@@ -49,10 +51,32 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(found)
     else:
-        print_table(["adapter", "value"], [[name, _short(value)] for name, value in found.items()])
+        print_table(["adapter", "value"], lines(found))
     return 0
 
 
-def _short(value: object) -> object:
-    text = str(value)
-    return value if isinstance(value, float | int) else text if len(text) <= 100 else text[:97] + "..."
+def _folder(text: str) -> Path:
+    return shipped_adapters().get(text, Path(text))
+
+
+def lines(found: dict[str, Any]) -> list[list[str]]:
+    """A card as lines of a table: the parts of a nested value have a line each."""
+    rows = []
+    for name, value in found.items():
+        if isinstance(value, list) and all(isinstance(part, dict) for part in value):  # the held-out curve
+            value = dict(enumerate(value, 1))
+        parts = value.items() if isinstance(value, dict) and value else [("", value)]
+        rows += [[f"{name} {key}".strip(), _short(_text(part)) or "-"] for key, part in parts]
+    return rows
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_text(part)}" for key, part in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else " ".join(str(value).split())
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 100 else text[:97] + "..."
