@@ -37,7 +37,8 @@ def main() -> None:
     weights = {name: tensor.to(torch.float16) for name, tensor in load_file(args.trained / WEIGHTS).items()}
     save_file(weights, args.out / WEIGHTS, metadata={"format": "pt"})
     shutil.copy(args.trained / "adapter_config.json", args.out)
-    card = read_card(args.trained) | {"name": args.out.name, "licence": "other", "about": ABOUT}
+    start = {"adapter": "lab/warm-start"}  # as the repository calls it
+    card = read_card(args.trained) | {"name": args.out.name, "initial": start, "licence": "other", "about": ABOUT}
     if args.tuned:
         run = Run.open(args.tuned)
         _, figures = audited(run)
