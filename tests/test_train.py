@@ -17,8 +17,9 @@ from safetensors.torch import load_file, save_file
 
 import tiny
 from steadyscore import checkpoints, recipe
+from steadyscore import train as train_module
 from steadyscore.adapter import read_card
-from steadyscore.engines import open_engine
+from steadyscore.engines import device, open_engine
 from steadyscore.errors import InputError, ModelError, RunMismatch, StorageError
 from steadyscore.recipe import TrainConfig
 from steadyscore.scorer import Scorer, Settings
@@ -283,6 +284,46 @@ def test_mistakes_are_told_before_anything_is_loaded(world, tmp_path):
     assert "views is 1, give at least 2" in text
     assert "ramp 50 is longer than the run of 3 steps" in text
     assert "layers is 'x'" in text
+
+
+@pytest.mark.parametrize("asked", ["gpu", "cpuu", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused(world, tmp_path, asked):
+    with pytest.raises(InputError, match=f"there is no device '{asked}' on this machine"):
+        train(config(world, tmp_path / "out", device=asked))
+    assert not (tmp_path / "out").exists()
+
+
+class FakeAccelerator:
+    """Accelerate on a machine with two GPUs: the current device for one process, one each for several."""
+
+    processes = 1
+
+    def __init__(self, cpu=False, **_):
+        self.num_processes = self.processes
+        several = torch.device("cuda:0") if self.processes > 1 else torch.device("cuda")
+        self.device = torch.device("cpu") if cpu else several
+
+
+def test_accelerate_gets_the_device_that_was_asked_for(monkeypatch):
+    """It has a switch for the CPU and no word for the second GPU, so that one is made the current one."""
+    chosen = []
+    monkeypatch.setattr(device, "present", lambda: ["cpu:0", "cuda:0", "cuda:1"])
+    monkeypatch.setattr(train_module, "Accelerator", FakeAccelerator)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    for asked, expected in (("cpu", "cpu"), ("cuda", "cuda"), ("cuda:1", "cuda"), (None, "cuda")):
+        assert str(train_module.accelerator_for(TrainConfig(device=asked)).device) == expected
+    assert chosen == [torch.device("cuda:1")]
+    monkeypatch.setattr(FakeAccelerator, "processes", 2)
+    with pytest.raises(InputError, match=r"device cuda:1 is one, and the 2 processes take one each\. Leave out its number"):
+        train_module.accelerator_for(TrainConfig(device="cuda:1"))
+    train_module.accelerator_for(TrainConfig(device="cuda"))
+
+
+def test_a_device_that_accelerate_does_not_take_is_refused(monkeypatch):
+    monkeypatch.setattr(device, "present", lambda: ["cpu:0", "cuda:0"])
+    monkeypatch.setattr(train_module, "Accelerator", lambda **_: FakeAccelerator(cpu=True))  # as `accelerate config` may say
+    with pytest.raises(InputError, match="Accelerate is set up for cpu here, not for cuda"):
+        train_module.accelerator_for(TrainConfig(device="cuda"))
 
 
 def test_a_base_without_the_named_projections_is_refused(world, tmp_path):

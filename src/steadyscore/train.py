@@ -25,6 +25,7 @@ from .adapter import WEIGHTS, base_mistake, read_card, refuse, refuse_pickles, w
 from .collection import path_of
 from .disk import sha256, storage, write_json
 from .engines import EngineOptions, open_engine
+from .engines.device import device_of
 from .engines.transformers import TransformersEngine
 from .errors import InputError, ModelError
 from .estimate import remember_speed
@@ -46,12 +47,7 @@ WHERE_ONLY = ("out", "device", "keep", "trackers", "checkpoint_every", "data", "
 
 def train(config: TrainConfig, *, command: list[str] | None = None) -> dict[str, Any]:
     """Train an adapter into `config.out`, going on after the last checkpoint there. Returns its card."""
-    accelerator = Accelerator(
-        cpu=config.device == "cpu",
-        log_with=list(config.trackers) or None,
-        project_dir=config.out or None,
-        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
-    )
+    accelerator = accelerator_for(config)
     if found := recipe.mistakes(config, accelerator.num_processes):
         raise InputError(found)
     data = training_data(config)
@@ -152,6 +148,30 @@ def train(config: TrainConfig, *, command: list[str] | None = None) -> dict[str,
         write_json(out / "train.json", record | {"status": "complete"})
     accelerator.end_training()
     return card
+
+
+def accelerator_for(config: TrainConfig) -> Accelerator:
+    """Accelerate on the device that was asked for. It has a switch for the CPU and else takes the current device."""
+    asked = torch.device(device_of(config.device)) if config.device is not None else None
+    is_numbered = asked is not None and asked.type != "cpu" and asked.index is not None
+    if is_numbered:
+        getattr(torch, asked.type).set_device(asked)  # type: ignore[union-attr]
+    accelerator = Accelerator(
+        cpu=asked is not None and asked.type == "cpu",
+        log_with=list(config.trackers) or None,
+        project_dir=config.out or None,
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+    )
+    if is_numbered and accelerator.num_processes > 1:
+        raise InputError(
+            f"device {config.device} is one, and the {accelerator.num_processes} processes take one each. Leave out its number."
+        )
+    if asked is not None and accelerator.device.type != asked.type:
+        raise InputError(
+            f"Accelerate is set up for {accelerator.device.type} here, not for {config.device}. "
+            "Leave out --device, or change what `accelerate env` prints."
+        )
+    return accelerator
 
 
 # -- the student

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import InputError, ModelError
 from . import EngineOptions
+from .device import device_of
 from .pointwise import Score, load, plain
 
 WINDOW, STRIDE = 20, 10
@@ -37,8 +38,9 @@ def jina(source: str, revision: str | None, options: EngineOptions) -> Score:
             f"{source} brings its own code (pinned to revision {revision or 'of the folder'}). "
             "Read it, then pass --trust-remote-code."
         )
+    device = device_of(options.device)
     model = AutoModel.from_pretrained(source, revision=revision, dtype=getattr(torch, options.dtype), trust_remote_code=True)
-    model = model.to(options.device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
+    model = model.to(device).eval()
 
     def score(query: str, texts: Sequence[str]) -> list[float]:
         found = {result["index"]: float(result["relevance_score"]) for result in model.rerank(query, list(texts))}

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import ModelError
 from . import EngineOptions
+from .device import device_of
 from .pointwise import Score, plain
 
 SOURCE, FIRST, SECOND = "<|source|>", "<|candidate1|>", "<|candidate2|>"
@@ -26,6 +27,7 @@ def pair_rm(source: str, revision: str | None, options: EngineOptions) -> Score:
     import torch
     from transformers import AutoConfig, AutoTokenizer, DebertaV2Model
 
+    device = device_of(options.device)
     folder = _folder(source, revision)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     config = AutoConfig.from_pretrained(folder)
@@ -34,7 +36,6 @@ def pair_rm(source: str, revision: str | None, options: EngineOptions) -> Score:
     encoder.load_state_dict({k.removeprefix("pretrained_model."): v for k, v in weights.items() if k.startswith("pretrained")})
     # Linear, tanh, linear; dropout stands at 0 and 3 in the checkpoint's numbering.
     inner, outer = ((weights[f"head_layer.{i}.weight"], weights[f"head_layer.{i}.bias"]) for i in (1, 4))
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     encoder = encoder.to(device).eval()
     markers = [tokenizer.convert_tokens_to_ids(marker) for marker in (SOURCE, FIRST, SECOND)]
 

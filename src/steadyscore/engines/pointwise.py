@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from . import EngineOptions
+from .device import device_of
 
 T = TypeVar("T", str, list[int])
 Score = Callable[[str, Sequence[str]], list[float]]
@@ -36,7 +37,7 @@ def cross_encoder(source: str, revision: str | None, options: EngineOptions) -> 
     model = CrossEncoder(
         source,
         revision=revision,
-        device=options.device,
+        device=options.device and device_of(options.device),
         trust_remote_code=options.trust_remote_code,
         model_kwargs={"dtype": options.dtype},
     )
@@ -158,11 +159,11 @@ def load(auto: Any, source: str, revision: str | None, options: EngineOptions, *
     from transformers import AutoTokenizer
     from transformers.utils import logging
 
+    device = device_of(options.device)
     logging.disable_progress_bar()
     where = {"revision": revision, "trust_remote_code": options.trust_remote_code}
     tokenizer = AutoTokenizer.from_pretrained(source, **where)
     model = auto.from_pretrained(source, dtype=getattr(torch, options.dtype), use_safetensors=True, **where, **extra)
-    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model.to(device).eval(), tokenizer

@@ -28,6 +28,7 @@ from ..models import EMBEDDED, embedded_scorers, gguf_path, model_path, shipped_
 from ..readout import Reading
 from ..terms import Prompt
 from . import Capabilities, EngineOptions, isolated
+from .device import device_of
 from .generator import Ids, label_log_probabilities
 
 
@@ -58,9 +59,9 @@ class TransformersEngine:
         if base in (shipped := shipped_adapters()):
             adapter = str(shipped[base])
             base = read_card(shipped[base])["base"]["model"]
+        device = device_of(options.device)  # before anything is loaded for nothing
         source, local = locate(base)
         transformers_logging.disable_progress_bar()  # a load takes seconds; our own bars are for what takes minutes
-        device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
         try:
             tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
             model = AutoModelForCausalLM.from_pretrained(
