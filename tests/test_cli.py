@@ -50,7 +50,20 @@ def test_every_help_ends_with_examples(capsys, verb):
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("dance",), ("audit", "--permutations", "0"), ("audit", "--bogus"), ("gate", "runs", "--min", "x=1")]
+    "words",
+    [
+        (),
+        ("dance",),
+        ("audit", "--permutations", "0"),
+        ("audit", "--bogus"),
+        ("gate", "runs", "--min", "x=1"),
+        ("gate", "runs", "--min", "overlap=low"),
+        ("compare", "runs", "--measures", "beauty"),
+        ("recommend", "runs", "--target", "beauty=1"),
+        ("recommend", "runs", "--target", "overlap=low"),
+        ("score", "--scorer", "synthetic:none", "--data", "passages", "--top", "0"),
+        ("score", "--scorer", "synthetic:none", "--data", "passages", "--top", "-1"),
+    ],
 )
 def test_wrong_usage_is_exit_2(capsys, words):
     assert call(capsys, *words)[0] == 2
@@ -105,6 +118,18 @@ def test_several_scorers_give_one_comparison(capsys, tmp_path, collection_file):
     assert runs[1]["measures"]["tau_psi"]["value"] == 0
     _, out, _ = call(capsys, "compare", tmp_path / "run", "--measures", "tau_psi", "--json")
     assert json.loads(out)["contrasts"][0]["measure"] == "tau_psi"
+
+
+def test_a_comparison_without_a_row_says_why(capsys, tmp_path, collection_file):
+    for scorer in ("synthetic:slot", "synthetic:none"):
+        audit(capsys, scorer, collection_file, tmp_path / "runs" / scorer[10:])
+    code, out, err = call(capsys, "compare", tmp_path / "runs" / "slot")
+    assert (code, out) == (1, "")
+    assert "only synthetic:slot:0.2 is there to compare. Give a run of another scorer too." in err
+    code, out, err = call(capsys, "compare", tmp_path / "runs", "--measures", "verdict_flip", "tau_psi", "answer_em")
+    assert (code, out) == (1, "")
+    assert "no two runs have verdict_flip, answer_em to compare. `steadyscore measures list` says what it needs." in err
+    assert call(capsys, "compare", tmp_path / "runs")[0] == 0  # the usual measures are those there are
 
 
 def test_the_noise_floor_stands_beside_the_figure(capsys, tmp_path, collection_file):

@@ -47,6 +47,8 @@ def test_two_scorers_of_one_name_and_a_share_above_one_are_refused():
     args = parsed("a=synthetic:slot", "a=synthetic:none", "--monitor", "2")
     with pytest.raises(UsageError, match="two scorers are called a"):
         serve.named(args.scorers)
+    with pytest.raises(UsageError, match=r"'=synthetic:slot' lacks a name or a scorer.*\n'a=' lacks"):
+        serve.named(["=synthetic:slot", "a="])
     with pytest.raises(UsageError, match="no share"):
         serve.settings_of(args)
 

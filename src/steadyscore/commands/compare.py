@@ -12,7 +12,7 @@ from ..readings import shared_readers
 from ..runs import find_runs
 from ..summary import measured_run, own_threshold
 from ..variant import distinct_names
-from . import add_budget, add_json, add_threshold, examples, print_json, print_table, threshold_of
+from . import add_budget, add_json, add_threshold, examples, print_json, print_table, refuse, threshold_of
 
 DEFAULT = (
     "ndcg@10",
@@ -50,7 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if unknown := [name for name in args.measures if name not in MEASURES]:
-        raise InputError(f"there is no measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
+        refuse(f"there is no measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
     runs = find_runs(args.runs)
     threshold = threshold_of(args)
     if threshold is None and len({own_threshold(found) for found in runs}) > 1:
@@ -64,8 +64,13 @@ def run(args: argparse.Namespace) -> int:
         rivals = [other for other in runs if other.record["collection"] == collection]
         readers = shared_readers(rivals, args.serving_permutations)
         values.setdefault(name, {})[collection] = measured_run(found, threshold, args.serving_permutations, readers)
+    if len(values) < 2:
+        raise InputError(f"only {next(iter(values))} is there to compare. Give a run of another scorer too.")
     baseline = args.baseline or next(iter(values))
     rows = contrasts(values, baseline, args.measures)
+    absent = [name for name in args.measures if name not in {row.measure for row in rows}]
+    if not rows or (absent and args.measures is not DEFAULT):
+        raise InputError(f"no two runs have {', '.join(absent)} to compare. `steadyscore measures list` says what it needs.")
     pairs = (("ndcg@10", "overlap"), ("ndcg@1", "pair_flip"))
     discord = [one for quality, decision in pairs if (one := disagreement(values, quality, decision))]
     if args.report:

@@ -13,7 +13,7 @@ from ..collection import open_collection
 from ..disk import atomic
 from ..models import DEFAULT
 from ..terms import Instance
-from . import add_engine, add_presentation, engine_options, examples, note_failed, print_table, settings_of
+from . import add_engine, add_presentation, engine_options, examples, note_failed, positive, print_table, settings_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", required=True, metavar="NAME|FILE", help="collection to score")
     parser.add_argument("--format", choices=["table", "trec", "jsonl"], default="table", help="what is printed or written")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write here instead of stdout")
-    parser.add_argument("--top", type=int, metavar="K", help="only the first K of each query")
+    parser.add_argument("--top", type=positive, metavar="K", help="only the first K of each query")
     add_presentation(parser)
     add_engine(parser)
     examples(

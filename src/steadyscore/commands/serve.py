@@ -103,12 +103,17 @@ def open_models(scorers: list[str], args: argparse.Namespace) -> dict[str, Model
 def named(scorers: list[str]) -> dict[str, str]:
     """`[NAME=]ADDRESS` by name; without one, the address is the name."""
     found: dict[str, str] = {}
+    mistakes = []
     for given in scorers:
         name, sign, address = given.partition("=")
         if not sign or ":" in name or "/" in name:  # an address that happens to hold the sign
             name, address = given, given
-        refuse(*([f"two scorers are called {name}. Name them: NAME=SCORER."] if name in found else []))
+        if not (name and address):
+            mistakes.append(f"{given!r} lacks a name or a scorer. Write NAME=SCORER, or the scorer alone.")
+        elif name in found:
+            mistakes.append(f"two scorers are called {name}. Name them: NAME=SCORER.")
         found[name] = address
+    refuse(*mistakes)
     return found
 
 
