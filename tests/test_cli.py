@@ -69,6 +69,35 @@ def test_wrong_usage_is_exit_2(capsys, words):
     assert call(capsys, *words)[0] == 2
 
 
+def test_what_would_fail_after_scoring_is_told_before_anything_is_opened(capsys, tmp_path, monkeypatch, collection_file):
+    monkeypatch.setattr("steadyscore.commands.audit.open_engine", lambda *_: pytest.fail("opened"))
+    words = ["--reader", "nonsense", "--reader", "synthetic:slot", "--ir", "P@x", "P@5", "P@0", "--scorer", "nobody:x"]
+    for more in ((), ("--dry-run",)):
+        code, _, err = audit(capsys, "synthetic:slot", collection_file, tmp_path / "run", *words, "--data", "nowhere", *more)
+        assert code == 1
+        assert "unknown scorer 'nonsense'" in err
+        assert "synthetic:slot cannot read: it writes no text" in err
+        assert "passage_reranking has neither verdicts nor answers" in err
+        assert "--ir P@x: ir_measures cannot compute it" in err
+        assert "--ir P@0: ir_measures cannot compute it" in err
+        assert "--ir P@5:" not in err
+        assert "unknown kind of scorer 'nobody'" in err
+        assert "there is no collection named nowhere" in err
+    code, _, err = audit(capsys, "synthetic:slot", collection_file, tmp_path / "run", "--serving-permutations", "50")
+    assert code == 2
+    assert "--serving-permutations 50 averages more orders than the 10 that are scored" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_labels_from_judgements_that_are_not_there(capsys, tmp_path):
+    pool = {"id": "q", "query": "what", "candidates": [{"id": "a", "text": "x"}, {"id": "b", "text": "y"}]}
+    file = write_collection(tmp_path / "unjudged.jsonl", [pool])
+    code, _, err = call(capsys, "label", "--scorer", "judgements", "--data", file, "--out", tmp_path / "labels")
+    assert code == 1
+    assert "has a judged candidate. Name a scorer to label with" in err
+    assert not (tmp_path / "labels").exists()
+
+
 def test_missing_flags_are_told_together(capsys):
     code, _, err = call(capsys, "audit")
     assert code == 2

@@ -30,5 +30,5 @@ def test_measures_we_do_not_have():
 
 def test_unknown_names_are_told_at_once():
     with pytest.raises(InputError) as refusal:
-        library_values([query(0)], ["Beauty@3", "Truth"])
-    assert len(refusal.value.mistakes) == 2
+        library_values([query(0)], ["Beauty@3", "P", "P@0", "P@x", "P(foo=1)@5", "P@5"])
+    assert len(refusal.value.mistakes) == 5

@@ -6,6 +6,7 @@ Tools differ in how they break ties, so they are given ranks instead of scores: 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from .metrics import ranking
 from .scores import Scored
 
 
-def library_values(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Measure -> (Q,), in first-stage order where that was scored, else the mean over permutations. NaN: not judged."""
+def parsed(names: Sequence[str]) -> list[Any]:
+    """Measures by name; all that ir_measures cannot compute on this machine are told at once."""
+    if not names:
+        return []
     try:
         import ir_measures
     except ImportError as missing:
@@ -23,11 +26,25 @@ def library_values(queries: Sequence[Scored], names: Sequence[str]) -> dict[str,
     measures, mistakes = [], []
     for name in names:
         try:
-            measures.append(ir_measures.parse_measure(name))
-        except (NameError, ValueError, SyntaxError) as refusal:
-            mistakes.append(f"--ir {name}: ir_measures does not know it ({refusal}).")
+            measure = ir_measures.parse_measure(name)
+            cutoff = measure.params.get("cutoff", 1)  # trec_eval crashes on a cutoff of 0
+            usable = isinstance(cutoff, int) and cutoff > 0 and ir_measures.DefaultPipeline.supports(measure)
+        except Exception:  # the library refuses a name with whatever exception comes up
+            usable = False
+        if usable:
+            measures.append(measure)
+        else:
+            mistakes.append(f"--ir {name}: ir_measures cannot compute it here. Write it as nDCG@10, P@5 or AP(rel=2).")
     if mistakes:
         raise InputError(mistakes)
+    return measures
+
+
+def library_values(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Measure -> (Q,), in first-stage order where that was scored, else the mean over permutations. NaN: not judged."""
+    measures = parsed(names)
+    import ir_measures
+
     judgements, run = [], []
     for place, query in enumerate(queries):
         if query.relevance is None:

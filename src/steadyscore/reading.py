@@ -22,7 +22,7 @@ from .consumers import reader as arithmetic
 from .consumers.reader import EVIDENCE
 from .disk import cache_folder, storage
 from .engines import EngineOptions, open_engine, spent
-from .engines.generator import Generator
+from .engines.generator import Generator, cannot_read
 from .engines.http import TooLong
 from .errors import InputError, MissingExtra, ModelError
 from .reader_prompt import VERDICTS, Question, chat, encoded, first_line, question
@@ -49,7 +49,7 @@ class Reader:
     def __init__(self, engine: Any, task: TaskName):
         check_readable(task)
         if not isinstance(engine, Generator):
-            raise InputError(f"{engine.name} cannot read: it writes no text. Choose hf:, llamacpp:, vllm:, sglang: or openai:.")
+            raise cannot_read(engine.name)
         self.engine: Any = engine
         self.task, self.name = task, engine.name
         identity = json.dumps([engine.identity(), task, MOST_TOKENS], sort_keys=True, default=str)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ from ..audit import AuditConfig, Cut, bar, keep_scores, noise_floor, score_colle
 from ..choice import scoring_address
 from ..collection import open_collection
 from ..disk import storage, write_json, write_parquet
-from ..engines import open_engine
+from ..engines import open_engine, parse_address
+from ..engines.generator import check_reader
+from ..errors import InputError, SteadyscoreError
 from ..estimate import estimate, is_hosted, reading_estimate, remember_speed
-from ..library import library_values
+from ..library import library_values, parsed
 from ..measurement import Measured, Threshold, at_budget, measure
 from ..measures import MEASURES
 from ..mitigations import MITIGATIONS, mitigated
@@ -137,6 +139,7 @@ def run(args: argparse.Namespace) -> int:
         *(["--scorer is missing: say what to audit, for example --scorer smollm2-135m."] if not args.scorer else []),
         *(["--data is missing: name a collection or a file; `steadyscore data list` prints the names."] if not args.data else []),
         *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
+        *([_too_many(args)] if args.serving_permutations > args.permutations else []),
         *(["--perturb markers measures the scorer itself; leave out --mitigation."] if _renamed(args) else []),
     )
     config = config_of(args)
@@ -157,20 +160,24 @@ def name_failed(runs: list[tuple[Run, Measured, dict[str, Any]]]) -> int:
     return max(codes)
 
 
+def _too_many(args: argparse.Namespace) -> str:
+    asked = f"--serving-permutations {args.serving_permutations}"
+    return f"{asked} averages more orders than the {args.permutations} that are scored. Lower it, or raise --permutations."
+
+
 def _renamed(args: argparse.Namespace) -> bool:
     return bool(args.mitigation) and "markers" in args.perturb
 
 
 def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Measured, dict[str, Any]]]:
     """Score, measure, write and print; shared with `demo`."""
+    _refuse_unusable(args)
     many = len(args.scorer) * len(args.data) > 1
     found: list[tuple[Run, Measured, dict[str, Any]]] = []
     for address in args.scorer:
         backend = open_engine(_chosen(args, address, many), engine_options(args))
         for source in args.data:
             collection, _ = open_collection(source)
-            if args.reader:
-                check_readable(collection.task)  # before anything is scored
             scorer = mitigated(scorer_for(backend, collection, config), args.mitigation)
             folder = _folder(args, address, source, many)
             run_ = score_collection(
@@ -202,6 +209,28 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
     _write(args, found)
     _print(args, found)
     return found
+
+
+def _refuse_unusable(args: argparse.Namespace) -> None:
+    """Whatever is named and cannot be used, all at once, before anything is opened: scoring may take hours."""
+    checks: list[tuple[Callable[[Any], Any], Any]] = [
+        *((parse_address, address) for address in args.scorer),
+        *((check_reader, address) for address in args.reader),
+        *((_check_source if args.reader else open_collection, source) for source in args.data),
+        (parsed, args.ir),
+    ]
+    mistakes = []
+    for check, named in checks:
+        try:
+            check(named)
+        except SteadyscoreError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise InputError(mistakes)
+
+
+def _check_source(source: str) -> None:
+    check_readable(open_collection(source)[0].task)
 
 
 def _chosen(args: argparse.Namespace, address: str, many: bool) -> str:
@@ -322,12 +351,11 @@ def library_figures(queries: list[Scored], names: list[str]) -> dict[str, Any]:
 
 
 def _dry_run(args: argparse.Namespace, config: AuditConfig) -> int:
+    _refuse_unusable(args)
     price = engine_options(args).price
     rows = []
     for address in args.scorer:
         for source in args.data:
-            if args.reader:
-                check_readable(open_collection(source)[0].task)
             scoring = estimate(address, source, config, args.mitigation, price)
             readings = {
                 reader: reading_estimate(reader, source, config, args.reader_k, args.serving_permutations, price)

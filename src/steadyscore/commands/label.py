@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..audit import AuditConfig, Cut, bar, cut_instances, open_scorer
 from ..collection import open_collection
-from ..errors import InputError, UsageError
+from ..errors import InputError
 from ..runs import Run
 from ..tasks import TASKS
 from ..teacher import (
@@ -123,7 +123,7 @@ def derived(args: argparse.Namespace) -> list[Label]:
     found = {instance.id: from_judgements(instance, args.judged_top) for instance in cut}
     labels = [label for label in found.values() if label is not None]
     if not labels:
-        raise UsageError(f"no query of {args.data} has a judged candidate.")
+        raise InputError(f"no query of {args.data} has a judged candidate. Name a scorer to label with: --scorer ADDRESS.")
     if unjudged := [query_id for query_id, label in found.items() if label is None]:
         share = f"{len(unjudged)} of {len(found)} queries"
         note(f"{share} have no judged candidate and get no label: {', '.join(unjudged[:10])}.")

@@ -168,11 +168,8 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def open_engine(address: str, options: EngineOptions | None = None, *, gate: bool = True) -> Any:
-    """Open a scorer address, `kind[+variant]:rest`; a bare name is an embedded model.
-
-    An engine that has `hf` for a reference passes the parity gate on its first use with a model, or is refused.
-    """
+def parse_address(address: str) -> tuple[str, str, str]:
+    """Kind, variant and rest of a scorer address, `kind[+variant]:rest`; a bare name is an embedded model."""
     from ..models import embedded_scorers
 
     head, found, rest = address.partition(":")
@@ -182,7 +179,7 @@ def open_engine(address: str, options: EngineOptions | None = None, *, gate: boo
                 f"unknown scorer {address!r}. Embedded: {', '.join(embedded_scorers())}; "
                 "`steadyscore scorers list` prints every other kind of address."
             )
-        head, rest = "hf", address
+        return "hf", "", address
     name, _, variant = head.partition("+")
     kind = KINDS.get(name)
     if kind is None:
@@ -190,6 +187,16 @@ def open_engine(address: str, options: EngineOptions | None = None, *, gate: boo
     if variant and variant not in kind.variants:
         known = f"Known: {', '.join(kind.variants)}" if kind.variants else f"{name}: has none"
         raise InputError(f"unknown variant {variant!r} in {address!r}. {known}.")
+    return name, variant, rest
+
+
+def open_engine(address: str, options: EngineOptions | None = None, *, gate: bool = True) -> Any:
+    """Open a scorer address.
+
+    An engine that has `hf` for a reference passes the parity gate on its first use with a model, or is refused.
+    """
+    name, variant, rest = parse_address(address)
+    kind = KINDS[name]
     try:
         loader: Callable[..., Backend] = attrgetter(kind.loader)(importlib.import_module(f".{kind.module}", __name__))
         backend = loader(rest, options or EngineOptions(), *([variant] if kind.variants else []))

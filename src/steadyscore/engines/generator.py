@@ -10,10 +10,24 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from ..errors import InputError
 from ..terms import Prompt
-from . import Engine
+from . import Engine, parse_address
 
 Ids = Sequence[int]
+READERS = ("hf", "llamacpp", "vllm", "sglang", "openai")
+"""Kinds of address that can read."""
+
+
+def check_reader(address: str) -> None:
+    """Refuse an address that cannot read, as far as the address tells."""
+    if parse_address(address)[0] not in READERS:
+        raise cannot_read(address)
+
+
+def cannot_read(name: str) -> InputError:
+    *others, last = (f"{kind}:" for kind in READERS)
+    return InputError(f"{name} cannot read: it writes no text. Choose {', '.join(others)} or {last}.")
 
 
 @runtime_checkable
