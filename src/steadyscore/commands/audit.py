@@ -25,6 +25,7 @@ from ..perturbed import KINDS, score_perturbed
 from ..reading import EVIDENCE, check_readable, read_run
 from ..readings import same_evidence_control
 from ..runs import Run
+from ..scorer import Scorer
 from ..scores import Scored
 from ..summary import audited, curve, figure, measures_table, served_queries, summary
 from . import (
@@ -187,18 +188,11 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
             if coverage["windows"] and not args.mitigation:
                 whole = estimate(address, source, config)
                 remember_speed(address, round(whole.tokens * coverage["windows"] / max(whole.windows, 1)), coverage["seconds"])
-            failed: dict[str, list[dict[str, str]]] = {}
-            if config.noise_floor:
-                floor, failed["noise-floor"] = noise_floor(scorer, source, config, run_.noise())
-                if floor:
-                    run_.keep_noise(floor)
-            say = bar(f"{address}, perturbed", args.json)
-            unmoved = score_perturbed(scorer, run_, source, config, args.perturb, say) if args.perturb else {}
-            failed |= {f"perturb {kind}": queries for kind, queries in unmoved.items()}
+            failed = _score_beside(args, config, scorer, run_, source)
             run_.keep(threshold=asdict(config.threshold))
             measured, figures = audited(run_, config.threshold, args.serving_permutations)
-            if any(failed.values()):
-                figures["failed"] = {flag: queries for flag, queries in failed.items() if queries}
+            if failed:
+                figures["failed"] = failed
             if args.reader:
                 _read(args, run_, source, measured, figures, [r for r, *_ in found if r.record["source"] == str(source)])
             if args.ir:
@@ -209,6 +203,21 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
     _write(args, found)
     _print(args, found)
     return found
+
+
+def _score_beside(
+    args: argparse.Namespace, config: AuditConfig, scorer: Scorer, run_: Run, source: str
+) -> dict[str, list[dict[str, str]]]:
+    """Noise floor and perturbations, where asked for, kept beside the run; gives what failed, by flag."""
+    failed: dict[str, list[dict[str, str]]] = {}
+    if config.noise_floor:
+        floor, failed["noise-floor"] = noise_floor(scorer, source, config, run_.noise())
+        if floor:
+            run_.keep_noise(floor)
+    if args.perturb:
+        unmoved = score_perturbed(scorer, run_, source, config, args.perturb, bar(f"{scorer.name}, perturbed", args.json))
+        failed |= {f"perturb {kind}": queries for kind, queries in unmoved.items()}
+    return {flag: queries for flag, queries in failed.items() if queries}
 
 
 def _refuse_unusable(args: argparse.Namespace) -> None:
