@@ -471,13 +471,6 @@ def test_a_fault_beside_the_run_leaves_the_run_and_is_tried_again(capsys, tmp_pa
     assert json.loads(out)["measures"]["pool_psi_drop"]["queries"] == 4
 
 
-def test_a_demo_names_what_could_not_be_scored(capsys, tmp_path, monkeypatch):
-    body = "if 'moon' in query: raise RuntimeError('gave up')\n    return [float(len(c)) for c in candidates]"
-    code, _, err = call(capsys, "demo", "--scorer", mine(tmp_path, monkeypatch, body), "--out", tmp_path / "demo")
-    assert code == 4
-    assert "1 of 8 queries of python:mine:score could not be scored: p05 (RuntimeError: gave up)." in err
-
-
 def test_labels_name_the_queries_without_one(capsys, tmp_path, monkeypatch, collection_file):
     address = mine(tmp_path, monkeypatch, FAILS.format(when="True") + "return [0.5 for c in candidates]")
     label = ("label", "--data", collection_file, "--json", "--out")

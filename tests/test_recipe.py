@@ -11,6 +11,7 @@ from steadyscore.commands import check
 from steadyscore.commands import train as verb
 from steadyscore.errors import InputError
 from steadyscore.recipe import TrainConfig
+from steadyscore.views import training_data
 
 
 @pytest.fixture
@@ -153,6 +154,15 @@ def test_the_estimate_counts_windows_and_steps(good):
     assert recipe.estimate(replace(good, objective="single_order", batch=2)).tokens * 2 == pytest.approx(
         recipe.estimate(replace(good, batch=2)).tokens, rel=0.01
     )
+
+
+@pytest.mark.parametrize("shuffle", ["window", "pool"])
+def test_the_estimate_is_of_the_windows_that_are_trained(good, shuffle):
+    """Each shuffled pool gives windows of its own, seen once; shuffles inside a window are views of one."""
+    config = replace(good, objective="permutation_augmentation", shuffle=shuffle, views=3, batch=2)
+    cost, windows = recipe.estimate(config), len(training_data(config).examples)
+    assert (cost.windows, cost.steps) == (windows, recipe.training_steps(config, windows))
+    assert cost.tokens == pytest.approx(recipe.estimate(replace(config, shuffle="window")).tokens, rel=0.01)
 
 
 def test_the_papers_steps():

@@ -86,6 +86,16 @@ def refuse(mistakes: list[str], allowed: bool) -> None:
 # -- loading
 
 
+def split(address: str) -> tuple[str, Path | None]:
+    """Base and adapter folder of `<base>[+<folder>]`, an address without its kind; a shipped adapter's name stands for both."""
+    if folder := shipped_adapters().get(address):
+        return read_card(folder)["base"]["model"], folder
+    if Path(address).exists():  # a folder whose own name holds the sign
+        return address, None
+    base, _, adapter = address.partition("+")
+    return base, Path(adapter) if adapter else None
+
+
 def attach(model: Any, folder: Path, identity: dict[str, Any], allow_base_mismatch: bool = False) -> tuple[Any, dict[str, Any]]:
     """Put an adapter on its base. Returns the base with LoRA in it, and what a run's fingerprint keeps of the adapter.
 

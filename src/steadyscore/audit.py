@@ -28,7 +28,7 @@ from .mitigations import cost
 from .planning import balanced_orders
 from .presentation import generator, permutations
 from .runs import Run
-from .scorer import Scorer, Settings, ideal_gains, trained_settings
+from .scorer import Scorer, Settings, ideal_gains, resolved, trained_settings
 from .scores import CANONICAL, Scored
 from .tasks import TASKS
 from .terms import Candidate, Collection, Instance, Prompt, Window
@@ -99,13 +99,18 @@ def refuse_mismatch(scorer: Scorer) -> None:
     refuse(prompt_mistakes(trained, at_home.identity()["prompt_hash"], probe.grade_tokens), allowed)
 
 
-def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) -> Scorer:
+def settings_for(config: AuditConfig, collection: Collection, trained: dict[str, Any]) -> Settings:
+    """How a collection is presented: as was asked, else as an adapter was trained, else as the collection says."""
     settings = replace(
         config.settings,
-        chars=config.chars or trained_settings(backend).get("chars") or collection.chars,
+        chars=config.chars or trained.get("chars") or collection.chars,
         instruction=config.settings.instruction or collection.instruction,
     )
-    scorer = Scorer(backend, TASKS[collection.task], settings)
+    return resolved(settings, trained)
+
+
+def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) -> Scorer:
+    scorer = Scorer(backend, TASKS[collection.task], settings_for(config, collection, trained_settings(backend)))
     refuse_mismatch(scorer)
     return scorer
 

@@ -6,16 +6,20 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .audit import AuditConfig, cut_instances
+from .adapter import read_card, split
+from .audit import AuditConfig, cut_instances, settings_for
 from .collection import open_collection
 from .disk import cache_folder, write_json
-from .engines import Price
+from .engines import KINDS, Price, parse_address
 from .engines.hosted import cost as charge
 from .engines.hosted import estimated_cost
+from .engines.systems import SYSTEMS
 from .mitigations import cost
 from .prompt import prompt_text, shown
 from .reader_prompt import chat, question
+from .scorer import Settings
 from .tasks import TASKS
+from .terms import Collection
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +48,16 @@ def estimate(
     """Windows, tokens, time and cost of a run, without loading a model or a tokenizer."""
     collection, instances = open_collection(source)
     task = TASKS[collection.task]
-    width = config.settings.width or task.width
-    chars = config.chars if config.chars is not None else collection.chars
+    settings, width = _presentation(address, collection, config)
     passes = config.permutations + config.canonical
     queries = windows = 0
     characters = grades = 0.0
     for instance in cut_instances(instances(), config.cut):
         n = len(instance.pool)
         count = cost(n, width, mitigations, passes)
-        fixed = prompt_text(task, instance.query, [], instruction=config.settings.instruction or collection.instruction)
+        fixed = prompt_text(task, instance.query, [], instruction=settings.instruction, style=settings.prompt or "paper")
         frame = sum(len(piece.text) for piece in (*fixed.prefix, *fixed.body)) + len(fixed.system)
-        pool = sum(len(shown(candidate, chars)) for candidate in instance.pool) + 20 * n
+        pool = sum(len(shown(candidate, settings.chars)) for candidate in instance.pool) + 20 * n
         queries, windows = queries + 1, windows + round(count)
         shown_times = count / cost(n, width)  # how often each candidate stands in a window
         characters += count * frame + shown_times * pool
@@ -63,6 +66,19 @@ def estimate(
     rate = speeds().get(address)
     money = estimated_cost(tokens, round(grades), price) if price and is_hosted(address) else None
     return Estimate(queries, windows, tokens, tokens / rate if rate else None, money)
+
+
+def _presentation(address: str, collection: Collection, config: AuditConfig) -> tuple[Settings, int | None]:
+    """Settings and width that `scorer_for` will give the scorer of an address, told without opening it."""
+    kind, _, rest = parse_address(address)
+    folder = split(rest)[1] if kind == "hf" or (kind == "vllm" and "@http" not in rest) else None
+    settings = settings_for(config, collection, read_card(folder)["settings"] if folder else {})
+    if settings.width is not None:
+        return settings, settings.width
+    if KINDS[kind].grades:
+        return settings, TASKS[collection.task].width
+    system = SYSTEMS.get(rest.partition("@")[0]) if kind == "system" else None
+    return settings, system.width if system else None
 
 
 def reading_estimate(

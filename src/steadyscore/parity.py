@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import readout
+from .adapter import split
 from .disk import cache_folder, write_json
 from .engines import Engine, EngineOptions, open_engine
 from .engines.http import Unusable
@@ -216,8 +217,7 @@ def _signature(reference: str) -> str | None:
 
 def weight_files(reference: str) -> list[Path]:
     """Weights of an hf address that are on this disk, the adapter's with them."""
-    address = reference.removeprefix("hf:")
-    base, _, adapter = (address, "", "") if Path(address).exists() else address.partition("+")
+    base, adapter = split(reference.removeprefix("hf:"))
     if base in EMBEDDED:
         base = str(model_path(base)) if is_present(EMBEDDED[base]) else ""
     elif not Path(base).exists():

@@ -161,6 +161,16 @@ def shuffle(config: TrainConfig) -> str:
     return config.shuffle or ("window" if config.objective in SHUFFLED else "none")
 
 
+def pool_views(config: TrainConfig) -> int:
+    """Shuffled pools that are cut into windows of their own; 0: only the first stage's order is."""
+    return config.views if shuffle(config) == "pool" else 0
+
+
+def window_views(config: TrainConfig) -> int:
+    """Presentations of a window that a step reads: N, or 1 where N shuffled pools were cut."""
+    return config.views if config.objective in SEVERAL_VIEWS and not pool_views(config) else 1
+
+
 def ramp_steps(config: TrainConfig, steps: int) -> int:
     return round(config.ramp * steps) if 0 < config.ramp < 1 else int(config.ramp)
 
@@ -384,19 +394,20 @@ def estimate(config: TrainConfig) -> TrainingEstimate:
     task, shape = TASKS[collection.task], settings(config, collection)
     width = sum(widths(config, collection.task)) / len(widths(config, collection.task))
     labelled = None if config.labels == "judgements" else {label.query_id for label in read_labels(Path(config.labels))}
+    orders = pool_views(config) or 1
     queries, windows, characters = 0, 0, 0.0
     for instance in cut_instances(instances(), Cut(config.queries, config.pool)):
         if labelled is not None and instance.id not in labelled:
             continue
-        count = math.ceil(len(instance.pool) / width)
+        count = orders * math.ceil(len(instance.pool) / width)
         fixed = prompt_text(task, instance.query, [], instruction=shape.instruction, style=config.prompt)
         frame = sum(len(piece.text) for piece in (*fixed.prefix, *fixed.body)) + len(fixed.system)
         pool = sum(len(shown(candidate, shape.chars)) + 20 for candidate in instance.pool)
-        queries, windows, characters = queries + 1, windows + count, characters + count * frame + pool
+        queries, windows, characters = queries + 1, windows + count, characters + count * frame + orders * pool
     held = min(config.held_out, queries)
     windows = round(windows * (queries - held) / max(queries, 1))
     steps = training_steps(config, windows)
-    views = config.views if config.objective in SEVERAL_VIEWS else 1
+    views = window_views(config)
     per_window = characters / CHARS_PER_TOKEN / max(windows, 1) * (queries - held) / max(queries, 1)
     tokens = round(steps * config.batch * views * per_window)
     rate = speeds().get(f"train:{config.base}")

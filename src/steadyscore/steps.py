@@ -121,12 +121,12 @@ class Loop:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Summed loss of some windows, and (loss, anchor, order variance, dispersion, tokens) summed for the log."""
         config = self.config
-        several = config.objective in recipe.SEVERAL_VIEWS and recipe.shuffle(config) != "pool"
+        count = recipe.window_views(config)
         how = {"shuffled": recipe.shuffle(config) == "window", "marked": config.objective == "marker_consistency"}
         shown: list[tuple[Example, list[View]]] = []
         for epoch, index in chosen:
             example = self.data.examples[index]
-            shown.append((example, views(example, config.views if several else 1, seed=config.seed, epoch=epoch, **how)))
+            shown.append((example, views(example, count, seed=config.seed, epoch=epoch, **how)))
         prompts = [[self._prompt(example, view) for view in found] for example, found in shown]
         others: list[torch.Tensor] | None = None
         if config.objective in ("mean_teacher", "kl_to_base"):

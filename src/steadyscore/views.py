@@ -181,7 +181,7 @@ def training_data(config: TrainConfig) -> Data:
         recipe.widths(config, collection.task),
         teacher_orders=averaged,
         seed=config.seed,
-        pool_views=config.views if recipe.shuffle(config) == "pool" else 0,
+        pool_views=recipe.pool_views(config),
     )
     if config.grade_share and any(example.grades is None for example in found):
         raise InputError(

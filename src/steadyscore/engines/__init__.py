@@ -151,15 +151,17 @@ class Kind(NamedTuple):
     """The optional dependency that brings its libraries."""
     variants: tuple[str, ...] = ()
     """What may follow the kind after a plus, as in `rerank+tei:`."""
+    grades: bool = False
+    """Whether it is a `Grader`, which takes windows of the task's width; a reranker takes the whole pool."""
 
 
 KINDS: dict[str, Kind] = {
-    "hf": Kind("transformers", "TransformersEngine.open", "local"),
-    "vllm": Kind("vllm", "open_vllm", "vllm", ("classifier", "token-ids", "top-k")),
-    "sglang": Kind("served", "open_sglang", "hosted"),
-    "openai": Kind("hosted", "open_openai", "hosted", ("logprobs",)),
+    "hf": Kind("transformers", "TransformersEngine.open", "local", grades=True),
+    "vllm": Kind("vllm", "open_vllm", "vllm", ("classifier", "token-ids", "top-k"), grades=True),
+    "sglang": Kind("served", "open_sglang", "hosted", grades=True),
+    "openai": Kind("hosted", "open_openai", "hosted", ("logprobs",), grades=True),
     "rerank": Kind("rerank", "open_rerank", "hosted", ("cohere", "jina", "tei")),
-    "llamacpp": Kind("llamacpp", "open_llamacpp", "llamacpp"),
+    "llamacpp": Kind("llamacpp", "open_llamacpp", "llamacpp", grades=True),
     "system": Kind("systems", "open_system", "local"),
     "python": Kind("rerankers", "open_python"),
     "command": Kind("rerankers", "open_command"),
@@ -168,8 +170,16 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def parse_address(address: str) -> tuple[str, str, str]:
-    """Kind, variant and rest of a scorer address, `kind[+variant]:rest`; a bare name is an embedded model."""
+class Address(NamedTuple):
+    """A scorer address taken apart."""
+
+    kind: str
+    variant: str
+    rest: str
+
+
+def parse_address(address: str) -> Address:
+    """`kind[+variant]:rest`, of a kind and a variant that there are; a bare name is an embedded model."""
     from ..models import embedded_scorers
 
     head, found, rest = address.partition(":")
@@ -187,7 +197,7 @@ def parse_address(address: str) -> tuple[str, str, str]:
     if variant and variant not in kind.variants:
         known = f"Known: {', '.join(kind.variants)}" if kind.variants else f"{name}: has none"
         raise InputError(f"unknown variant {variant!r} in {address!r}. {known}.")
-    return name, variant, rest
+    return Address(name, variant, rest)
 
 
 def open_engine(address: str, options: EngineOptions | None = None, *, gate: bool = True) -> Any:

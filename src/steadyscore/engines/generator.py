@@ -21,7 +21,7 @@ READERS = ("hf", "llamacpp", "vllm", "sglang", "openai")
 
 def check_reader(address: str) -> None:
     """Refuse an address that cannot read, as far as the address tells."""
-    if parse_address(address)[0] not in READERS:
+    if parse_address(address).kind not in READERS:
         raise cannot_read(address)
 
 

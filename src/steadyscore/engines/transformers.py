@@ -21,10 +21,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
-from ..adapter import attach, read_card
+from ..adapter import attach, read_card, split
 from ..encoding import Encoder
 from ..errors import InputError, ModelError
-from ..models import EMBEDDED, embedded_scorers, gguf_path, model_path, shipped_adapters
+from ..models import EMBEDDED, embedded_scorers, gguf_path, model_path
 from ..readout import Reading
 from ..terms import Prompt
 from . import Capabilities, EngineOptions, isolated
@@ -55,10 +55,7 @@ class TransformersEngine:
     @classmethod
     def open(cls, address: str, options: EngineOptions) -> TransformersEngine:
         """`<embedded name | folder | file.gguf | hub id>[+adapter folder]`."""
-        base, _, adapter = (address, "", "") if Path(address).exists() else address.partition("+")
-        if base in (shipped := shipped_adapters()):
-            adapter = str(shipped[base])
-            base = read_card(shipped[base])["base"]["model"]
+        base, adapter = split(address)
         device = device_of(options.device)  # before anything is loaded for nothing
         source, local = locate(base)
         transformers_logging.disable_progress_bar()  # a load takes seconds; our own bars are for what takes minutes
@@ -80,10 +77,10 @@ class TransformersEngine:
             "device": torch.device(device).type,
         }
         if adapter:
-            model, identity["adapter"] = attach(model, Path(adapter), identity, options.allow_base_mismatch)
+            model, identity["adapter"] = attach(model, adapter, identity, options.allow_base_mismatch)
         engine = cls(model.to(device), tokenizer, address, options, identity)  # type: ignore[arg-type]
         if adapter:
-            engine.trained_settings = read_card(Path(adapter))["settings"]
+            engine.trained_settings = read_card(adapter)["settings"]
         return engine
 
     def identity(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles
+from ..adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles, split
 from ..encoding import Encoder
 from ..errors import ModelError
 from ..prompt import prompt_text
@@ -75,8 +75,8 @@ class VllmEngine:
         engine = cls(*loaded, route=route or _best(loaded[0]), options=options)
         if route == "token-ids" and not _scores_token_ids(engine.llm):
             raise ModelError(f"{engine.name} needs vLLM's V2 model runner, which is not here. Use vllm: or vllm+top-k:.")
-        if adapter := _split(address)[1]:
-            engine.trained_settings = read_card(Path(adapter))["settings"]
+        if adapter := split(address)[1]:
+            engine.trained_settings = read_card(adapter)["settings"]
         return engine
 
     def identity(self) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def _loaded(
 
     from .transformers import locate, weights_digest
 
-    base, adapter = _split(address)
+    base, adapter = split(address)
     source, local = locate(base)
     config, encoder = _config(source, options), load_encoder(source, options)
     identity = {
@@ -238,8 +238,8 @@ def _loaded(
     }
     lora: dict[str, Any] = {}
     if adapter:
-        lora = {"enable_lora": True, "max_lora_rank": _rank(Path(adapter))}
-        identity["adapter"] = _checked(Path(adapter), identity, options)
+        lora = {"enable_lora": True, "max_lora_rank": _rank(adapter)}
+        identity["adapter"] = _checked(adapter, identity, options)
     llm = LLM(
         source,
         dtype=options.dtype,
@@ -249,12 +249,6 @@ def _loaded(
         **lora,
     )
     return llm, encoder, f"vllm:{address}", identity, _lora(adapter) if adapter else None
-
-
-def _split(address: str) -> tuple[str, str]:
-    """Base and adapter; a folder may have a plus in its name."""
-    base, _, adapter = (address, "", "") if Path(address).exists() else address.partition("+")
-    return base, adapter
 
 
 def _config(source: str, options: EngineOptions) -> Any:
@@ -279,10 +273,10 @@ def _checked(adapter: Path, identity: dict[str, Any], options: EngineOptions) ->
     return adapter_identity(adapter, card)
 
 
-def _lora(adapter: str) -> Any:
+def _lora(adapter: Path) -> Any:
     from vllm.lora.request import LoRARequest
 
-    return LoRARequest(Path(adapter).name, 1, adapter)
+    return LoRARequest(adapter.name, 1, str(adapter))
 
 
 def _rank(adapter: Path) -> int:
