@@ -189,7 +189,7 @@ def parse_address(address: str) -> Address:
                 f"unknown scorer {address!r}. Embedded: {', '.join(embedded_scorers())}; "
                 "`steadyscore scorers list` prints every other kind of address."
             )
-        return "hf", "", address
+        return Address("hf", "", address)
     name, _, variant = head.partition("+")
     kind = KINDS.get(name)
     if kind is None:
