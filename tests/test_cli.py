@@ -339,6 +339,16 @@ def test_scores_without_a_model(capsys, tmp_path):
     assert json.loads(out)["measures"]["tau_psi"]["value"] == pytest.approx(2 / 3)
 
 
+def test_queries_with_fewer_permutations_or_no_judgement_are_named(capsys, tmp_path):
+    file = tmp_path / "s.csv"
+    rows = [f"q{q},{p},{c},{p * s},{'' if q else s}" for q in range(3) for p in range(3 - q) for s, c in enumerate("ab")]
+    file.write_text("query_id,permutation,candidate_id,score,relevance\n" + "\n".join(rows) + "\n")
+    code, out, _ = call(capsys, "audit", "--scores", file, "--cutoff", "1")
+    assert code == 0
+    assert "s.csv: 2 of 3 queries have fewer than 3 permutations: q1 has 2, q2 has 1. A query with one is in no mean that" in out
+    assert "2 of 3 queries have no judged candidate and are not in the means that need judgements: q1, q2." in out
+
+
 def test_a_score_run_is_trec(capsys, collection_file):
     _, out, _ = call(
         capsys, "score", "--scorer", "synthetic:none", "--data", collection_file, "--format", "trec", "--queries", "1"

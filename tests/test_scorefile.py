@@ -16,6 +16,8 @@ ROWS = [
     for c, s, r in zip(ranked, (4.0, 3.0, 2.0, 1.0), (None,) * 4, strict=True)
 ]
 NAMES = ("query_id", "permutation", "candidate_id", "score")
+HEAD = ",".join(NAMES) + "\n"
+ROW = json.dumps(dict(zip(NAMES, ("q", 0, "a", 0.5), strict=True))) + "\n"
 
 
 def write(file, rows=ROWS):
@@ -80,6 +82,38 @@ def test_named_permutations_are_numbered(tmp_path):
     assert read_scores([write(tmp_path / "s.csv", rows)])[0].permutations.tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_numbers_written_as_text_are_numbers(tmp_path, kind):
+    rows = [(q, str(p - 1), c, s, r) for q, p, c, s, r in ROWS]
+    query = read_scores([write(tmp_path / f"s.{kind}", rows)])[0]
+    assert query.permutations.tolist() == [-1, 0, 1]
+    assert query.canonical is not None
+
+
+def test_numbers_with_a_point_are_numbers(tmp_path):
+    rows = [(q, float(p - 1), c, s, r) for q, p, c, s, r in ROWS]
+    assert read_scores([write(tmp_path / "s.parquet", rows)])[0].permutations.tolist() == [-1, 0, 1]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_one_named_permutation_among_numbers_is_refused(tmp_path, kind):
+    rows = [(q, "last" if p == 2 else p, c, s, r) for q, p, c, s, r in ROWS]
+    with pytest.raises(
+        InputError,
+        match=r"8 rows have 'last' as permutation, which is no whole number: line \d+, query q1, .*Number all or name all",
+    ):
+        read_scores([write(tmp_path / f"s.{kind}", rows)])
+
+
+def test_several_tables_are_told_to_be_joined(tmp_path):
+    files = [*trec(tmp_path)[:1], write(tmp_path / "a.csv"), write(tmp_path / "b.parquet")]
+    with pytest.raises(
+        InputError, match=r"must be TREC runs, .*; these are tables: .*a\.csv, .*b\.parquet\. Join them"
+    ) as refusal:
+        read_scores(files)
+    assert len(refusal.value.mistakes) == 1
+
+
 def changed(index, **values):
     rows = [dict(zip((*NAMES, "r"), row, strict=True)) for row in ROWS]
     rows[index] |= values
@@ -114,15 +148,36 @@ def test_all_mistakes_are_told_at_once(tmp_path):
     [
         ("s.csv", "query_id,score\nq,1\n", "has no column permutation, candidate_id. It needs query_id"),
         ("s.csv", "query_id,permutation,candidate_id,score\n", "holds no row"),
-        ("s.csv", "query_id,permutation,candidate_id,score\nq,0,a,high\n", "column score cannot be read as double"),
-        ("s.jsonl", "{not json", "cannot be read as jsonl"),
+        (
+            "s.csv",
+            HEAD + "q,0,a,1\n\nq,0,b,high\n",
+            r"s\.csv: 1 rows have 'high' as score, which is no number: "
+            r"line 4, query q, permutation 0, candidate b\. Write a number",
+        ),
+        (
+            "s.csv",
+            HEAD + "q,0,a,1\nq,1,a,\n",
+            r"s\.csv: 1 rows have no score: line 3, query q, permutation 1, candidate a\. Fill",
+        ),
+        (
+            "s.csv",
+            HEAD + "q,0,,1\n,1,a,2\n",
+            r"(?s)no query_id: line 3, permutation 1, candidate a\..*no candidate_id: line 2, query",
+        ),
+        ("s.csv", HEAD + "q,0,a,1\nq,0,b\n", r"s\.csv:3: the line has 3 fields, the header has 4"),
+        ("s.jsonl", ROW + "\n{not json\n[]\n", r"(?s)s\.jsonl:3: not JSON at column 2: .*s\.jsonl:4: the line is no object"),
+        ("s.jsonl", ROW + ROW.replace("0.5", '"high"'), r"1 rows have 'high' as score, which is no number: line 2, query q"),
+        ("s.jsonl", ROW + ROW.replace("0.5", "[0.5]"), r"1 rows have '\[0.5\]' as score, which is no number: line 2, query q"),
+        ("s.csv", HEAD + "q,0,a,1\nq,0.5,a,1\n", r"1 rows have 0.5 as permutation, which is no whole number: line 3, query q"),
+        ("s.run", b"q1 Q0 \xe9 1 1.0 t\n", r"s\.run is no UTF-8 text"),
         ("s.parquet", "not parquet", "cannot be read as parquet"),
+        ("s.jsonl", "", "holds no row"),
         ("s.xlsx", "", "is none of .parquet, .csv"),
         ("s.run", "q1 Q0 d1\n", "s.run:1: a line of a TREC run is"),
     ],
 )
 def test_files_that_cannot_be_read_say_why(tmp_path, name, content, message):
-    (tmp_path / name).write_text(content)
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(InputError, match=message):
         read_scores([tmp_path / name])
 

@@ -209,10 +209,12 @@ def _slot_profile(queries: Sequence[Scored]) -> list[float]:
 def _coverage(queries: Sequence[Scored]) -> dict[str, Any]:
     judged = [q for q in queries if q.relevance is not None and not np.isnan(q.relevance).all()]
     known = {q.query_id for q in judged}
+    most = max(len(q.permuted) for q in queries)
     return {
         "queries": len(queries),
         "candidates": sum(len(q.candidate_ids) for q in queries),
         "permutations": sorted({len(q.permuted) for q in queries}),
+        "fewer_permutations": {q.query_id: len(q.permuted) for q in queries if len(q.permuted) < most},
         "unjudged": [q.query_id for q in queries if q.query_id not in known],
         "without_relevant": [q.query_id for q in judged if not metrics.relevant(q.relevance).any()],  # type: ignore[arg-type]
     }

@@ -6,13 +6,15 @@ grade_0..grade_3, label_mass`. Every mistake in a file is reported at once; noth
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from .collection.files import Unreadable, lines, parsed
 from .errors import InputError
 from .scores import Scored, from_table, schema
 from .terms import Partition
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 REQUIRED = ("query_id", "permutation", "candidate_id", "score")
+PARQUET, DELIMITED, JSON_LINES = (".parquet", ".pq"), (".csv", ".tsv"), (".jsonl", ".ndjson")
 MENTIONED = 5
 """Places that one kind of mistake names before it only counts."""
 
@@ -29,6 +32,11 @@ def read_scores(files: Sequence[Path], relevance: Path | None = None) -> list[Sc
     """The queries of a score file, or of several TREC runs (one per permutation, in the order given)."""
     if missing := [f"there is no file {file}." for file in (*files, *([relevance] if relevance else [])) if not file.is_file()]:
         raise InputError(missing)
+    if len(files) > 1 and (tables := [str(file) for file in files if file.suffix in (*PARQUET, *DELIMITED, *JSON_LINES)]):
+        raise InputError(
+            f"several files must be TREC runs, one per permutation; these are tables: {', '.join(tables)}. "
+            "Join them into one file, with a column `permutation`."
+        )
     table = _trec_runs(files) if len(files) > 1 or _is_trec(files[0]) else _columns(files[0])
     name = ", ".join(str(file) for file in files[:2]) + (", ..." if len(files) > 2 else "")
     table = _sorted(table, name)
@@ -74,54 +82,126 @@ def _columns(file: Path) -> pa.Table:
     try:
         table = _open(file)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as refusal:
-        raise InputError(f"{file} cannot be read as {file.suffix[1:] or 'a table'}: {str(refusal).splitlines()[0]}") from refusal
+        raise InputError(
+            _ragged(file) or f"{file} cannot be read as {file.suffix[1:] or 'a table'}: {str(refusal).splitlines()[0]}"
+        ) from refusal
     if absent := [name for name in REQUIRED if name not in table.column_names]:
         raise InputError(
             f"{file} has no column {', '.join(absent)}. It needs {', '.join(REQUIRED)}; it has {', '.join(table.column_names)}."
         )
-    kinds = schema()
-    known = [name for name in table.column_names if name in kinds.names]
     columns, mistakes = {}, []
-    for name in known:
-        column = _numbered(table.column(name)) if name == "permutation" else table.column(name)
+    for kind in schema():
+        if kind.name not in table.column_names:
+            continue
+        column = table.column(kind.name)
+        if kind.name in REQUIRED and column.null_count:
+            holes = np.flatnonzero(column.is_null().to_numpy())
+            mistakes.append(f"{file}: {len(holes):,} rows have no {kind.name}: {_places(table, holes, file)}. Fill them in.")
         try:
-            columns[name] = column.cast(kinds.field(name).type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refusal:
-            mistakes.append(f"{file}: column {name} cannot be read as {kinds.field(name).type}: {str(refusal).splitlines()[0]}")
+            columns[kind.name] = (_numbered(column) if kind.name == "permutation" else column).cast(kind.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            mistakes.append(f"{file}: {_of_another_kind(table, kind, file)}")
     if mistakes:
         raise InputError(mistakes)
     return pa.table(columns)
 
 
 def _open(file: Path) -> pa.Table:
-    if file.suffix in (".parquet", ".pq"):
+    if file.suffix in PARQUET:
         import pyarrow.parquet as pq
 
         return pq.read_table(file)
-    if file.suffix in (".jsonl", ".ndjson"):
+    if file.suffix in JSON_LINES:
+        import pyarrow as pa
         import pyarrow.json as pj
 
-        return pj.read_json(file)
-    if file.suffix in (".csv", ".tsv"):
+        try:
+            return pj.read_json(file)
+        except pa.ArrowInvalid:  # a bad line, or a column of numbers and text: Arrow says neither where nor what else
+            return _json_lines(file)
+    if file.suffix in DELIMITED:
         import pyarrow.csv as pc
 
         return pc.read_csv(
             file,
-            parse_options=pc.ParseOptions(delimiter="\t" if file.suffix == ".tsv" else ","),
-            convert_options=pc.ConvertOptions(null_values=[""]),  # "nan" is a score that went wrong, not a missing one
+            parse_options=pc.ParseOptions(delimiter=_delimiter(file)),
+            # "nan" is a score that went wrong, not a missing one
+            convert_options=pc.ConvertOptions(null_values=[""], strings_can_be_null=True),
         )
     raise InputError(f"{file} is none of .parquet, .csv, .tsv, .jsonl or a TREC run.")
 
 
+def _json_lines(file: Path) -> pa.Table:
+    """JSON lines read one by one; a column that holds text and something else is text."""
+    import pyarrow as pa
+
+    records = [(number, parsed(line)) for number, line in lines(file)]
+    bad = [(number, record) for number, record in records if not isinstance(record, dict)]
+    if bad or not records:
+        told = [f"{file}:{n}: {record if isinstance(record, Unreadable) else 'the line is no object'}." for n, record in bad]
+        raise InputError(_some(told) or f"{file} holds no row.")
+    columns = {}
+    for name in dict.fromkeys(name for _, record in records for name in record):
+        values = [record.get(name) for _, record in records]
+        try:
+            columns[name] = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            columns[name] = pa.array([None if value is None else str(value) for value in values])
+    return pa.table(columns)
+
+
+def _delimiter(file: Path) -> str:
+    return "\t" if file.suffix == ".tsv" else ","
+
+
+def _fields_by_line(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of every record of a delimited file, the header first."""
+    csv.field_size_limit(2**31 - 1)  # a further column may hold whole documents
+    with open(file, encoding="utf-8-sig", errors="replace", newline="") as stream:
+        reader = csv.reader(stream, delimiter=_delimiter(file))
+        yield from ((reader.line_num, fields) for fields in reader if fields)
+
+
+def _ragged(file: Path) -> list[str]:
+    """Lines of a delimited file that have more or fewer fields than its header."""
+    if file.suffix not in DELIMITED:
+        return []
+    (_, header), *rows = [*_fields_by_line(file)] or [(0, [])]
+    odd = [(number, len(fields)) for number, fields in rows if len(fields) != len(header)]
+    return _some([f"{file}:{number}: the line has {count} fields, the header has {len(header)}." for number, count in odd])
+
+
 def _numbered(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Permutations as numbers; named ones count in the order of their names."""
+    """Permutations as numbers; where none is a number, named ones count in the order of their names."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_integer(column.type):
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return column
-    names = pa.array(sorted(set(column.to_pylist()), key=str))
-    return pc.index_in(column, names)
+    text = column.cast(pa.string())
+    if pc.any(pc.match_substring_regex(text, r"^-?\d+$")).as_py():
+        return text  # a name among numbers is a mistake: counted by name, the numbers would no longer be what they say
+    return pc.index_in(text, pa.array(sorted(set(text.drop_null().to_pylist())), pa.string()))
+
+
+def _of_another_kind(table: pa.Table, kind: pa.Field, file: Path) -> str:
+    """The rows whose value cannot be read as what the column holds."""
+    import pyarrow as pa
+
+    def fits(value: Any) -> bool:
+        try:
+            pa.array([value]).cast(kind.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return False
+        return True
+
+    values = [(repr(value), value) for value in table.column(kind.name).to_pylist()]
+    odd = [name for name, value in dict(values).items() if not fits(value)]
+    rows = np.array([row for row, (name, _) in enumerate(values) if name in set(odd)])
+    what = "number" if pa.types.is_floating(kind.type) else "whole number" if pa.types.is_integer(kind.type) else "text"
+    hint = "Number all or name all" if kind.name == "permutation" else f"Write a {what}"
+    named = ", ".join(odd[:MENTIONED])
+    return f"{len(rows):,} rows have {named} as {kind.name}, which is no {what}: {_places(table, rows, file)}. {hint}."
 
 
 def _is_trec(file: Path) -> bool:
@@ -129,10 +209,13 @@ def _is_trec(file: Path) -> bool:
 
 
 def _fields(file: Path) -> Iterator[tuple[int, list[str]]]:
-    with open(file, encoding="utf-8-sig") as stream:
-        for number, line in enumerate(stream, 1):
-            if fields := line.split():
-                yield number, fields
+    try:
+        with open(file, encoding="utf-8-sig") as stream:
+            for number, line in enumerate(stream, 1):
+                if fields := line.split():
+                    yield number, fields
+    except UnicodeDecodeError as refusal:
+        raise InputError(f"{file} is no UTF-8 text. Save it as UTF-8.") from refusal
 
 
 def _trec_runs(files: Sequence[Path]) -> pa.Table:
@@ -165,8 +248,6 @@ def _sorted(table: pa.Table, name: str) -> pa.Table:
 
     if not table.num_rows:
         raise InputError(f"{name} holds no row.")
-    if holes := [f"{name}: {table.column(c).null_count} rows have no {c}." for c in REQUIRED if table.column(c).null_count]:
-        raise InputError(holes)
     first_seen = pc.index_in(table.column("query_id"), pc.unique(table.column("query_id")))
     keyed = table.append_column("_query", first_seen)
     return keyed.sort_by([("_query", "ascending"), ("permutation", "ascending"), ("candidate_id", "ascending")]).drop(["_query"])
@@ -246,12 +327,24 @@ def _miscut(table: pa.Table, query: np.ndarray) -> list[str]:
     return [f"{len(changed):,} rows give a query another partition than its row before: {_places(table, changed)}."]
 
 
-def _places(table: pa.Table, rows: np.ndarray) -> str:
+def _places(table: pa.Table, rows: np.ndarray, file: Path | None = None) -> str:
+    """The first rows by query, permutation and candidate; of a table as its file has it, by line as well."""
+    first = rows[:MENTIONED]
+    where = _lines_of(file, first) if file else [[] for _ in first]
+    words = {"query_id": "query", "permutation": "permutation", "candidate_id": "candidate"}
     named = [
-        f"query {r['query_id']}, permutation {r['permutation']}, candidate {r['candidate_id']}"
-        for r in table.take(rows[:MENTIONED]).to_pylist()
+        ", ".join([*line, *(f"{word} {row[name]}" for name, word in words.items() if row[name] is not None)])
+        for line, row in zip(where, table.select(list(words)).take(first).to_pylist(), strict=True)
     ]
     return "; ".join(named) + (f"; and {len(rows) - MENTIONED:,} more" if len(rows) > MENTIONED else "")
+
+
+def _lines_of(file: Path, rows: np.ndarray) -> list[list[str]]:
+    if file.suffix in PARQUET:
+        return [[f"row {row + 1}"] for row in rows]
+    found = _fields_by_line(file) if file.suffix in DELIMITED else lines(file)
+    numbers = [number for number, _ in found][file.suffix in DELIMITED :]  # less the header
+    return [[f"line {numbers[row]}"] for row in rows]
 
 
 def _some(mistakes: list[str], most: int = 20) -> list[str]:

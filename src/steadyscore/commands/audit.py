@@ -340,7 +340,13 @@ def remarks(collection: str, figures: dict[str, Any]) -> list[str]:
     coverage, found = figures["coverage"], []
     if unjudged := coverage["unjudged"]:
         share = f"{len(unjudged)} of {coverage['queries']} queries"
-        found.append(f"{collection}: {share} have no judged candidate and are not in the means: {', '.join(unjudged[:10])}.")
+        named = ", ".join(unjudged[:10])
+        found.append(f"{collection}: {share} have no judged candidate and are not in the means that need judgements: {named}.")
+    if fewer := coverage["fewer_permutations"]:
+        share = f"{len(fewer)} of {coverage['queries']} queries have fewer than {coverage['permutations'][-1]} permutations"
+        alone = " A query with one is in no mean that compares them." if 1 in fewer.values() else ""
+        named = ", ".join(f"{query} has {count}" for query, count in list(fewer.items())[:10])
+        found.append(f"{collection}: {share}: {named}.{alone}")
     cutoff = figures["cutoff"]
     if cutoff["value"] is None:
         found.append(f"{collection}: no cutoff ({cutoff['how']}).")
