@@ -82,6 +82,12 @@ def test_named_permutations_are_numbered(tmp_path):
     assert read_scores([write(tmp_path / "s.csv", rows)])[0].permutations.tolist() == [0, 1, 2]
 
 
+def test_ids_stay_as_they_are_written(tmp_path):
+    rows = [("007", p, c, float(p + i), None) for p in range(2) for i, c in enumerate(("01", "1"))]
+    query = read_scores([write(tmp_path / "s.csv", rows)])[0]
+    assert (query.query_id, query.candidate_ids) == ("007", ("01", "1"))
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_numbers_written_as_text_are_numbers(tmp_path, kind):
     rows = [(q, str(p - 1), c, s, r) for q, p, c, s, r in ROWS]

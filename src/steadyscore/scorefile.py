@@ -120,13 +120,15 @@ def _open(file: Path) -> pa.Table:
         except pa.ArrowInvalid:  # a bad line, or a column of numbers and text: Arrow says neither where nor what else
             return _json_lines(file)
     if file.suffix in DELIMITED:
+        import pyarrow as pa
         import pyarrow.csv as pc
 
+        ids = dict.fromkeys(("query_id", "candidate_id"), pa.string())  # 007 is a name, not 7
         return pc.read_csv(
             file,
             parse_options=pc.ParseOptions(delimiter=_delimiter(file)),
             # "nan" is a score that went wrong, not a missing one
-            convert_options=pc.ConvertOptions(null_values=[""], strings_can_be_null=True),
+            convert_options=pc.ConvertOptions(null_values=[""], strings_can_be_null=True, column_types=ids),
         )
     raise InputError(f"{file} is none of .parquet, .csv, .tsv, .jsonl or a TREC run.")
 
