@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import tiny
@@ -187,3 +188,11 @@ def test_check_prints_the_cost_or_the_mistakes(good, tmp_path, capsys):
         match=r"there is no recipe nowhere. Shipped: multidoc_qa, passage_reranking, response_ranking, smollm2_passages",
     ):
         check.run(argparse.Namespace(recipe="nowhere", json=False, processes=1))
+
+
+def test_labels_of_other_data_are_no_plan(good, tmp_path):
+    from steadyscore.teacher import Label, write_labels
+
+    write_labels(tmp_path / "labels", [Label("elsewhere", ("a",), np.ones((1, 1)))])
+    with pytest.raises(InputError, match=r"no query of .*pools.jsonl has a label in .*labels. Name labels of the same data"):
+        check.report(replace(good, labels=str(tmp_path / "labels")), as_json=False)

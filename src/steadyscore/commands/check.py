@@ -7,12 +7,12 @@ from dataclasses import asdict
 
 from ..errors import InputError
 from ..recipe import TrainConfig, estimate, from_mapping, mistakes, read_recipe
-from . import add_json, examples, print_json, print_table
+from . import add_json, examples, positive, print_json, print_table
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help="a shipped recipe or a YAML file")
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help="processes the run will have")
+    parser.add_argument("--processes", type=positive, default=1, metavar="N", help="processes the run will have")
     add_json(parser)
     examples(parser, "steadyscore check smollm2_passages", "steadyscore check smollm2_passages --processes 2 --json")
 
@@ -25,6 +25,8 @@ def report(config: TrainConfig, as_json: bool, processes: int = 1) -> int:
     if found := mistakes(config, processes):
         raise InputError(found)
     cost = asdict(estimate(config))
+    if not cost["queries"]:
+        raise InputError(f"no query of {config.data} has a label in {config.labels}. Name labels of the same data.")
     if as_json:
         print_json(cost)
         return 0
