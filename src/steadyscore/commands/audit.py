@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ..disk import storage, write_json, write_parquet
 from ..engines import open_engine, parse_address
 from ..engines.generator import check_reader
 from ..errors import InputError, SteadyscoreError
-from ..estimate import estimate, is_hosted, reading_estimate, remember_speed
+from ..estimate import estimate, remember_speed
 from ..library import library_values, parsed
 from ..measurement import Measured, Threshold, at_budget, measure
 from ..measures import MEASURES
@@ -45,6 +45,7 @@ from . import (
     settings_of,
     threshold_of,
 )
+from .dry_run import dry_run
 
 COLUMNS = {
     "passage_reranking": ("ndcg@10", "tau_psi", "order_spread@10", "overlap", "retained_f1", "pair_flip"),
@@ -145,7 +146,8 @@ def run(args: argparse.Namespace) -> int:
     )
     config = config_of(args)
     if args.dry_run:
-        return _dry_run(args, config)
+        _refuse_unusable(args)
+        return dry_run(args, config)
     return name_failed(audit(args, config))
 
 
@@ -363,63 +365,6 @@ def remarks(collection: str, figures: dict[str, Any]) -> list[str]:
 
 def library_figures(queries: list[Scored], names: list[str]) -> dict[str, Any]:
     return {name: figure([values]) for name, values in library_values(queries, names).items()}
-
-
-def _dry_run(args: argparse.Namespace, config: AuditConfig) -> int:
-    _refuse_unusable(args)
-    price = engine_options(args).price
-    rows = []
-    for address in args.scorer:
-        for source in args.data:
-            scoring = estimate(address, source, config, args.mitigation, price)
-            readings = {
-                reader: reading_estimate(reader, source, config, args.reader_k, args.serving_permutations, price)
-                for reader in args.reader
-            }
-            rows.append(
-                {
-                    "scorer": address,
-                    "data": source,
-                    **asdict(scoring),
-                    "readers": [
-                        {"reader": name, "prompts": e.windows, "tokens": e.tokens, "cost": e.cost} for name, e in readings.items()
-                    ],
-                    "total_cost": total([scoring.cost, *(e.cost for e in readings.values())]),
-                }
-            )
-    if args.json:
-        print_json(rows)
-        return 0
-    told: list[list[Any]] = []
-    for row in rows:
-        known = row["seconds"] is not None
-        time = duration(row["seconds"]) if known else "unknown until its first run here"
-        figures = [row["windows"], row["tokens"], time, money(row["scorer"], row["cost"])]
-        told.append([row["scorer"], row["data"], row["queries"], *figures])
-        for r in row["readers"]:
-            figures = [f"up to {r['prompts']}", r["tokens"], "-", money(r["reader"], r["cost"])]
-            told.append([f"  read by {r['reader']}", row["data"], row["queries"], *figures])
-    print_table(["scorer", "data", "queries", "windows", "tokens (about)", "time (about)", "cost (about)"], told)
-    if (whole := total([row["total_cost"] for row in rows])) is not None and len(told) > 1:
-        print(f"\nall together, where the price is known: about {whole:.2f}")
-    return 0
-
-
-def total(costs: Sequence[float | None]) -> float | None:
-    """The sum of what is known; None where nothing is."""
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) if known else None
-
-
-def money(address: str, cost: float | None) -> str:
-    if cost is None:
-        return "give --price" if is_hosted(address) else "-"
-    return f"{cost:.2f}" if cost >= 0.01 else f"{cost:.4f}"
-
-
-def duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min {rest} s"
 
 
 def _audit_scores(args: argparse.Namespace) -> int:
