@@ -58,11 +58,6 @@ def train(config: TrainConfig, *, command: list[str] | None = None) -> dict[str,
         )
     out = Path(config.out)
     engine = open_engine(config.base, EngineOptions(device=str(accelerator.device), dtype=config.dtype, share_prefix=False))
-    if "adapter" in engine.identity():
-        raise InputError(
-            f"{config.base} carries an adapter, and an adapter trained on top would fit neither. "
-            "Name the plain model as --base and the adapter as --initial."
-        )
     if not isinstance(engine, TransformersEngine):
         raise InputError(f"{config.base} cannot be trained; a base is an embedded model, a folder or a hub id.")
     scorer = Scorer(engine, TASKS[data.collection.task], recipe.settings(config, data.collection))
