@@ -81,7 +81,7 @@ def _columns(file: Path) -> pa.Table:
 
     try:
         table = _open(file)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError) as refusal:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as refusal:
         raise InputError(
             _ragged(file) or f"{file} cannot be read as {file.suffix[1:] or 'a table'}: {str(refusal).splitlines()[0]}"
         ) from refusal
@@ -99,7 +99,7 @@ def _columns(file: Path) -> pa.Table:
             mistakes.append(f"{file}: {len(holes):,} rows have no {kind.name}: {_places(table, holes, file)}. Fill them in.")
         try:
             columns[kind.name] = (_numbered(column) if kind.name == "permutation" else column).cast(kind.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        except pa.ArrowException:
             mistakes.append(f"{file}: {_of_another_kind(table, kind, file)}")
     if mistakes:
         raise InputError(mistakes)
@@ -193,7 +193,7 @@ def _of_another_kind(table: pa.Table, kind: pa.Field, file: Path) -> str:
     def fits(value: Any) -> bool:
         try:
             pa.array([value]).cast(kind.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        except pa.ArrowException:
             return False
         return True
 

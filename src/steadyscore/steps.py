@@ -174,7 +174,9 @@ class Loop:
             # oc_sft, dropout_views, marker_consistency; the rest have weight 0
             return objectives.oc_sft(scores, target, weight, config.weight_convention, anchor)
 
-        loss, anchor = objective(config.anchor * (1 - share), weight), objective(1 - share, 0.0)
+        loss = objective(config.anchor * (1 - share), weight)
+        with torch.no_grad():  # for the log alone
+            anchor = objective(1 - share, 0.0)
         if share:
             teacher = torch.as_tensor(example.grades, dtype=scores.dtype, device=scores.device)
             entropy = share * objectives.grade_cross_entropy(log_p[0], teacher)
