@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .adapter import prompt_mistakes, refuse
-from .collection import open_collection, path_of
-from .disk import held, sha256
+from .collection import Data, Source, open_collection
+from .disk import held
 from .engines import Backend, Engine, EngineOptions, Recording, open_engine, spent
 from .errors import InputError, SteadyscoreError
 from .measurement import Threshold, rows_of
@@ -31,7 +31,7 @@ from .runs import Run
 from .scorer import Scorer, Settings, ideal_gains, resolved, trained_settings
 from .scores import CANONICAL, Scored
 from .tasks import TASKS
-from .terms import Candidate, Collection, Instance, Prompt, Window
+from .terms import Candidate, Collection, Failure, Instance, Prompt, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,25 +116,25 @@ def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) ->
 
 
 @contextmanager
-def naming_failures(failed: list[dict[str, str]], query_id: str) -> Iterator[None]:
+def naming_failures(failed: list[Failure], query_id: str) -> Iterator[None]:
     """Somebody else's code may fail on a query: name it, count it, go on. A mistake that the user can mend goes through."""
     try:
         yield
     except SteadyscoreError:
         raise
     except Exception as fault:
-        failed.append({"query_id": query_id, "reason": f"{type(fault).__name__}: {fault}"})
+        failed.append(Failure(query_id, f"{type(fault).__name__}: {fault}"))
 
 
-def refuse_none_scored(name: str, failed: Sequence[dict[str, str]], queries: int) -> None:
+def refuse_none_scored(name: str, failed: Sequence[Failure], queries: int) -> None:
     if len(failed) == queries:
-        reason = failed[0]["reason"] if failed else "the collection is empty"
+        reason = failed[0].reason if failed else "the collection is empty"
         raise InputError(f"{name} scored none of the {queries} queries: {reason}.")
 
 
 def score_collection(
     scorer: Scorer,
-    source: str,
+    data: Data,
     folder: Path,
     config: AuditConfig,
     *,
@@ -147,6 +147,7 @@ def score_collection(
     and left out, and the same command tries it again; a mistake that the user can mend stops the run, and nothing scored
     is lost.
     """
+    source = open_collection(data)
     with held(folder):
         run = _begun(scorer, source, folder, config, command or [])
         if not run.is_complete or run.record["coverage"]["failed"]:
@@ -154,10 +155,10 @@ def score_collection(
         return run
 
 
-def _begun(scorer: Scorer, source: str, folder: Path, config: AuditConfig, command: list[str]) -> Run:
-    collection, _ = open_collection(source)
+def _begun(scorer: Scorer, source: Source, folder: Path, config: AuditConfig, command: list[str]) -> Run:
+    collection = source.collection
     fingerprint = scorer.identity() | {
-        "data": {"name": collection.name, "sha256": sha256(path_of(source))[:16]},
+        "data": {"name": collection.name, "sha256": source.digest},
         "queries": config.cut.queries,
         "pool": config.cut.pool,
         "permutations": config.permutations,
@@ -171,38 +172,38 @@ def _begun(scorer: Scorer, source: str, folder: Path, config: AuditConfig, comma
         name=scorer.name,
         collection=collection.name,
         task=collection.task,
-        source=str(source),
+        source=source.name,
         capabilities=scorer.backend.capabilities.to_json(),
         command=command,
     )
 
 
-def _score_missing(run: Run, scorer: Scorer, source: str, config: AuditConfig, progress: Progress | None) -> None:
+def _score_missing(run: Run, scorer: Scorer, source: Source, config: AuditConfig, progress: Progress | None) -> None:
     """Score the queries that are not on disk and complete the run."""
-    collection, instances = open_collection(source)
     if run.is_complete:
         run.reopen()
     done, rows = run.done(), []
-    failed: list[dict[str, str]] = []
+    failed: list[Failure] = []
     session, began, before = run.begin_session(), time.monotonic(), spent(scorer.backend)
-    session.update(windows=0, shrunk=[])
+    session.update(windows=0, tokens=0, shrunk=[])
 
     def account() -> None:
         session.update(seconds=round(time.monotonic() - began, 1), spent=spent(scorer.backend, before))
 
-    todo = cut_instances(instances(), config.cut)
+    todo = cut_instances(source.instances(), config.cut)
     try:
-        for instance in progress(todo, _count(collection, config.cut)) if progress else todo:
+        for instance in progress(todo, _count(source.collection, config.cut)) if progress else todo:
             rows.append(_query_row(instance))
             if instance.id in done:
                 continue
-            n, cuts = len(instance.pool), len(scorer.shrunk)
+            n, cuts, shown = len(instance.pool), len(scorer.shrunk), scorer.tokens
             orders, permutation = drawn_orders(instance, config, scorer.width or n), [*range(config.permutations)]
             if config.canonical:
                 orders, permutation = np.vstack([np.arange(n)[None], orders]), [CANONICAL, *permutation]
             with naming_failures(failed, instance.id):
                 scored = scorer.score_orders(instance, orders, permutation)
                 session["windows"] += round(cost(n, scorer.width, getattr(scorer, "mitigations", ()), len(orders)))
+                session["tokens"] += scorer.tokens - shown
                 session["shrunk"] += [{"query_id": q, "window": w + 1, "chars": c} for q, w, c in scorer.shrunk[cuts:]]
                 account()
                 run.append(scored)
@@ -210,7 +211,7 @@ def _score_missing(run: Run, scorer: Scorer, source: str, config: AuditConfig, p
         account()
         run.flush()
     refuse_none_scored(scorer.name, failed, len(rows))
-    coverage = {"queries": len(rows), "scored": len(rows) - len(failed), "failed": failed, **_together(run.record["sessions"])}
+    coverage = {"queries": len(rows), "scored": len(rows) - len(failed), "failed": [failure.to_json() for failure in failed], **_together(run.record["sessions"])}
     run.finish(coverage, _query_table(rows))
 
 
@@ -225,14 +226,17 @@ def _together(sessions: list[dict[str, Any]]) -> dict[str, Any]:
         "shrunk": [cut for cuts in shrunk.values() for cut in cuts],
         "seconds": round(sum(session["seconds"] for session in sessions), 1),
         "windows": sum(session["windows"] for session in sessions),
+        "tokens": sum(session.get("tokens", 0) for session in sessions),
         **({"spent": dict(charged)} if charged else {}),
     }
 
 
-def keep_scores(queries: list[Scored], files: list[Path], folder: Path, command: list[str] | None = None) -> Run:
+def keep_scores(
+    queries: Sequence[Scored], name: str, digests: Sequence[str], folder: Path, command: list[str] | None = None
+) -> Run:
     """Scores that somebody else gave, as a run folder like any other: for a page, a gate, a comparison."""
-    fingerprint = {"scores": [sha256(file)[:16] for file in files]}
-    about = {"name": files[0].stem, "collection": "scores", "task": "passage_reranking"}
+    fingerprint = {"scores": list(digests)}
+    about = {"name": name, "collection": "scores", "task": "passage_reranking"}
     with held(folder):
         run = Run.begin(folder, fingerprint, **about, command=command or [])
         if run.is_complete:
@@ -256,19 +260,18 @@ def drawn_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndar
 
 
 def noise_floor(
-    scorer: Scorer, source: str, config: AuditConfig, known: Sequence[Scored] = ()
-) -> tuple[list[Scored], list[dict[str, str]]]:
+    scorer: Scorer, data: Data, config: AuditConfig, known: Sequence[Scored] = ()
+) -> tuple[list[Scored], list[Failure]]:
     """The same presentation scored again, each time in another batch composition: what an engine moves by itself.
 
     Queries that are known are not scored again; those that the scorer failed on come beside the others, named.
     """
     if isinstance(scorer.backend, Recording):
         raise InputError(f"{scorer.name} holds scores that were given before; a noise floor needs a scorer that can score again.")
-    _, instances = open_collection(source)
     found, done = list(known), {query.query_id for query in known}
-    failed: list[dict[str, str]] = []
+    failed: list[Failure] = []
     cut = replace(config.cut, queries=min(config.cut.queries or NOISE_QUERIES, NOISE_QUERIES))
-    for instance in cut_instances(instances(), cut):
+    for instance in cut_instances(open_collection(data).instances(), cut):
         if instance.id not in done:
             with naming_failures(failed, instance.id):
                 found.append(_repeated(scorer, instance, config.seed))

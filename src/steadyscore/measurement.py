@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -32,6 +32,49 @@ class Threshold:
 
 
 @dataclass(frozen=True, slots=True)
+class Cutoff:
+    """The threshold consumer's cutoff and how it was found."""
+
+    value: float | None
+    """None where there is none; `how` says why."""
+    how: str
+    fitted_in: str | None = None
+    """The presentation it was fitted in: `first-stage order` or `permutation 0`."""
+    fitted_on: int | None = None
+    """Queries it was fitted on; None for a fixed cutoff."""
+    measured_on: int | None = None
+    """The other queries, on which decisions are measured."""
+    seed: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        fixed = {"value": self.value, "how": self.how}
+        if self.fitted_on is None:
+            return fixed
+        return fixed | {
+            "canonical": self.fitted_in, "fitted_on": self.fitted_on, "measured_on": self.measured_on, "seed": self.seed,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What the measures of a run stand on."""
+
+    queries: int
+    candidates: int
+    permutations: list[int]
+    """Every count of permutations that a query has, ascending."""
+    fewer_permutations: dict[str, int]
+    """Queries that have fewer than the most, with their count."""
+    unjudged: list[str]
+    """Queries without a judged candidate: in no mean that needs judgements."""
+    without_relevant: list[str]
+    """Judged queries without a relevant candidate in the pool: their quality counts as 0."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """The measures of one run, query by query."""
 
@@ -40,9 +83,8 @@ class Measured:
     """Measure -> (Q,), NaN where undefined."""
     overall: dict[str, float]
     """Measures that only a whole collection has."""
-    cutoff: dict[str, Any]
-    """The threshold consumer's cutoff and how it was found."""
-    coverage: dict[str, Any]
+    cutoff: Cutoff
+    coverage: Coverage
     slot_profile: list[float]
     """ψ(p) by slot, over all candidates; empty where places are unknown."""
 
@@ -58,8 +100,8 @@ def measure(queries: Sequence[Scored], threshold_by: Threshold | None = None) ->
         stack = _stack([queries[i] for i in members])
         for name, found in _values(stack).items():
             values[name][members] = found
-        if cutoff["value"] is not None and stack.scores.shape[1] > 1:
-            kept = replace(stack, retained=threshold.retained(stack.scores, cutoff["value"]))
+        if cutoff.value is not None and stack.scores.shape[1] > 1:
+            kept = replace(stack, retained=threshold.retained(stack.scores, cutoff.value))
             for name, found in _values(kept, needing="cutoff").items():
                 values[name][members] = np.where(tested[members], found, np.nan)
     return Measured(
@@ -138,14 +180,14 @@ def _stack(queries: Sequence[Scored]) -> Stack:
     )
 
 
-def _cutoff(queries: Sequence[Scored], by: Threshold) -> tuple[dict[str, Any], Array]:
+def _cutoff(queries: Sequence[Scored], by: Threshold) -> tuple[Cutoff, Array]:
     """The frozen cutoff, and which queries it may be measured on: those it was not fitted on."""
     everyone = np.ones(len(queries), bool)
     if by.cutoff is not None:
-        return {"value": by.cutoff, "how": "fixed"}, everyone
+        return Cutoff(by.cutoff, "fixed"), everyone
     if len(queries) < 2 or (by.retention is None and all(q.relevance is None for q in queries)):
         how = "none: tuning it to F1 needs two queries and judgements; --cutoff or --match-retention do without judgements"
-        return {"value": None, "how": how}, ~everyone
+        return Cutoff(None, how), ~everyone
     reference = by.protocol == "reference"
     # Without a first-stage row the first permutation is the canonical presentation.
     canonical = [q.permuted[0] if reference or q.canonical is None else q.canonical for q in queries]
@@ -159,15 +201,15 @@ def _cutoff(queries: Sequence[Scored], by: Threshold) -> tuple[dict[str, Any], A
         value = threshold.fit_cutoff(half, [g for g, mine in zip(gold, fitted, strict=True) if mine], by.protocol, grid)
     else:
         value = threshold.match_retention(half, by.retention, by.protocol, grid)
-    found = {
-        "value": value,
-        "how": f"{'F1-tuned' if by.retention is None else 'retention-matched'}, {by.protocol}",
-        "canonical": "permutation 0" if reference or queries[0].canonical is None else "first-stage order",
-        "fitted_on": int(fitted.sum()),
-        "measured_on": int((~fitted).sum()),
-        "seed": by.seed,
-    }
-    return found, ~fitted
+    cutoff = Cutoff(
+        value=value,
+        how=f"{'F1-tuned' if by.retention is None else 'retention-matched'}, {by.protocol}",
+        fitted_in="permutation 0" if reference or queries[0].canonical is None else "first-stage order",
+        fitted_on=int(fitted.sum()),
+        measured_on=int((~fitted).sum()),
+        seed=by.seed,
+    )
+    return cutoff, ~fitted
 
 
 def _overall(queries: Sequence[Scored]) -> dict[str, float]:
@@ -206,15 +248,15 @@ def _slot_profile(queries: Sequence[Scored]) -> list[float]:
     return [float(p) for p in _profile(placed).profile] if placed else []
 
 
-def _coverage(queries: Sequence[Scored]) -> dict[str, Any]:
+def _coverage(queries: Sequence[Scored]) -> Coverage:
     judged = [q for q in queries if q.relevance is not None and not np.isnan(q.relevance).all()]
     known = {q.query_id for q in judged}
     most = max(len(q.permuted) for q in queries)
-    return {
-        "queries": len(queries),
-        "candidates": sum(len(q.candidate_ids) for q in queries),
-        "permutations": sorted({len(q.permuted) for q in queries}),
-        "fewer_permutations": {q.query_id: len(q.permuted) for q in queries if len(q.permuted) < most},
-        "unjudged": [q.query_id for q in queries if q.query_id not in known],
-        "without_relevant": [q.query_id for q in judged if not metrics.relevant(q.relevance).any()],  # type: ignore[arg-type]
-    }
+    return Coverage(
+        queries=len(queries),
+        candidates=sum(len(q.candidate_ids) for q in queries),
+        permutations=sorted({len(q.permuted) for q in queries}),
+        fewer_permutations={q.query_id: len(q.permuted) for q in queries if len(q.permuted) < most},
+        unjudged=[q.query_id for q in queries if q.query_id not in known],
+        without_relevant=[q.query_id for q in judged if not metrics.relevant(q.relevance).any()],  # type: ignore[arg-type]
+    )

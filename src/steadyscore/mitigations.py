@@ -68,6 +68,10 @@ class Mitigated:
         return f"{self.scorer.name} {self.label}"
 
     @property
+    def tokens(self) -> int:
+        return self.scorer.tokens
+
+    @property
     def width(self) -> int | None:
         return self.scorer.width
 

@@ -5,6 +5,7 @@ Each kind is one more presentation per query, on up to 100 queries, kept beside 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -12,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from .audit import AuditConfig, Progress, naming_failures
-from .collection import open_collection
+from .collection import Data, open_collection
 from .disk import write_parquet
 from .instability import pool_psi, tau_psi, top_k_changed
 from .metrics import delta_ndcg_pool
@@ -20,7 +21,7 @@ from .perturb import perturbed_rank, pool_drop, pool_replace, sampled_queries
 from .runs import Run
 from .scorer import Scorer
 from .scores import CANONICAL, Scored, read_table
-from .terms import Instance, Markers
+from .terms import Failure, Instance, Markers
 
 Kind = Literal["replace", "drop", "markers"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -29,30 +30,35 @@ QUERIES = 100
 
 
 def score_perturbed(
-    scorer: Scorer, run: Run, source: str, config: AuditConfig, kinds: list[Kind], progress: Progress | None = None
-) -> dict[Kind, list[dict[str, str]]]:
+    scorer: Scorer,
+    run: Run,
+    queries: Sequence[Scored],
+    source: Data,
+    config: AuditConfig,
+    kinds: Sequence[Kind],
+    progress: Progress | None = None,
+) -> dict[Kind, list[Failure]]:
     """Score what was perturbed into `perturbed-<kind>.parquet`, for `Run.perturbed`; `drop` measures carry the suffix `_drop`.
 
     Gives the queries that the scorer failed on, with the reason: in no mean, tried again by the same command.
     """
-    scored = {query.query_id: query for query in run.scored()}
+    scored = {query.query_id: query for query in queries}
     files = {kind: run.folder / f"perturbed-{kind}.parquet" for kind in kinds}
     return {kind: _score(scorer, scored, source, config, kind, file, progress) for kind, file in files.items()}
 
 
 def _score(
-    scorer: Scorer, scored: dict[str, Scored], source: str, config: AuditConfig, kind: Kind, file: Path, progress: Progress | None
-) -> list[dict[str, str]]:
+    scorer: Scorer, scored: dict[str, Scored], source: Data, config: AuditConfig, kind: Kind, file: Path, progress: Progress | None
+) -> list[Failure]:
     """Score the queries that the file lacks; gives what failed."""
     import pyarrow as pa
 
     rows: list[dict[str, Any]] = read_table(file).to_pylist() if file.exists() else []
-    failed: list[dict[str, str]] = []
+    failed: list[Failure] = []
     missing = set(sampled_queries(list(scored), QUERIES, seed=config.seed)) - {row["query_id"] for row in rows}
     if not missing:
         return failed
-    _, instances = open_collection(source, reserve=True)
-    todo = (instance for instance in instances() if instance.id in missing)
+    todo = (instance for instance in open_collection(source).instances(reserve=True) if instance.id in missing)
     for instance in progress(todo, len(missing)) if progress else todo:
         with naming_failures(failed, instance.id):
             values = _values(scorer, scored[instance.id], instance, config, kind)

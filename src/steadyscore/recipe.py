@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from .audit import Cut, cut_instances
 from .collection import open_collection
 from .errors import InputError, SteadyscoreError
-from .estimate import CHARS_PER_TOKEN, speeds
+from .estimate import speeds
 from .models import base_folder, base_shape, no_base
 from .objectives import Convention
 from .prompt import prompt_text, shown
@@ -357,7 +357,8 @@ def _label_command(config: TrainConfig) -> str:
 
 def _queries(config: TrainConfig) -> int:
     """Queries of the training collection, as many as are taken of it."""
-    collection, instances = open_collection(config.data)
+    source = open_collection(config.data)
+    collection, instances = source.collection, source.instances
     everyone = collection.queries if collection.queries is not None else sum(1 for _ in instances())
     return min(everyone, config.queries or everyone)
 
@@ -390,7 +391,8 @@ def training_steps(config: TrainConfig, windows: int) -> int:
 
 def estimate(config: TrainConfig) -> TrainingEstimate:
     """Steps, tokens, memory and time from the files alone."""
-    collection, instances = open_collection(config.data)
+    source = open_collection(config.data)
+    collection, instances = source.collection, source.instances
     task, shape = TASKS[collection.task], settings(config, collection)
     width = sum(widths(config, collection.task)) / len(widths(config, collection.task))
     labelled = None if config.labels == "judgements" else {label.query_id for label in read_labels(Path(config.labels))}

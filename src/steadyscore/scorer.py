@@ -12,7 +12,7 @@ from . import readout
 from .engines import Backend, Engine, Grader, Recording, Reranker
 from .errors import InputError, ModelError, WindowTooLong
 from .presentation import align, places, windows
-from .prompt import PromptText, prompt_hash, prompt_text, shown
+from .prompt import CHARS_PER_TOKEN, PromptText, prompt_hash, prompt_text, shown
 from .scores import Scored
 from .tasks import Task
 from .terms import Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window
@@ -51,6 +51,8 @@ class Scorer:
             )
         self.shrunk: list[tuple[str, int, int]] = []
         """(query id, window, characters kept) of every window that was cut to fit."""
+        self.tokens = 0
+        """Tokens of every prompt so far; of scorers that take text, by its length."""
 
     @property
     def name(self) -> str:
@@ -66,7 +68,7 @@ class Scorer:
         """Everything that determines a score besides the instance and the order."""
         identity = {
             "scorer": self.backend.identity(),
-            "task": self.task.name,
+            "task": self.task.prompt_task,
             **asdict(self.settings),
             "width": self.width,
         }
@@ -138,6 +140,7 @@ class Scorer:
         prompts = [[self.prompt(instance, window) for window in cut] for cut in cuts]
         # Two presentations may hold the same window (always at width 1): one prompt, one pass, one score.
         unique = list(dict.fromkeys(prompt for row in prompts for prompt in row))
+        self.tokens += sum(map(token_count, unique))
         readings = dict(zip(unique, grader.grade_logits(unique, label_mass=told), strict=True))
         n = len(instance.pool)
         grades = np.stack(
@@ -212,6 +215,7 @@ class Scorer:
     def _rerank(self, instance: Instance, window: Window) -> np.ndarray:
         reranker: Reranker = self.backend  # type: ignore[assignment]
         texts = [shown(instance.pool[i], self.settings.chars) for i in window.candidates]
+        self.tokens += round(sum(map(len, texts)) / CHARS_PER_TOKEN)
         answer = reranker.score(instance.query, texts)
         found = np.asarray(answer, dtype=np.float64)
         if found.shape != (len(texts),):
@@ -227,6 +231,11 @@ class Scorer:
                 "Return a finite number for every candidate."
             )
         return found
+
+
+def token_count(prompt: Prompt | PromptText) -> int:
+    """Tokens of a prompt; of one that is text, by its length."""
+    return len(prompt) if isinstance(prompt, Prompt) else round(prompt.characters / CHARS_PER_TOKEN)
 
 
 def trained_settings(backend: Backend) -> dict[str, Any]:

@@ -236,7 +236,7 @@ def label_quality(labels: Sequence[Label], source: str, k: int = 10) -> dict[str
     """Silver quality, nDCG@k of the order-averaged and the single-order label against judgements, and silver-beta (§F)."""
     by_id = {label.query_id: label for label in labels}
     found: dict[str, list[float]] = {"averaged": [], "single": []}
-    for instance in open_collection(source)[1]():
+    for instance in open_collection(source).instances():
         label, ideal = by_id.get(instance.id), ideal_gains(instance)
         if label is None or ideal is None:
             continue

@@ -161,14 +161,15 @@ class Data:
 
 
 def training_data(config: TrainConfig) -> Data:
-    collection, instances = open_collection(config.data)
+    source = open_collection(config.data)
+    collection, instances = source.collection, source.instances
     pools = list(cut_instances(instances(), Cut(config.queries, config.pool)))
     if config.held_out >= len(pools):
         raise InputError(f"held_out {config.held_out} leaves nothing of {len(pools)} queries to train on.")
     held_out = pools[len(pools) - config.held_out :] if config.held_out else []
     pools = pools[: len(pools) - config.held_out]
     if config.held_out_data:
-        held_out = list(cut_instances(open_collection(config.held_out_data)[1](), Cut(None, config.pool)))
+        held_out = list(cut_instances(open_collection(config.held_out_data).instances(), Cut(None, config.pool)))
     labels = _labels(config, pools)
     if config.labels == "judgements":  # a query that nobody judged teaches nothing
         pools = [instance for instance in pools if instance.id in labels]

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     if is_derived or changed is not labels:
         asked = {"from": source, "teacher_orders": args.teacher_orders, "control": args.control, "subset": args.subset}
         write_labels(out, changed, asked | {"recalibrated_to": args.recalibrate_to, "seed": args.seed, "command": args.command})
-    task = TASKS[open_collection(args.data)[0].task]
+    task = TASKS[open_collection(args.data).collection.task]
     missing = failed + unmatched
     found = label_quality(changed, args.data, task.quality_cutoff) | {"failed": missing, "out": str(out)}
     if args.json:
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 def scored(args: argparse.Namespace, out: Path) -> tuple[list[Label], list[dict[str, str]]]:
     """Labels, and the queries that the teacher failed on."""
-    collection, _ = open_collection(args.data)
+    collection = open_collection(args.data).collection
     settings = replace(settings_of(args), label_mass=False)
     config = AuditConfig(
         canonical=args.rank_first_stage,
@@ -118,7 +118,7 @@ def scored(args: argparse.Namespace, out: Path) -> tuple[list[Label], list[dict[
 def derived(args: argparse.Namespace) -> list[Label]:
     if args.start:
         return [lowered(label, args.teacher_orders) for label in read_labels(Path(args.start))]
-    _, instances = open_collection(args.data)
+    instances = open_collection(args.data).instances
     cut = cut_instances(instances(), Cut(args.queries, args.pool))
     found = {instance.id: from_judgements(instance, args.judged_top) for instance in cut}
     labels = [label for label in found.values() if label is not None]

@@ -33,7 +33,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     config = AuditConfig(settings=settings_of(args), chars=args.chars, cut=Cut(args.queries, args.pool))
-    collection, instances = open_collection(args.data)
+    source = open_collection(args.data)
+    collection, instances = source.collection, source.instances
     scorer = open_scorer(args.scorer, collection, config, engine_options(args))
     todo = bar(args.scorer)(cut_instances(instances(), config.cut), args.queries or collection.queries)
     ranked: list[tuple[Instance, int, int, float]] = []

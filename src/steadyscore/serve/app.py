@@ -153,7 +153,7 @@ def mistakes_of(error: RequestValidationError) -> str:
 
 def model_answer(model: Model) -> shapes.ModelAnswer:
     facts = {
-        "task": model.task.name,
+        "task": model.task.prompt_task,
         "width": model.own_width,
         "characters": model.settings.chars,
         "cutoff": model.cutoff,
