@@ -97,6 +97,10 @@ class Recording(Protocol):
     def recall(self, instance: Instance, permutations: Sequence[int]) -> Scored: ...
 
 
+class ScorerFailed(RuntimeError):
+    """Somebody's function or program gave no usable answer: its query is named in the coverage and left out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Watch:
     """What stands behind a scorer and may change while its fingerprint stays: written into a run at every start."""
@@ -137,10 +141,12 @@ class EngineOptions:
     """Most requests a minute; None sends as fast as the endpoint answers."""
     retries: int = 5
     timeout: float = 300.0
-    """Seconds until a request counts as failed."""
+    """Seconds until a request, or a question to a program, counts as failed."""
     price: Price | None = None
     cache: bool = True
     """Keep an endpoint's answers on disk, so that no question is paid for twice."""
+    watch: tuple[str, ...] = ()
+    """Files behind a `python:` or `command:` scorer that a run watches besides those it finds itself."""
 
 
 Backend = Engine | Grader | Reranker | Recording
@@ -153,8 +159,12 @@ def spent(backend: Any, before: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def watch_of(backend: Any) -> Watch:
-    """What a scorer or a backend says of the files behind it; nothing where it says nothing."""
-    return backend.watch() if hasattr(backend, "watch") else Watch()
+    """What a scorer or a backend says of the files behind it; nothing where its identity holds all there is."""
+    if hasattr(backend, "watch"):
+        return backend.watch()
+    if hasattr(backend, "endpoint"):
+        return Watch(unwatched=("What answers at the endpoint is not watched: it may change while its address stays.",))
+    return Watch()
 
 
 class Kind(NamedTuple):
@@ -178,8 +188,8 @@ KINDS: dict[str, Kind] = {
     "rerank": Kind("rerank", "open_rerank", "hosted", ("cohere", "jina", "tei")),
     "llamacpp": Kind("llamacpp", "open_llamacpp", "llamacpp", grades=True),
     "system": Kind("systems", "open_system", "local"),
-    "python": Kind("rerankers", "open_python"),
-    "command": Kind("rerankers", "open_command"),
+    "python": Kind("python_scorer", "open_python"),
+    "command": Kind("command_scorer", "open_command"),
     "scores": Kind("recorded", "open_scores"),
     "synthetic": Kind("recorded", "open_synthetic"),
 }
