@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from .console import results_only
 from .errors import SteadyscoreError
 
 VERBS: dict[str, str] = {
@@ -80,7 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser(verb).parse_args(argv)
         # What was typed, for the run record: the resolved values stand beside it.
         arguments.command = ["steadyscore", *argv]
-        return arguments.run(arguments) or 0
+        with results_only():
+            return arguments.run(arguments) or 0
     except SteadyscoreError as error:
         print(f"steadyscore: {error}", file=sys.stderr)
         return error.exit_code

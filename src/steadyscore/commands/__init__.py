@@ -83,9 +83,32 @@ def add_endpoint(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--concurrency", type=positive, default=8, metavar="N", help="requests at the same time (default 8)")
     group.add_argument("--rate", type=float, metavar="N", help="most requests a minute (default: no limit)")
     group.add_argument("--retries", type=int, default=5, metavar="N", help="tries after a failed one (default 5)")
-    group.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="until a request counts as failed")
+    group.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="until a request, or a question to a program, counts as failed",
+    )
     group.add_argument("--price", type=float, nargs=2, metavar=("IN", "OUT"), help="cost of a million prompt and written tokens")
     group.add_argument("--no-cache", action="store_true", help="ask again what was answered before")
+
+
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--watch",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="files behind a python: or command: scorer; a run is not resumed with others",
+    )
+
+
+def check_watch(args: argparse.Namespace, *scorers: str) -> None:
+    """Files are watched for scorers that are files themselves; for others the flag would promise something."""
+    if args.watch and not any(scorer.startswith(("python:", "command:")) for scorer in scorers):
+        refuse("--watch names files behind a python: or command: scorer; leave it out for others.")
 
 
 def from_flags(kind: Callable[..., T], args: argparse.Namespace, **given: Any) -> T:
@@ -103,7 +126,8 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
     """The engine's flags; the endpoint's too, for verbs that have them."""
     price = getattr(args, "price", None)
     cache = not getattr(args, "no_cache", False)
-    return from_flags(EngineOptions, args, price=Price(*price) if price else None, cache=cache)
+    watch = tuple(getattr(args, "watch", ()))
+    return from_flags(EngineOptions, args, price=Price(*price) if price else None, cache=cache, watch=watch)
 
 
 def add_threshold(parser: argparse.ArgumentParser) -> None:

@@ -34,6 +34,8 @@ from . import (
     add_json,
     add_presentation,
     add_threshold,
+    add_watch,
+    check_watch,
     engine_options,
     examples,
     note,
@@ -114,6 +116,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_threshold(parser)
     add_budget(parser)
     add_engine(parser)
+    add_watch(parser)
     examples(
         parser,
         "steadyscore audit --scorer smollm2-135m --data passages --queries 4 --pool 8 --permutations 4 --out runs/first",
@@ -144,6 +147,7 @@ def run(args: argparse.Namespace) -> int:
         *([_too_many(args)] if args.serving_permutations > args.permutations else []),
         *(["--perturb markers measures the scorer itself; leave out --mitigation."] if _renamed(args) else []),
     )
+    check_watch(args, *args.scorer)
     config = config_of(args)
     if args.dry_run:
         _refuse_unusable(args)
@@ -374,7 +378,7 @@ def _audit_scores(args: argparse.Namespace) -> int:
         *(["--scores measures a file; leave out --scorer and --data."] if args.scorer or args.data else []),
         *(
             f"--{flag.replace('_', '-')} needs a scorer to score with; leave it out."
-            for flag in ("noise_floor", "perturb", "reader", "mitigation", "curve", "dry_run")
+            for flag in ("noise_floor", "perturb", "reader", "mitigation", "curve", "dry_run", "watch")
             if getattr(args, flag)
         ),
     )

@@ -27,6 +27,8 @@ from . import (
     add_engine,
     add_json,
     add_presentation,
+    add_watch,
+    check_watch,
     engine_options,
     examples,
     note,
@@ -69,6 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="DIR", help="label folder; the same command goes on where it stopped")
     add_presentation(parser)
     add_engine(parser)
+    add_watch(parser)
     add_json(parser)
     examples(
         parser,
@@ -79,6 +82,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    check_watch(args, args.scorer or "")
     out, source = Path(args.out), args.start or args.scorer
     is_derived = args.start or args.scorer == "judgements"
     labels, failed = (derived(args), []) if is_derived else scored(args, out)

@@ -13,7 +13,18 @@ from ..collection import open_collection
 from ..disk import atomic
 from ..models import DEFAULT
 from ..terms import Instance
-from . import add_engine, add_presentation, engine_options, examples, note_failed, positive, print_table, settings_of
+from . import (
+    add_engine,
+    add_presentation,
+    add_watch,
+    check_watch,
+    engine_options,
+    examples,
+    note_failed,
+    positive,
+    print_table,
+    settings_of,
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", type=positive, metavar="K", help="only the first K of each query")
     add_presentation(parser)
     add_engine(parser)
+    add_watch(parser)
     examples(
         parser,
         "steadyscore score --data passages --queries 1 --pool 5",
@@ -32,6 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    check_watch(args, args.scorer)
     config = AuditConfig(settings=settings_of(args), chars=args.chars, cut=Cut(args.queries, args.pool))
     collection, instances = open_collection(args.data)
     scorer = open_scorer(args.scorer, collection, config, engine_options(args))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -97,6 +97,20 @@ class Recording(Protocol):
     def recall(self, instance: Instance, permutations: Sequence[int]) -> Scored: ...
 
 
+class ScorerFailed(RuntimeError):
+    """Somebody's function or program gave no usable answer: its query is named in the coverage and left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What stands behind a scorer and may change while its fingerprint stays: written into a run at every start."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    """Path -> the first 16 digits of its SHA-256."""
+    unwatched: tuple[str, ...] = ()
+    """A sentence for each part whose change would go unnoticed."""
+
+
 class Price(NamedTuple):
     """What an endpoint charges, per million tokens, in whatever currency the user counts."""
 
@@ -127,10 +141,12 @@ class EngineOptions:
     """Most requests a minute; None sends as fast as the endpoint answers."""
     retries: int = 5
     timeout: float = 300.0
-    """Seconds until a request counts as failed."""
+    """Seconds until a request, or a question to a program, counts as failed."""
     price: Price | None = None
     cache: bool = True
     """Keep an endpoint's answers on disk, so that no question is paid for twice."""
+    watch: tuple[str, ...] = ()
+    """Files behind a `python:` or `command:` scorer that a run watches besides those it finds itself."""
 
 
 Backend = Engine | Grader | Reranker | Recording
@@ -140,6 +156,15 @@ def spent(backend: Any, before: dict[str, Any] | None = None) -> dict[str, Any]:
     """What an endpoint that charges was asked and what that cost, since it was opened or since `before`; of others nothing."""
     now = backend.spent() if hasattr(backend, "spent") else {}
     return {what: count - (before or {}).get(what, 0) for what, count in now.items()}
+
+
+def watch_of(backend: Any) -> Watch:
+    """What a scorer or a backend says of the files behind it; nothing where its identity holds all there is."""
+    if hasattr(backend, "watch"):
+        return backend.watch()
+    if hasattr(backend, "endpoint"):
+        return Watch(unwatched=("What answers at the endpoint is not watched: it may change while its address stays.",))
+    return Watch()
 
 
 class Kind(NamedTuple):
@@ -163,8 +188,8 @@ KINDS: dict[str, Kind] = {
     "rerank": Kind("rerank", "open_rerank", "hosted", ("cohere", "jina", "tei")),
     "llamacpp": Kind("llamacpp", "open_llamacpp", "llamacpp", grades=True),
     "system": Kind("systems", "open_system", "local"),
-    "python": Kind("rerankers", "open_python"),
-    "command": Kind("rerankers", "open_command"),
+    "python": Kind("python_scorer", "open_python"),
+    "command": Kind("command_scorer", "open_command"),
     "scores": Kind("recorded", "open_scores"),
     "synthetic": Kind("recorded", "open_synthetic"),
 }
