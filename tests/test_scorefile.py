@@ -106,7 +106,7 @@ def test_one_named_permutation_among_numbers_is_refused(tmp_path, kind):
     rows = [(q, "last" if p == 2 else p, c, s, r) for q, p, c, s, r in ROWS]
     with pytest.raises(
         InputError,
-        match=r"8 rows have 'last' as permutation, which is not a whole number of 32 bits: line \d+, query q1, .*Number all or name all",
+        match=r"8 rows have 'last' as permutation, which is not a whole number .*: line \d+, query q1, .*Number all or name all",
     ):
         read_scores([write(tmp_path / f"s.{kind}", rows)])
 
@@ -245,12 +245,15 @@ ODD_IDS = ("2020-01-01", "007", "1e5", "true", "NA", "null", "123456789012345678
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_ids_are_text_whatever_they_look_like(tmp_path, kind):
-    rows = [("2021-05-05", p, c, float(i * (p + 1) % 7), None) for p in range(3) for i, c in enumerate(ODD_IDS)]
+    rows = [("2021-05-05", p, c, float(i * (p + 1) % 11), None) for p in range(3) for i, c in enumerate(ODD_IDS)]
     qrels = tmp_path / "qrels.txt"
     qrels.write_text("".join(f"2021-05-05 0 {c} {i % 3}\n" for i, c in enumerate(ODD_IDS)))
     (query,) = read_scores([write(tmp_path / f"s.{kind}", rows)], qrels)
     assert query.candidate_ids == tuple(sorted(ODD_IDS))
-    assert measure([query]).values["ndcg@10"] == pytest.approx([0.8049], abs=1e-4)
+    ranked = [sorted(range(8), key=lambda i, p=p: -(i * (p + 1) % 11)) for p in range(3)]  # no two scores are equal
+    gains = [[i % 3 for i in places] for places in (*ranked, sorted(range(8), key=lambda i: -(i % 3)))]
+    *found, best = (sum(gain / np.log2(rank + 2) for rank, gain in enumerate(row)) for row in gains)
+    assert measure([query]).values["ndcg@10"] == pytest.approx([np.mean(found) / best])
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
@@ -338,5 +341,5 @@ def test_endings_may_be_upper_case_or_gzipped(tmp_path, name):
 
 def test_a_small_file_of_very_many_rows_is_refused_before_it_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr("steadyscore.scorefile._memory", lambda: 2 * len(ROWS) * 250)
-    with pytest.raises(InputError, match="24 rows, which need about .* GB of memory; this machine has .* Split it by query"):
+    with pytest.raises(InputError, match=r"24 rows, which need about .* GB of memory; this machine has .* Split it by query"):
         read_scores([write(tmp_path / "s.parquet")])

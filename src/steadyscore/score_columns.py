@@ -169,16 +169,12 @@ def _bad_ids(rows: Rows, name: str, column: pa.ChunkedArray) -> list[str]:
     """Ids are text of one line: not blank, without control characters."""
     import pyarrow.compute as pc
 
-    bad = _true(
-        pc.fill_null(
-            pc.or_(pc.match_substring_regex(column, CONTROL_CLASS), pc.equal(pc.utf8_trim_whitespace(column), "")), False
-        )
-    )
+    blank = pc.equal(pc.utf8_trim_whitespace(column), "")
+    bad = _true(pc.fill_null(pc.or_(pc.match_substring_regex(column, CONTROL_CLASS), blank), False))
     if not len(bad):
         return []
-    return [
-        f"{len(bad):,} rows have a blank {name}, or one with a control character: {_printable(rows.places(bad))}. Write text of one line."
-    ]
+    places = _printable(rows.places(bad))
+    return [f"{len(bad):,} rows have a blank {name}, or one with a control character: {places}. Write text of one line."]
 
 
 CONTROL_CLASS = CONTROL.pattern.replace(r"\x7f-\x9f", r"\x{7f}-\x{9f}")  # RE2's spelling of characters beyond ASCII
@@ -230,7 +226,8 @@ def _bad_scores(rows: Rows) -> list[str]:
         found.append(f"{len(bad):,} scores are NaN or infinite: {rows.places(bad)}. Score those candidates again.")
     if len(large := np.flatnonzero(np.isfinite(score) & (np.abs(score) > LARGEST_SCORE))):
         found.append(
-            f"{len(large):,} scores are beyond {LARGEST_SCORE:g}, where variances overflow: {rows.places(large)}. Rescale the scores."
+            f"{len(large):,} scores are beyond {LARGEST_SCORE:g}, where variances overflow: {rows.places(large)}. "
+            "Rescale the scores."
         )
     return found
 
@@ -306,8 +303,8 @@ def _misplaced(table: _Sorted) -> list[str]:
     for name, values in (("slot", slot), ("window", window)):
         if len(odd := np.flatnonzero(both & ((values < 0) | (values >= sizes)))):
             found.append(
-                f"{len(odd):,} rows have a {name} below 0, or not below the number of their query's candidates: {rows.places(odd)}. "
-                f"Count each {name} from 0."
+                f"{len(odd):,} rows have a {name} below 0, or not below the number of candidates of their query: "
+                f"{rows.places(odd)}. Count each {name} from 0."
             )
     order = np.lexsort((slot, window, table.permutation, table.query))
     keys = (values[order] for values in (table.query, table.permutation, window, slot))

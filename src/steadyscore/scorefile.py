@@ -290,11 +290,11 @@ def _memory() -> int:
 
 
 def refuse_beyond_memory(file: Path, needed: int, holds: str) -> None:
-    """Refuse, before it is read, what would fill the memory: a file of a few megabytes may unpack to hundreds of millions of rows."""
+    """Refuse what would fill the memory before it is read: a few megabytes may unpack to hundreds of millions of rows."""
     if needed > _memory() // SHARE:
         raise InputError(
-            f"{file} holds {holds}, which need about {needed / 2**30:,.1f} GB of memory; this machine has {_memory() / 2**30:,.1f} GB, "
-            "of which a score file may take half. Split it by query, or measure it on a larger machine."
+            f"{file} holds {holds}, which need about {needed / 2**30:,.1f} GB of memory; "
+            f"this machine has {_memory() / 2**30:,.1f} GB, of which a score file may take half. Split it by query, or measure it on a larger machine."
         )
 
 

@@ -222,9 +222,10 @@ class Scorer:
                 f"{instance.id}. Return one number per candidate, in the order of the candidates."
             )
         if len(bad := np.flatnonzero(~(np.abs(found) <= LARGEST_SCORE))):  # NaN is not below anything
+            candidate = instance.pool[window.candidates[bad[0]]].id
             raise InputError(
-                f"{self.name} gave {found[bad[0]]} as the score of candidate {instance.pool[window.candidates[bad[0]]].id} of query "
-                f"{instance.id}. Return a finite number for every candidate, none beyond {LARGEST_SCORE:g}."
+                f"{self.name} gave {found[bad[0]]} as the score of candidate {candidate} of query {instance.id}. "
+                f"Return a finite number for every candidate, none beyond {LARGEST_SCORE:g}."
             )
         return found
 

@@ -1,4 +1,7 @@
-"""`make fuzz N=10000`: N cases of every format, or of those that are named. Exit 1 where a case ends in anything but a sentence."""
+"""`make fuzz N=10000`: N cases of every format, or of those that are named.
+
+Exit 1 where a case ends in anything but a value or a sentence; the case is shrunk, printed, and comes again with the same seed.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,15 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from tests.fuzz.formats import FORMATS, changed, changes, outcome
 
+PHASES = (Phase.generate, Phase.shrink)
+
 
 def run(name: str, cases: int, chosen_seed: int, folder: Path) -> tuple[Counter[str], list[BaseException]]:
     """What became of the cases, and the distinct failures, each shrunk to a small file."""
     format, counts = FORMATS[name], Counter[str]()
 
     @seed(chosen_seed)
-    @settings(
-        max_examples=cases,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate, Phase.shrink],
-    )
+    @settings(max_examples=cases, database=None, deadline=None, phases=PHASES, suppress_health_check=list(HealthCheck))
     @given(format.content, changes)
     def case(content: bytes, wanted: list) -> None:
         made = changed(content, wanted)
@@ -63,7 +62,8 @@ def main() -> int:
         print(f"{name:<12}{cases:>8}{counts['accepted']:>10}{counts['refused']:>10}{len(failures):>10}{took:>9.1f}", flush=True)
         for failure in failures:
             failed = True
-            print("".join(traceback.format_exception(failure)[-3:]), *getattr(failure, "__notes__", [])[:1])
+            print(*traceback.format_tb(failure.__traceback__)[-2:], f"{type(failure).__name__}: {failure}"[:500])
+            print("\n".join(note[:1000] for note in getattr(failure, "__notes__", [])[:1]))
     return int(failed)
 
 
