@@ -294,7 +294,8 @@ def refuse_beyond_memory(file: Path, needed: int, holds: str) -> None:
     if needed > _memory() // SHARE:
         raise InputError(
             f"{file} holds {holds}, which need about {needed / 2**30:,.1f} GB of memory; "
-            f"this machine has {_memory() / 2**30:,.1f} GB, of which a score file may take half. Split it by query, or measure it on a larger machine."
+            f"this machine has {_memory() / 2**30:,.1f} GB, of which a score file may take half. "
+            "Split it by query, or measure it on a larger machine."
         )
 
 
