@@ -63,9 +63,7 @@ def two_orders(decided: Array, quality: Array) -> tuple[int, int]:
 
 def quality(query: Scored, k: int) -> Array:
     """(M,) nDCG@k under every permutation; NaN without judgements."""
-    if query.relevance is None:
-        return np.full(len(query.permuted), np.nan)
-    return metrics.ndcg(query.permuted, query.relevance, k, judged_gains=query.ideal)
+    return metrics.ndcg(query.permuted, query.gold, k, judged_gains=query.ideal)
 
 
 def exhibit(query: Scored, instance: Instance | None, measure: str, cutoff: float | None, k: int) -> dict[str, Any]:

@@ -47,9 +47,10 @@ def library_values(queries: Sequence[Scored], names: Sequence[str]) -> dict[str,
 
     judgements, run = [], []
     for place, query in enumerate(queries):
-        if query.relevance is None:
+        if not query.is_judged:
             continue
-        pool = {f"in{i}": int(r) for i, r in enumerate(query.relevance) if not np.isnan(r)}
+        judged = () if query.relevance is None else query.relevance
+        pool = {f"in{i}": int(r) for i, r in enumerate(judged) if not np.isnan(r)}
         outside = _outside(query)
         served = query.permuted if query.canonical is None else query.canonical[None]
         for row, columns in enumerate(ranking(served)):

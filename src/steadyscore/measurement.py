@@ -14,7 +14,7 @@ from .consumers import preference, threshold
 from .errors import InputError
 from .measures import MEASURES, Array, Stack
 from .planning import from_permutations
-from .scores import Scored
+from .scores import CANONICAL, Scored
 from .self_consistency import ensembles
 
 
@@ -118,12 +118,12 @@ def _equal_shapes(queries: Sequence[Scored]) -> list[Array]:
     """Indices of queries that can be stacked."""
     shapes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for i, q in enumerate(queries):
-        shapes[q.permuted.shape, q.canonical is None, q.slots is None].append(i)
+        shapes[q.permuted.shape, q.canonical is None, q.is_placed].append(i)
     return [np.array(members) for members in shapes.values()]
 
 
 def _stack(queries: Sequence[Scored]) -> Stack:
-    relevance = [np.full(len(q.candidate_ids), np.nan) if q.relevance is None else q.relevance for q in queries]
+    relevance = [q.gold for q in queries]
     ideals = [own if q.ideal is None else q.ideal for q, own in zip(queries, relevance, strict=True)]
     ideal = np.full((len(queries), max(map(len, ideals))), np.nan)
     for row, found in zip(ideal, ideals, strict=True):
@@ -143,13 +143,13 @@ def _cutoff(queries: Sequence[Scored], by: Threshold) -> tuple[dict[str, Any], A
     everyone = np.ones(len(queries), bool)
     if by.cutoff is not None:
         return {"value": by.cutoff, "how": "fixed"}, everyone
-    if len(queries) < 2 or (by.retention is None and all(q.relevance is None for q in queries)):
+    if len(queries) < 2 or (by.retention is None and not any(q.is_judged for q in queries)):
         how = "none: tuning it to F1 needs two queries and judgements; --cutoff or --match-retention do without judgements"
         return {"value": None, "how": how}, ~everyone
     reference = by.protocol == "reference"
     # Without a first-stage row the first permutation is the canonical presentation.
     canonical = [q.permuted[0] if reference or q.canonical is None else q.canonical for q in queries]
-    gold = [np.full(len(s), np.nan) if q.relevance is None else q.relevance for q, s in zip(queries, canonical, strict=True)]
+    gold = [q.gold for q in queries]
     ids = [q.query_id for q in queries]
     fit_ids, _ = threshold.split(ids, None if reference else by.seed, protocol="reference" if reference else "hashed")
     fitted = np.isin(ids, fit_ids)
@@ -183,7 +183,7 @@ def _overall(queries: Sequence[Scored]) -> dict[str, float]:
             labels = np.concatenate([instability.buckets(orders, stack.relevance) for stack, orders in shown])
             tenth = np.concatenate([stack.quality(10) for stack, _ in shown])
             found["zeng_psi_corpus@10"] = instability.zeng_psi_corpus(tenth, labels)
-    placed = [_places(q) for q in queries if q.slots is not None and len(q.permuted) > 1]
+    placed = [_places(q) for q in queries if q.is_placed and len(q.permuted) > 1]
     if placed:
         shares = decomposition.collection_shares([decomposition.variance_shares(*arrays) for arrays in placed])
         found |= {"slot_share": shares.slot, "window_share": shares.window, "companion_share": shares.companion}
@@ -192,7 +192,7 @@ def _overall(queries: Sequence[Scored]) -> dict[str, float]:
 
 
 def _places(query: Scored) -> tuple[Array, Array, Array]:
-    keep = query.permutations >= 0
+    keep = query.permutations != CANONICAL
     return query.permuted, query.slots[keep], query.windows[keep]  # type: ignore[index]
 
 
@@ -202,19 +202,18 @@ def _profile(placed: Sequence[tuple[Array, Array, Array]]) -> decomposition.Slot
 
 
 def _slot_profile(queries: Sequence[Scored]) -> list[float]:
-    placed = [_places(q) for q in queries if q.slots is not None and len(q.permuted) > 1]
+    placed = [_places(q) for q in queries if q.is_placed and len(q.permuted) > 1]
     return [float(p) for p in _profile(placed).profile] if placed else []
 
 
 def _coverage(queries: Sequence[Scored]) -> dict[str, Any]:
-    judged = [q for q in queries if q.relevance is not None and not np.isnan(q.relevance).all()]
-    known = {q.query_id for q in judged}
+    judged = [q for q in queries if q.is_judged]
     most = max(len(q.permuted) for q in queries)
     return {
         "queries": len(queries),
         "candidates": sum(len(q.candidate_ids) for q in queries),
         "permutations": sorted({len(q.permuted) for q in queries}),
         "fewer_permutations": {q.query_id: len(q.permuted) for q in queries if len(q.permuted) < most},
-        "unjudged": [q.query_id for q in queries if q.query_id not in known],
-        "without_relevant": [q.query_id for q in judged if not metrics.relevant(q.relevance).any()],  # type: ignore[arg-type]
+        "unjudged": [q.query_id for q in queries if not q.is_judged],
+        "without_relevant": [q.query_id for q in judged if not metrics.relevant(q.gold).any()],
     }

@@ -11,6 +11,7 @@ import numpy as np
 from . import readout
 from .engines import Backend, Engine, Grader, Recording, Reranker, Watch, watch_of
 from .errors import InputError, ModelError, WindowTooLong
+from .metrics import LARGEST_SCORE
 from .presentation import align, places, windows
 from .prompt import PromptText, prompt_hash, prompt_text, shown
 from .scores import Scored
@@ -222,11 +223,11 @@ class Scorer:
                 f"{self.name} gave {_shape_of(answer, found)} for the {len(texts)} candidates of query "
                 f"{instance.id}. Return one number per candidate, in the order of the candidates."
             )
-        if not np.isfinite(found).all():
-            bad = instance.pool[window.candidates[int(np.flatnonzero(~np.isfinite(found))[0])]].id
+        if len(bad := np.flatnonzero(~(np.abs(found) <= LARGEST_SCORE))):  # NaN is not below anything
+            candidate = instance.pool[window.candidates[bad[0]]].id
             raise InputError(
-                f"{self.name} gave {found[~np.isfinite(found)][0]} as the score of candidate {bad} of query {instance.id}. "
-                "Return a finite number for every candidate."
+                f"{self.name} gave {found[bad[0]]} as the score of candidate {candidate} of query {instance.id}. "
+                f"Return a finite number for every candidate, none beyond {LARGEST_SCORE:g}."
             )
         return found
 

@@ -62,6 +62,23 @@ class Scored:
         rows = self.scores[self.permutations == CANONICAL]
         return rows[0] if len(rows) else None
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether any document of the query is judged, in the pool or outside it: else its quality is unknown, and not 0."""
+        known = [values for values in (self.relevance, self.ideal) if values is not None]
+        return any(not np.isnan(values).all() for values in known)
+
+    @property
+    def gold(self) -> np.ndarray:
+        """(n,) what measures take as relevance: 0 for the unjudged candidates of a judged query, else NaN for all."""
+        unknown = np.full(len(self.candidate_ids), 0.0 if self.is_judged else np.nan)
+        return unknown if self.relevance is None else np.where(np.isnan(self.relevance), unknown, self.relevance)
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether the place of every candidate is known."""
+        return self.slots is not None and self.windows is not None
+
     def orders(self) -> np.ndarray | None:
         """(M, n) the permutations themselves: position -> column. None where places are unknown."""
         if self.slots is None or self.windows is None:
@@ -164,7 +181,7 @@ def from_table(table: pa.Table, ideals: dict[str, np.ndarray] | None = None) -> 
             scores=np.full(shape, np.nan) if scores is None else scores,
             slots=None if slots is None else slots.astype(np.int64),
             windows=None if windows is None else windows.astype(np.int64),
-            grades=None if grades[0] is None else np.stack(grades, axis=-1),  # type: ignore[arg-type]
+            grades=None if any(grade is None for grade in grades) else np.stack(grades, axis=-1),  # type: ignore[arg-type]
             label_mass=block("label_mass"),
             relevance=None if relevance is None else relevance[0],
             ideal=(ideals or {}).get(query_id),

@@ -164,7 +164,7 @@ def left_out(variant: Variant) -> list[str]:
         f"of {asked} queries could not be scored and are in no mean": [
             f"{f['query_id']} ({f['reason']})" for f in scoring.get("failed", [])
         ],
-        f"of {asked} queries have no judged candidate and are in no quality mean": measured["unjudged"],
+        f"of {asked} queries have no judgement and are in no quality mean": measured["unjudged"],
         f"of {asked} queries have no relevant candidate in the pool; their quality counts as 0": measured["without_relevant"],
         "windows were cut to fit the model": [
             f"{s['query_id']}, window {s['window']}, {s['chars']} characters kept" for s in scoring.get("shrunk", [])
