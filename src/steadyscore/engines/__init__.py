@@ -8,11 +8,13 @@ positions. A `Reranker` gives one score per text and nothing else: what lets use
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
+from ..credentials import check_credentials
 from ..encoding import Encoder
 from ..errors import InputError, MissingExtra
 from ..readout import Reading
@@ -132,6 +134,23 @@ class EngineOptions:
     cache: bool = True
     """Keep an endpoint's answers on disk, so that no question is paid for twice."""
 
+    def __post_init__(self) -> None:
+        least = {"batch_tokens": 1, "tensor_parallel": 1, "concurrency": 1, "retries": 0}
+        mistakes = [
+            f"{name} is {value!r}: give a whole number, {bound} or more."
+            for name, bound in least.items()
+            if not (type(value := getattr(self, name)) is int and value >= bound)
+        ]
+        mistakes += [
+            f"{name} is {value!r}: give a number above 0."
+            for name, value in (("timeout", self.timeout), ("rate", 1.0 if self.rate is None else self.rate))
+            if not 0 < value < math.inf
+        ]
+        if self.price is not None and not all(0 <= each < math.inf for each in self.price):
+            mistakes.append(f"price is {tuple(self.price)}: give two numbers, 0 or more.")
+        if mistakes:
+            raise InputError(mistakes)
+
 
 Backend = Engine | Grader | Reranker | Recording
 
@@ -140,6 +159,15 @@ def spent(backend: Any, before: dict[str, Any] | None = None) -> dict[str, Any]:
     """What an endpoint that charges was asked and what that cost, since it was opened or since `before`; of others nothing."""
     now = backend.spent() if hasattr(backend, "spent") else {}
     return {what: count - (before or {}).get(what, 0) for what, count in now.items()}
+
+
+def endpoint_of(backend: Any) -> str | None:
+    """The base address of a scorer that is asked over HTTP, which carries no credentials; None of any other.
+
+    No part of the identity, since a model may move to another server; a run notes it, so that another one is noticed.
+    """
+    endpoint = getattr(backend, "endpoint", None)
+    return None if endpoint is None else endpoint.base
 
 
 class Kind(NamedTuple):
@@ -182,6 +210,7 @@ def parse_address(address: str) -> Address:
     """`kind[+variant]:rest`, of a kind and a variant that there are; a bare name is an embedded model."""
     from ..models import embedded_scorers
 
+    check_credentials(address)  # first: the sentences below repeat the address
     head, found, rest = address.partition(":")
     if not found:
         if address.partition("+")[0] not in embedded_scorers():
