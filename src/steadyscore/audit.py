@@ -20,6 +20,7 @@ import numpy as np
 
 from .adapter import prompt_mistakes, refuse
 from .collection import open_collection, path_of
+from .credentials import redact
 from .disk import held, sha256
 from .engines import Backend, Engine, EngineOptions, Recording, open_engine, spent
 from .errors import InputError, SteadyscoreError
@@ -123,7 +124,7 @@ def naming_failures(failed: list[dict[str, str]], query_id: str) -> Iterator[Non
     except SteadyscoreError:
         raise
     except Exception as fault:
-        failed.append({"query_id": query_id, "reason": f"{type(fault).__name__}: {fault}"})
+        failed.append({"query_id": query_id, "reason": redact(f"{type(fault).__name__}: {fault}")})
 
 
 def refuse_none_scored(name: str, failed: Sequence[dict[str, str]], queries: int) -> None:

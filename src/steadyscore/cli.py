@@ -11,8 +11,10 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from .console import results_only
+from .credentials import redact
 from .errors import SteadyscoreError
 
 VERBS: dict[str, str] = {
@@ -47,11 +49,18 @@ examples:
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command line, without a secret that stands in it."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(redact(message))
+
+
 def parser(verb: str | None = None) -> argparse.ArgumentParser:
     """The parser of the whole command line, with the arguments of `verb` only."""
     from . import __version__
 
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="steadyscore",
         description="Audit, train and serve LLM scorers whose decisions hold still when the candidates are reordered.",
         epilog=EXAMPLES,
@@ -80,11 +89,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = parser(verb).parse_args(argv)
         # What was typed, for the run record: the resolved values stand beside it.
-        arguments.command = ["steadyscore", *argv]
+        arguments.command = ["steadyscore", *map(redact, argv)]
         with results_only():
             return arguments.run(arguments) or 0
     except SteadyscoreError as error:
-        print(f"steadyscore: {error}", file=sys.stderr)
+        print(f"steadyscore: {redact(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("steadyscore: stopped. Run the same command again; it goes on where it stopped.", file=sys.stderr)

@@ -81,16 +81,16 @@ def add_endpoint(parser: argparse.ArgumentParser) -> None:
     """How an endpoint over HTTP is asked."""
     group = parser.add_argument_group("endpoint")
     group.add_argument("--concurrency", type=positive, default=8, metavar="N", help="requests at the same time (default 8)")
-    group.add_argument("--rate", type=float, metavar="N", help="most requests a minute (default: no limit)")
-    group.add_argument("--retries", type=int, default=5, metavar="N", help="tries after a failed one (default 5)")
+    group.add_argument("--rate", type=above_zero, metavar="N", help="most requests a minute (default: no limit)")
+    group.add_argument("--retries", type=not_negative, default=5, metavar="N", help="tries after a failed one (default 5)")
     group.add_argument(
         "--timeout",
-        type=float,
+        type=above_zero,
         default=300.0,
         metavar="SECONDS",
-        help="until a request, or a question to a program, counts as failed",
+        help="for a whole answer of an endpoint or a program (default 300)",
     )
-    group.add_argument("--price", type=float, nargs=2, metavar=("IN", "OUT"), help="cost of a million prompt and written tokens")
+    group.add_argument("--price", type=price, nargs=2, metavar=("IN", "OUT"), help="cost of a million prompt and written tokens")
     group.add_argument("--no-cache", action="store_true", help="ask again what was answered before")
 
 
@@ -177,6 +177,24 @@ def positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{value} is not a positive number")
+    return value
+
+
+def not_negative(text: str) -> int:
+    if (value := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"{value} is below 0")
+    return value
+
+
+def above_zero(text: str) -> float:
+    if not 0 < (value := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return value
+
+
+def price(text: str) -> float:
+    if not 0 <= (value := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a price: give a number, 0 or more")
     return value
 
 

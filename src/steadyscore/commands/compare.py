@@ -8,6 +8,7 @@ from pathlib import Path
 from ..compare import Contrast, Values, contrasts, disagreement
 from ..errors import InputError
 from ..measures import MEASURES
+from ..missing import missing_queries, missing_remark
 from ..readings import shared_readers
 from ..runs import find_runs
 from ..summary import measured_run, own_threshold
@@ -77,8 +78,9 @@ def run(args: argparse.Namespace) -> int:
         from ..report import load_variants, write_report
 
         page = write_report(load_variants(runs, threshold, args.serving_permutations), args.report)
+    told = [missing_remark(r, absent) for r in runs if (absent := missing_queries(r, ()))]
     if args.json:
-        print_json({"baseline": baseline, "contrasts": [_as_json(row) for row in rows], "discordance": discord})
+        print_json({"baseline": baseline, "contrasts": [_as_json(row) for row in rows], "discordance": discord, "missing": told})
         return 0
     print_table(
         ["variant", "measure", "level", f"minus {baseline}", "adjusted p", "wins", "better"], [_cells(row) for row in rows]
@@ -86,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
     for d in discord:
         count = f"{d['discordant']} of {d['collections']} collections"
         print(f"\nThe best by {d['quality']} is not the best by {d['decision']} on {count}.")
+    for remark in told:
+        print(f"\n{remark}")
     if args.report:
         print(f"report: {page}")
     return 0

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..credentials import check_credentials
 from ..errors import MissingExtra
 from ..models import DEFAULT
 from ..serve.settings import Limits, ServerSettings, default_workers, read_keys, refuse_open_door
@@ -105,6 +106,7 @@ def named(scorers: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     mistakes = []
     for given in scorers:
+        check_credentials(given)  # names and addresses are printed, logged and told to clients
         name, sign, address = given.partition("=")
         if not sign or ":" in name or "/" in name:  # an address that happens to hold the sign
             name, address = given, given

@@ -8,11 +8,13 @@ positions. A `Reranker` gives one score per text and nothing else: what lets use
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
+from ..credentials import check_credentials
 from ..encoding import Encoder
 from ..errors import InputError, MissingExtra
 from ..readout import Reading
@@ -148,6 +150,23 @@ class EngineOptions:
     watch: tuple[str, ...] = ()
     """Files behind a `python:` or `command:` scorer that a run watches besides those it finds itself."""
 
+    def __post_init__(self) -> None:
+        least = {"batch_tokens": 1, "tensor_parallel": 1, "concurrency": 1, "retries": 0}
+        mistakes = [
+            f"{name} is {value!r}: give a whole number, {bound} or more."
+            for name, bound in least.items()
+            if not (type(value := getattr(self, name)) is int and value >= bound)
+        ]
+        mistakes += [
+            f"{name} is {value!r}: give a number above 0."
+            for name, value in (("timeout", self.timeout), ("rate", 1.0 if self.rate is None else self.rate))
+            if not 0 < value < math.inf
+        ]
+        if self.price is not None and not all(0 <= each < math.inf for each in self.price):
+            mistakes.append(f"price is {tuple(self.price)}: give two numbers, 0 or more.")
+        if mistakes:
+            raise InputError(mistakes)
+
 
 Backend = Engine | Grader | Reranker | Recording
 
@@ -165,6 +184,15 @@ def watch_of(backend: Any) -> Watch:
     if hasattr(backend, "endpoint"):
         return Watch(unwatched=("What answers at the endpoint is not watched: it may change while its address stays.",))
     return Watch()
+
+
+def endpoint_of(backend: Any) -> str | None:
+    """The base address of a scorer that is asked over HTTP, which carries no credentials; None of any other.
+
+    No part of the identity, since a model may move to another server; a run notes it, so that another one is noticed.
+    """
+    endpoint = getattr(backend, "endpoint", None)
+    return None if endpoint is None else endpoint.base
 
 
 class Kind(NamedTuple):
@@ -207,6 +235,7 @@ def parse_address(address: str) -> Address:
     """`kind[+variant]:rest`, of a kind and a variant that there are; a bare name is an embedded model."""
     from ..models import embedded_scorers
 
+    check_credentials(address)  # first: the sentences below repeat the address
     head, found, rest = address.partition(":")
     if not found:
         if address.partition("+")[0] not in embedded_scorers():
