@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import readout
-from .engines import Backend, Engine, Grader, Recording, Reranker
+from .engines import Backend, Engine, Grader, Recording, Reranker, Watch, watch_of
 from .errors import InputError, ModelError, WindowTooLong
 from .presentation import align, places, windows
 from .prompt import PromptText, prompt_hash, prompt_text, shown
@@ -76,6 +76,10 @@ class Scorer:
             s = self.settings
             identity["prompt_hash"] = prompt_hash(self.task, s.markers, s.placeholder, s.prompt or "paper", template)
         return identity
+
+    def watch(self) -> Watch:
+        """The files behind the backend, which may change while `identity` stays."""
+        return watch_of(self.backend)
 
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
         """f_B(x, π): scores (n,) in pool order. Without an order, the pool's own."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -97,6 +97,16 @@ class Recording(Protocol):
     def recall(self, instance: Instance, permutations: Sequence[int]) -> Scored: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What stands behind a scorer and may change while its fingerprint stays: written into a run at every start."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    """Path -> the first 16 digits of its SHA-256."""
+    unwatched: tuple[str, ...] = ()
+    """A sentence for each part whose change would go unnoticed."""
+
+
 class Price(NamedTuple):
     """What an endpoint charges, per million tokens, in whatever currency the user counts."""
 
@@ -140,6 +150,11 @@ def spent(backend: Any, before: dict[str, Any] | None = None) -> dict[str, Any]:
     """What an endpoint that charges was asked and what that cost, since it was opened or since `before`; of others nothing."""
     now = backend.spent() if hasattr(backend, "spent") else {}
     return {what: count - (before or {}).get(what, 0) for what, count in now.items()}
+
+
+def watch_of(backend: Any) -> Watch:
+    """What a scorer or a backend says of the files behind it; nothing where it says nothing."""
+    return backend.watch() if hasattr(backend, "watch") else Watch()
 
 
 class Kind(NamedTuple):
