@@ -210,11 +210,25 @@ class Run:
         """Every query of a complete run."""
         return list(self.iter_scored())
 
+    def queries(self) -> ScoredQueries:
+        """The queries of a complete run for whoever goes through them more than once and holds none."""
+        return ScoredQueries(self)
+
     def iter_scored(self) -> Iterator[Scored]:
         """The queries of a complete run one by one, so that a run may be larger than memory."""
         if not self.is_complete:
             raise InputError(f"{self.folder} is not complete. Run the command that made it again; it goes on where it stopped.")
         return _with_ideals(_iter_queries(self.folder / "scores.parquet"), _iter_judged(self.folder / "queries.parquet"))
+
+
+class ScoredQueries:
+    """The queries of a run, read anew whenever they are gone through."""
+
+    def __init__(self, run: Run):
+        self._run = run
+
+    def __iter__(self) -> Iterator[Scored]:
+        return self._run.iter_scored()
 
 
 # -- tables that may be larger than memory
