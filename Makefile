@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: setup browser demo test test-slow test-vllm lint bench docs fuzz clean
+.PHONY: setup browser demo test test-slow test-vllm fuzz kills lint bench docs clean
 
 setup: $(STAMP)
 	@$(BIN)/steadyscore models get smollm2-135m >/dev/null
@@ -38,6 +38,11 @@ test-vllm: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+# Audits killed at random moments and resumed, with a Python function, a program and an endpoint: make kills N=1000
+N ?= 1000
+kills: setup
+	$(BIN)/python tests/kills.py $(N)
 
 lint: setup
 	$(BIN)/ruff check

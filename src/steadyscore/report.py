@@ -22,6 +22,7 @@ from .intervals import Interval, mean_interval
 from .measurement import at_budget, measure
 from .measures import MEASURES
 from .readings import control, label_parts
+from .starts import start_remarks
 from .summary import figure
 from .tasks import TASKS
 from .variant import TASK_LABELS, Variant, distinct, left_out, load_variant, load_variants, settings
@@ -121,7 +122,8 @@ def _section(variants: list[Variant], look: dict[str, figures.Look]) -> dict[str
         ],
         "notes": findings.notes(ranked[0], decision, k)
         + ([f"The reader is {ranked[0].reader}."] if decision in READERS_OWN and ranked[0].reader else [])
-        + [findings.idle_note(v, decision) for v in variants if "overlap" in columns and findings.is_idle(v)],
+        + [findings.idle_note(v, decision) for v in variants if "overlap" in columns and findings.is_idle(v)]
+        + [f"{v.name}: {remark}" for v in variants for remark in start_remarks(v.record)],
         "columns": [{"name": name, "label": LABELS[name], "better": MEASURES[name].better} for name in columns],
         "cells": {v.name: [_cell(v, name, variants) for name in columns] for v in variants},
         "exhibits": _exhibits(ranked, decision, k),

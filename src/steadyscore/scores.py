@@ -7,6 +7,7 @@ no measure needs ids. Permutation -1 is the canonical presentation, the first st
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -137,11 +138,28 @@ def to_table(scored: Scored) -> pa.Table:
 
 
 def read_table(file: Path, columns: list[str] | None = None) -> pa.Table:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with name_damage(file):
         return pq.read_table(file, columns=columns)
+
+
+def row_groups(file: Path, columns: list[str] | None = None, only: int | None = None) -> Iterator[pa.Table]:
+    """The row groups of a table one after the other, or only one of them."""
+    import pyarrow.parquet as pq
+
+    with name_damage(file), pq.ParquetFile(file) as opened:
+        for group in range(opened.num_row_groups) if only is None else [only]:
+            yield opened.read_row_group(group, columns=columns)
+
+
+@contextmanager
+def name_damage(file: Path) -> Iterator[None]:
+    """What Arrow cannot read, in one sentence."""
+    import pyarrow as pa
+
+    try:
+        yield
     except (pa.ArrowInvalid, OSError) as damage:
         raise StorageError(
             f"{file} is damaged and cannot be read ({str(damage).splitlines()[0]}). "

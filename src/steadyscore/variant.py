@@ -14,6 +14,7 @@ from .measurement import Measured, Threshold
 from .readings import Readings, label_parts, readings_of, shared_readers
 from .runs import Run
 from .scores import Scored
+from .starts import start_remarks, starts_of, unwatched
 from .summary import audited, own_threshold, served_queries
 from .terms import Instance
 
@@ -128,6 +129,7 @@ def settings(variant: Variant) -> list[tuple[str, str]]:
         for key, what in (("queries", "queries"), ("pool", "candidates of each pool"))
         if made.get(key)
     ]
+    starts = starts_of(record)
     sizes = sorted({len(q.candidate_ids) for q in variant.scored})
     told = {
         "scorer": _plain(made.get("scorer", record.get("name"))),
@@ -151,6 +153,10 @@ def settings(variant: Variant) -> list[tuple[str, str]]:
         "cutoff": used,
         "scoring": f"{scoring['windows']:,} windows in {scoring['seconds']:,} s" if "windows" in scoring else None,
         "versions": _plain(record.get("versions")),
+        "endpoint": " then ".join(dict.fromkeys(start.endpoint for start in starts if start.endpoint)),
+        "watched files": "; ".join(dict.fromkeys(f"{f} {d}" for start in starts for f, d in start.files.items())),
+        "not watched": " ".join(unwatched(record)),
+        "scored": " ".join(start_remarks(record)),
         "created": record.get("created"),
     }
     return [(term, str(text)) for term, text in told.items() if text not in (None, "")]

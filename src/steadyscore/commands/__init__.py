@@ -62,6 +62,14 @@ def add_presentation(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_scorer_change(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-scorer-change",
+        action="store_true",
+        help="go on in a run whose scorer has changed since (its files, its endpoint, its weights); the run says so",
+    )
+
+
 def add_engine(parser: argparse.ArgumentParser) -> None:
     """How a local model runs."""
     group = parser.add_argument_group("engine")

@@ -27,12 +27,14 @@ from ..readings import same_evidence_control
 from ..runs import Run
 from ..scorer import Scorer
 from ..scores import Scored
+from ..starts import start_remarks, unwatched
 from ..summary import audited, curve, figure, measures_table, served_queries, summary
 from . import (
     add_budget,
     add_engine,
     add_json,
     add_presentation,
+    add_scorer_change,
     add_threshold,
     add_watch,
     check_watch,
@@ -111,6 +113,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--curve", action="store_true", help="add every measure at serving budgets K = 1..10 to --json")
     parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost, and stop")
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
+    add_scorer_change(parser)
     add_json(parser)
     add_presentation(parser)
     add_threshold(parser)
@@ -188,7 +191,13 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
             scorer = mitigated(scorer_for(backend, collection, config), args.mitigation)
             folder = _folder(args, address, source, many)
             run_ = score_collection(
-                scorer, source, folder, config, command=args.command, progress=bar(f"{address} on {collection.name}", args.json)
+                scorer,
+                source,
+                folder,
+                config,
+                command=args.command,
+                progress=bar(f"{address} on {collection.name}", args.json),
+                allow_scorer_change=args.allow_scorer_change,
             )
             coverage = run_.record["coverage"]
             if coverage["windows"] and not args.mitigation:
@@ -303,6 +312,7 @@ def _as_json(args: argparse.Namespace, found: list[tuple[Run, Measured, dict[str
             "run": str(r.folder),
             **figures,
             "scoring": r.record["coverage"],
+            "starts": {"remarks": start_remarks(r.record), "unwatched": unwatched(r.record)},
         }
         for r, _, figures in found
     ]
@@ -328,6 +338,8 @@ def _print(args: argparse.Namespace, found: list[tuple[Run, Measured, dict[str, 
     for run_, _, figures in found:
         for remark in remarks(run_.record["collection"], figures):
             print(remark)
+        for remark in start_remarks(run_.record) + unwatched(run_.record):
+            note(f"{run_.record['name']} on {run_.record['collection']}: {remark}")
     if page:
         print(f"report: {page}")
 

@@ -10,6 +10,7 @@ from ..audit import AuditConfig, Cut, bar, cut_instances, open_scorer
 from ..collection import open_collection
 from ..errors import InputError
 from ..runs import Run
+from ..starts import start_remarks, unwatched
 from ..tasks import TASKS
 from ..teacher import (
     Label,
@@ -27,6 +28,7 @@ from . import (
     add_engine,
     add_json,
     add_presentation,
+    add_scorer_change,
     add_watch,
     check_watch,
     engine_options,
@@ -69,6 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--subset", type=positive, metavar="N", help="a nested subset of N queries")
     parser.add_argument("--seed", type=int, default=0, help="seed of orders, controls and subsets")
     parser.add_argument("--out", required=True, metavar="DIR", help="label folder; the same command goes on where it stopped")
+    add_scorer_change(parser)
     add_presentation(parser)
     add_engine(parser)
     add_watch(parser)
@@ -114,9 +117,19 @@ def scored(args: argparse.Namespace, out: Path) -> tuple[list[Label], list[dict[
     )
     scorer = open_scorer(args.scorer, collection, config, engine_options(args))
     labels = label_collection(
-        scorer, args.data, out, config, scale=args.scale, command=args.command, progress=bar("labels", args.json)
+        scorer,
+        args.data,
+        out,
+        config,
+        scale=args.scale,
+        command=args.command,
+        progress=bar("labels", args.json),
+        allow_scorer_change=args.allow_scorer_change,
     )
-    return labels, Run.open(out).record["coverage"]["failed"]
+    record = Run.open(out).record
+    for remark in start_remarks(record) + unwatched(record):
+        note(f"{scorer.name}: {remark}")
+    return labels, record["coverage"]["failed"]
 
 
 def derived(args: argparse.Namespace) -> list[Label]:
