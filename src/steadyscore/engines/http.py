@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..disk import cache_folder, write_json
-from ..errors import InputError, MissingExtra, SteadyscoreError
+from ..errors import InputError, SteadyscoreError
+from ..extras import check_installed
 from . import EngineOptions
 
 T = TypeVar("T")
@@ -70,10 +71,9 @@ class Endpoint:
     def __init__(self, base: str, options: EngineOptions, *, key: str | None = None, cached: bool = False):
         if not base.startswith(("http://", "https://")):
             raise InputError(f"{base!r} is not an address: it begins with http:// or https://.")
-        try:
-            import httpx
-        except ModuleNotFoundError as missing:
-            raise MissingExtra(f"Speaking to {base}", "hosted") from missing
+        check_installed(f"Speaking to {base}", "httpx")
+        import httpx
+
         self.base, self.options, self.cached = base.rstrip("/"), options, cached and options.cache
         self.counts: Counter[str] = Counter()
         """Requests sent, answers from the cache, and retries by reason: what the run reports."""
