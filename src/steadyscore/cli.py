@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from .console import results_only
 from .credentials import redact
 from .errors import SteadyscoreError
+from .extras import EXTRA, missing_extra
 
 VERBS: dict[str, str] = {
     "demo": "audit the embedded language model on the embedded collections and write a report",
@@ -128,6 +129,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SteadyscoreError as error:
         print(f"steadyscore: {redact(str(error))}", file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as missing:  # a part of an extra that was taken out, or that it asks for only now and then
+        module = (missing.name or "").partition(".")[0]
+        if module not in EXTRA:
+            raise
+        print(f"steadyscore: {missing_extra(f'steadyscore {verb}', [module])}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt as stop:
         print("steadyscore: stopped. Run the same command again; it goes on where it stopped.", file=sys.stderr)
         return 128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT)

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import MissingExtra
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -87,11 +85,9 @@ def _draw(
     title: str, paint: Callable[..., None], *, description: str, height: float = 2.8, rows: int = 1, share: bool = True
 ) -> str:
     """One figure as SVG text; `paint` gets the axes."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("The report page", "reports") from None
+    import matplotlib
+    from matplotlib.figure import Figure
+
     style: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": title,

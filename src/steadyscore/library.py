@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InputError, MissingExtra
+from .errors import InputError
+from .extras import check_installed
 from .metrics import ranking
 from .scores import Scored
 
@@ -19,10 +20,9 @@ def parsed(names: Sequence[str]) -> list[Any]:
     """Measures by name; all that ir_measures cannot compute on this machine are told at once."""
     if not names:
         return []
-    try:
-        import ir_measures
-    except ImportError as missing:
-        raise MissingExtra("--ir", "data") from missing
+    check_installed("--ir", "ir_measures")
+    import ir_measures
+
     measures, mistakes = [], []
     for name in names:
         try:

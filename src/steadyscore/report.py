@@ -16,7 +16,8 @@ import numpy as np
 from . import exhibit, figures, findings, metrics
 from .consumers import threshold as threshold_consumer
 from .disk import atomic
-from .errors import InputError, MissingExtra
+from .errors import InputError
+from .extras import PAGE, check_installed
 from .findings import BESIDE, LABELS
 from .intervals import Interval, mean_interval
 from .measurement import at_budget, measure
@@ -36,6 +37,7 @@ def write_report(variants: Sequence[Variant], folder: Path) -> Path:
     """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
     if not variants:
         raise InputError("there is no run to report. Name at least one run folder.")
+    check_installed("The report page", *PAGE)
     page = _page(distinct(variants))
     html, markdown = (_render(name, page) for name in ("report.html.jinja", "report.md.jinja"))
     for name, text in (("report.md", markdown), ("index.html", html)):
@@ -45,10 +47,8 @@ def write_report(variants: Sequence[Variant], folder: Path) -> Path:
 
 
 def _render(template: str, page: dict[str, Any]) -> str:
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError:
-        raise MissingExtra("The report page", "reports") from None
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("steadyscore", "templates"),
         autoescape=lambda name: ".html" in (name or ""),

@@ -11,10 +11,12 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from ..engines import EngineOptions, Price
 from ..errors import UsageError
+from ..extras import PAGE, absent, install_line
 from ..measurement import Threshold
 from ..scorer import Settings
 from ..terms import PromptStyle
@@ -236,6 +238,15 @@ def _is_number(cell: str) -> bool:
 def note(*words: object) -> None:
     """A remark for the person at the terminal: never on stdout."""
     print(*words, file=sys.stderr)
+
+
+def can_draw_page(out: Path) -> bool:
+    """Whether a report page can be drawn; where not, that is said, so ask before the work begins."""
+    if missing := absent(PAGE):
+        verb = "is" if len(missing) == 1 else "are"
+        later = f"{install_line(missing)} and then: steadyscore report {out}"
+        note(f"No report page will be written, as {' and '.join(missing)} {verb} not installed. To have one: {later}")
+    return not missing
 
 
 def note_failed(failed: Sequence[dict[str, str]], of: str, done: str = "scored") -> int:

@@ -13,7 +13,7 @@ from ..audit import AuditConfig, Cut, bar, keep_scores, noise_floor, score_colle
 from ..choice import scoring_address
 from ..collection import open_collection
 from ..disk import storage, write_json, write_parquet
-from ..engines import open_engine, parse_address
+from ..engines import check_address, open_engine, parse_address
 from ..engines.generator import check_reader
 from ..errors import InputError, SteadyscoreError
 from ..estimate import estimate, remember_speed
@@ -37,6 +37,7 @@ from . import (
     add_scorer_change,
     add_threshold,
     add_watch,
+    can_draw_page,
     check_watch,
     engine_options,
     examples,
@@ -182,6 +183,7 @@ def _renamed(args: argparse.Namespace) -> bool:
 def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Measured, dict[str, Any]]]:
     """Score, measure, write and print; shared with `demo`."""
     _refuse_unusable(args)
+    args.no_report = args.no_report or not can_draw_page(args.out)
     many = len(args.scorer) * len(args.data) > 1
     found: list[tuple[Run, Measured, dict[str, Any]]] = []
     for address in args.scorer:
@@ -238,8 +240,9 @@ def _score_beside(
 def _refuse_unusable(args: argparse.Namespace) -> None:
     """Whatever is named and cannot be used, all at once, before anything is opened: scoring may take hours."""
     checks: list[tuple[Callable[[Any], Any], Any]] = [
-        *((parse_address, address) for address in args.scorer),
+        *((parse_address if args.dry_run else check_address, address) for address in args.scorer),
         *((check_reader, address) for address in args.reader),
+        *((check_address, address) for address in args.reader if not args.dry_run),
         *((_check_source if args.reader else open_collection, source) for source in args.data),
         (parsed, args.ir),
     ]
@@ -250,7 +253,7 @@ def _refuse_unusable(args: argparse.Namespace) -> None:
         except SteadyscoreError as error:
             mistakes.append(str(error))
     if mistakes:
-        raise InputError(mistakes)
+        raise InputError(list(dict.fromkeys(mistakes)))
 
 
 def _check_source(source: str) -> None:
@@ -398,6 +401,8 @@ def _audit_scores(args: argparse.Namespace) -> int:
         ),
     )
     files, relevance = [Path(f) for f in args.scores], Path(args.relevance) if args.relevance else None
+    parsed(args.ir)
+    args.no_report = args.no_report or args.out is None or not can_draw_page(args.out)
     queries = read_scores(files, relevance)
     threshold = threshold_of(args) or Threshold()
     run_ = None

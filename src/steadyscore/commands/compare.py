@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..compare import Contrast, Values, contrasts, disagreement
 from ..errors import InputError
+from ..extras import PAGE, check_installed
 from ..measures import MEASURES
 from ..missing import missing_queries, missing_remark
 from ..readings import shared_readers
@@ -52,6 +53,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if unknown := [name for name in args.measures if name not in MEASURES]:
         refuse(f"there is no measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
+    if args.report:
+        check_installed("--report", *PAGE)
     runs = find_runs(args.runs)
     threshold = threshold_of(args)
     if threshold is None and len({own_threshold(found) for found in runs}) > 1:

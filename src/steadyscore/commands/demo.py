@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from . import add_engine, examples, note
+from ..engines import check_address
+from . import add_engine, can_draw_page, examples, note
 from .audit import arguments as audit_arguments
 from .audit import audit, config_of, name_failed
 
@@ -32,6 +33,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     scorers = args.scorer or SCORERS
+    for address in scorers:
+        check_address(address)
+    draws_page = can_draw_page(args.out)
     for name, queries, pool, permutations, width in SLICES:
         size = f"the first {pool} candidates" if pool else "all candidates"
         note(f"{name}: the first {queries} queries, {size}, {permutations} permutations, {width} per prompt.")
@@ -46,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
         engine = {flag: value for flag, value in vars(args).items() if flag not in ("scorer", "out")}
         slice_ = parser.parse_args(flags, argparse.Namespace(**engine))
         found += audit(slice_, config_of(slice_))
-    from ..report import load_variants, write_report
+    if draws_page:
+        from ..report import load_variants, write_report
 
-    page = write_report(load_variants([run_ for run_, *_ in found]), args.out / "report")
-    print(f"report: {page}")
+        print(f"report: {write_report(load_variants([run_ for run_, *_ in found]), args.out / 'report')}")
     return name_failed(found)

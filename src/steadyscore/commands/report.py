@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from ..errors import InputError
+from ..extras import PAGE, check_installed
 from ..runs import find_runs
 from . import add_budget, add_threshold, examples, threshold_of
 
@@ -20,6 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    check_installed("The report page", *PAGE)
     from ..report import load_variants, write_report
 
     runs = find_runs(args.runs)

@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from ..credentials import check_credentials
 from ..encoding import Encoder
-from ..errors import InputError, MissingExtra
+from ..errors import InputError
+from ..extras import check_installed
 from ..readout import Reading
 from ..scores import Scored
 from ..terms import Instance
@@ -200,22 +201,27 @@ class Kind(NamedTuple):
 
     module: str
     loader: str
-    extra: str = ""
-    """The optional dependency that brings its libraries."""
+    modules: tuple[str, ...] = ()
+    """Libraries that it needs in this process."""
+    served: tuple[str, ...] = ()
+    """Those it needs instead for a server, as in `vllm:<model>@<base url>`."""
     variants: tuple[str, ...] = ()
     """What may follow the kind after a plus, as in `rerank+tei:`."""
     grades: bool = False
     """Whether it is a `Grader`, which takes windows of the task's width; a reranker takes the whole pool."""
 
 
+HF, SERVED = ("torch", "transformers"), ("httpx", "transformers")
+"""A local model; the tokenizer of a model behind a server."""
+
 KINDS: dict[str, Kind] = {
-    "hf": Kind("transformers", "TransformersEngine.open", "local", grades=True),
-    "vllm": Kind("vllm", "open_vllm", "vllm", ("classifier", "token-ids", "top-k"), grades=True),
-    "sglang": Kind("served", "open_sglang", "hosted", grades=True),
-    "openai": Kind("hosted", "open_openai", "hosted", ("logprobs",), grades=True),
-    "rerank": Kind("rerank", "open_rerank", "hosted", ("cohere", "jina", "tei")),
-    "llamacpp": Kind("llamacpp", "open_llamacpp", "llamacpp", grades=True),
-    "system": Kind("systems", "open_system", "local"),
+    "hf": Kind("transformers", "TransformersEngine.open", HF, grades=True),
+    "vllm": Kind("vllm", "open_vllm", ("vllm", "transformers"), SERVED, ("classifier", "token-ids", "top-k"), grades=True),
+    "sglang": Kind("served", "open_sglang", SERVED, SERVED, grades=True),
+    "openai": Kind("hosted", "open_openai", ("httpx",), ("httpx",), ("logprobs",), grades=True),
+    "rerank": Kind("rerank", "open_rerank", ("httpx",), ("httpx",), ("cohere", "jina", "tei")),
+    "llamacpp": Kind("llamacpp", "open_llamacpp", ("llama_cpp", "transformers", "gguf"), (*SERVED, "gguf"), grades=True),
+    "system": Kind("systems", "open_system"),
     "python": Kind("python_scorer", "open_python"),
     "command": Kind("command_scorer", "open_command"),
     "scores": Kind("recorded", "open_scores"),
@@ -254,6 +260,24 @@ def parse_address(address: str) -> Address:
     return Address(name, variant, rest)
 
 
+def check_address(address: str) -> None:
+    """Refuse an address that there is no kind of, or whose libraries are not installed, before anything is opened."""
+    check_installed(address, *needed_modules(parse_address(address)))
+
+
+def needed_modules(address: Address) -> tuple[str, ...]:
+    kind, rest = KINDS[address.kind], address.rest
+    if address.kind == "system":
+        from .systems import SYSTEMS
+
+        return SYSTEMS[name].needs if (name := rest.partition("@")[0]) in SYSTEMS else ()
+    if address.kind == "hf":
+        from ..models import shipped_adapters
+
+        return (*kind.modules, "peft") if "+" in rest or rest in shipped_adapters() else kind.modules
+    return kind.served if "@http" in rest else kind.modules
+
+
 def open_engine(address: str, options: EngineOptions | None = None, *, gate: bool = True) -> Any:
     """Open a scorer address.
 
@@ -261,13 +285,9 @@ def open_engine(address: str, options: EngineOptions | None = None, *, gate: boo
     """
     name, variant, rest = parse_address(address)
     kind = KINDS[name]
-    try:
-        loader: Callable[..., Backend] = attrgetter(kind.loader)(importlib.import_module(f".{kind.module}", __name__))
-        backend = loader(rest, options or EngineOptions(), *([variant] if kind.variants else []))
-    except ModuleNotFoundError as missing:
-        if kind.extra and (missing.name or "").split(".")[0] != __name__.split(".")[0]:
-            raise MissingExtra(f"{address} (module {missing.name} is not installed)", kind.extra) from missing
-        raise
+    check_address(address)
+    loader: Callable[..., Backend] = attrgetter(kind.loader)(importlib.import_module(f".{kind.module}", __name__))
+    backend = loader(rest, options or EngineOptions(), *([variant] if kind.variants else []))
     if not gate or not hasattr(backend, "reference"):
         return backend
     from ..parity import gated

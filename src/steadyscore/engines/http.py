@@ -26,7 +26,8 @@ from urllib.parse import urlsplit
 
 from ..credentials import KEY, check_credentials, hide, redact
 from ..disk import cache_folder, write_json
-from ..errors import InputError, MissingExtra, SteadyscoreError
+from ..errors import InputError, SteadyscoreError
+from ..extras import check_installed
 from ..waiting import LONGEST_ASKED, retry_after
 from . import EngineOptions
 from .wire import Answer, Malformed, NoAnswer, TooLarge, Wire
@@ -86,16 +87,14 @@ class Endpoint:
 
     def __init__(self, base: str, options: EngineOptions, *, key: str | None = None, cached: bool = False):
         check_base(base)
+        check_installed(f"Speaking to {base}", "httpx")
         self.base, self.options, self.cached = base.rstrip("/"), options, cached and options.cache
         self.counts: Counter[str] = Counter()
         """Requests sent, answers from the cache, and retries by reason: what the run reports."""
         self.on_answer: Callable[[Any], None] = lambda answer: None
         """Called with every answer that arrives, also with those that cannot be used: they are paid for too."""
         self._key = read_key(key)
-        try:
-            self._wire = Wire({"Authorization": f"Bearer {self._key}"} if self._key else {}, options.timeout)
-        except ModuleNotFoundError as missing:
-            raise MissingExtra(f"Speaking to {base}", "hosted") from missing
+        self._wire = Wire({"Authorization": f"Bearer {self._key}"} if self._key else {}, options.timeout)
         self._lock = threading.Lock()
         self._next_turn = 0.0
         self._failed_in_a_row = 0

@@ -41,8 +41,6 @@ class Wire:
     """Connections to one endpoint, kept open between requests; used by several threads at the same time."""
 
     def __init__(self, headers: dict[str, str], timeout: float):
-        import httpx  # noqa: F401  (here, so that a missing extra is raised where the endpoint is opened)
-
         self._timeout = timeout
         opened: Future[tuple[Any, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         worker = threading.Thread(target=lambda: asyncio.run(_hold(headers, opened)), name="steadyscore-http", daemon=True)
