@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: setup browser demo test test-slow test-vllm lint bench docs clean
+.PHONY: setup browser demo test test-slow test-vllm fuzz kills lint bench docs clean
 
 setup: $(STAMP)
 	@$(BIN)/steadyscore models get smollm2-135m >/dev/null
@@ -39,6 +39,11 @@ test-vllm: setup
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
 
+# Audits killed at random moments and resumed, with a Python function, a program and an endpoint: make kills N=1000
+N ?= 1000
+kills: setup
+	$(BIN)/python tests/kills.py $(N)
+
 lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -49,6 +54,11 @@ bench: setup
 
 docs: setup
 	$(BIN)/python docs/build.py
+
+# N cases of every format, nearly right files: each must be read or refused with a sentence. FORMATS="csv qrels" chooses.
+N ?= 1000
+fuzz: setup
+	$(BIN)/python -m tests.fuzz.run -n $(N) $(FORMATS)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis runs site

@@ -346,7 +346,7 @@ def test_queries_with_fewer_permutations_or_no_judgement_are_named(capsys, tmp_p
     code, out, _ = call(capsys, "audit", "--scores", file, "--cutoff", "1")
     assert code == 0
     assert "s.csv: 2 of 3 queries have fewer than 3 permutations: q1 has 2, q2 has 1. A query with one is in no mean that" in out
-    assert "2 of 3 queries have no judged candidate and are not in the means that need judgements: q1, q2." in out
+    assert "2 of 3 queries have no judgement and are not in the means that need one: q1, q2." in out
 
 
 def test_a_score_run_is_trec(capsys, collection_file):

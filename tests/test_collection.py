@@ -16,7 +16,7 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from steadyscore import collection as collections
@@ -41,6 +41,8 @@ GOOD = {
     "graded": candidate(relevance=3, rank=1, score=-1.5, title="T"),
     "unjudged": candidate(relevance=None, title=None, rank=None, score=None),
     "integral float": candidate(relevance=2.0),
+    "whole numbers as ids": changed(id=7, candidates=[{"id": 8, "text": "x"}, {"id": -9, "text": "y"}]),
+    "control characters in a text": candidate(text="a\x00b\x1bc\u0085", title="\t"),
     "empty title": candidate(title=""),
     "answers": changed(answers=["yes", "aye"], verdict=None, judged=None),
     "verdict": changed(verdict="NOT ENOUGH INFO"),
@@ -50,7 +52,12 @@ GOOD = {
 }
 BAD = {
     "no id": ({"query": "q", "candidates": LINE["candidates"]}, '"id" is missing'),
-    "number as id": (changed(id=7), '"id" is 7'),
+    "truth as id": (changed(id=True), '"id" is true'),
+    "line end in an id": (changed(id="q\n1"), "has no control character"),
+    "control character in a candidate's id": (candidate(id="a\x1b[2J"), "has no control character"),
+    "relevance beyond 32 bits": (candidate(relevance=2**31), "an integer from 0 to 2147483647"),
+    "relevance beyond every float": (candidate(relevance=10**400), "an integer from 0 to 2147483647"),
+    "judgement beyond 32 bits": (changed(judged={"c": 2**31}), "an integer from 0 to 2147483647"),
     "blank query": (changed(query=" \t"), '"query" is'),
     "empty pool": (changed(candidates=[]), "at least one candidate"),
     "pool is an object": (changed(candidates={}), '"candidates" is an object of 0'),
@@ -82,6 +89,9 @@ BEYOND_SCHEMA = {
         "1 of 2 candidates have a rank",
     ),
     "judged in the pool": (changed(judged={"a": 1}), "\"judged\" repeats 'a'"),
+    "a number and its digits": (changed(candidates=[{"id": i, "text": "x"} for i in (7, "7")]), "candidate id '7' occurs more"),
+    "a whole number with a point": (changed(id=7.0), '"id" is 7.0'),
+    "score beyond every float": (candidate(score=10**400), '"score" is 1000'),
     "NaN score": (candidate(score=float("nan")), '"score" is NaN'),
     "infinite score": (candidate(score=float("inf")), '"score" is Infinity'),
 }
@@ -145,6 +155,9 @@ def test_checker_and_schema_agree_on_anything(fields, of_candidate):
     line = {**LINE, **fields}
     if "candidates" not in fields:
         line["candidates"] = [{"id": "a", "text": "because", **of_candidate}]
+    pool = line["candidates"] if isinstance(line["candidates"], list) else []
+    ids = [part.get("id") for part in (line, *pool) if isinstance(part, dict)]
+    assume(not any(isinstance(id, float) for id in ids))  # a schema cannot tell 1.0 from 1
     only_here = ("occurs more than once", "have a rank; give it", '"judged" repeats')
     mistakes = [mistake for mistake in instance_mistakes(line) if not any(sign in mistake for sign in only_here)]
     assert validator.is_valid(line) is (mistakes == [])

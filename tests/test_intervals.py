@@ -90,7 +90,7 @@ def test_convolved_means_match_resampled_means(size, shape):
 def test_one_collection_agrees_with_scipy():
     (values,) = collections((300,))
     theirs = scipy.stats.bootstrap((values,), np.mean, n_resamples=20_000, method="percentile", rng=1).confidence_interval
-    ours = mean_interval([values], scheme="queries")
+    ours = mean_interval([values], scheme="queries", method="percentile")
     sd = values.std() / np.sqrt(len(values))
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.06 * sd)
 
@@ -158,14 +158,63 @@ def test_false_discovery_control_passes_missing_tests_over():
     assert np.array_equal(benjamini_hochberg([0.01, np.nan, 0.04]), [0.02, np.nan, 0.04], equal_nan=True)
 
 
-@pytest.mark.parametrize("units", [6, 18, 50])
-def test_expanded_tail_follows_student_t(units):
-    t = scipy.stats.t.ppf(0.975, units - 1)
-    exact = scipy.stats.norm.cdf(-t * np.sqrt(units / (units - 1)))
-    assert intervals._expanded_tail(0.025, units) == pytest.approx(exact, rel=0.02)
+@pytest.mark.parametrize("units", [5, 10, 18, 50, 2000])
+@pytest.mark.parametrize("tail", [0.005, 0.025, 0.1])
+def test_expanded_tail_follows_student_t(units, tail):
+    exact = scipy.stats.norm.cdf(scipy.stats.t.ppf(tail, units - 1) * np.sqrt(units / (units - 1)))
+    found = intervals._expanded_tail(tail, units)
+    assert scipy.stats.norm.ppf(found) == pytest.approx(scipy.stats.norm.ppf(exact), rel=0.02)
+    assert intervals._nominal_tail(found, units) == pytest.approx(tail, rel=1e-6)
 
 
-def coverage(studies, scheme, expanded, sizes=SIZES, draws=2000):
+@pytest.mark.parametrize("size", [12, 40, 300])
+def test_the_default_over_queries_is_scipys_percentile_interval_at_the_expanded_level(size):
+    (values,) = collections((size,))
+    tail = scipy.stats.norm.cdf(scipy.stats.t.ppf(0.025, size - 1) * np.sqrt(size / (size - 1)))
+    theirs = scipy.stats.bootstrap(
+        (values,), np.mean, n_resamples=20_000, method="percentile", confidence_level=1 - 2 * tail, rng=1
+    ).confidence_interval
+    ours = mean_interval([values], scheme="queries")
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.1 * values.std() / np.sqrt(size))
+
+
+@pytest.mark.parametrize("size", [10, 20, 50])
+def test_intervals_over_few_skewed_queries_cover_the_truth_where_percentiles_do_not(size):
+    rng, found = np.random.default_rng(size), {"expanded": 0.0, "percentile": 0.0}
+    for study in range(400):
+        values = rng.beta(1, 3, size)
+        for method in found:
+            interval = mean_interval([values], scheme="queries", draws=1000, seed=study, method=method)
+            found[method] += (interval.low <= 0.25 <= interval.high) / 400
+    assert found["percentile"] < found["expanded"]
+    # Ten skewed queries are too few for either: 0.90 here, and docs/intervals.md claims nothing below twenty.
+    assert (0.88 if size == 10 else 0.92) <= found["expanded"] <= 0.98
+
+
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=40), st.sampled_from(["expanded", "percentile"]))
+@settings(deadline=None, max_examples=60)
+def test_an_interval_stays_within_its_values_and_holds_their_mean_only_value(values, method):
+    found = mean_interval([values], scheme="queries", draws=300, method=method)
+    assert min(values) - 1e-9 <= found.low <= found.high <= max(values) + 1e-9
+    flat = mean_interval([[values[0]] * len(values)], scheme="queries", draws=300, method=method)
+    assert (flat.low, flat.high) == pytest.approx((values[0], values[0]))
+
+
+@pytest.mark.parametrize("size", [6, 20, 200])
+def test_the_p_value_and_the_interval_agree_about_zero(size):
+    rng = np.random.default_rng(size)
+    for study in range(200):
+        found = mean_interval([rng.normal(2 / np.sqrt(size), 1, size)], scheme="queries", draws=2000, seed=study)
+        if abs(found.p_value - 0.05) > 0.01:  # the draw added to each tail
+            assert (found.p_value < 0.05) == (found.low > 0 or found.high < 0)
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(InputError, match="unknown method"):
+        mean_interval([[1.0, 2.0]], method="bca")
+
+
+def coverage(studies, scheme, method=None, sizes=SIZES, draws=2000):
     """Share of simulated studies whose interval holds the truth.
 
     The spreads (0.03 between collections, 0.15 between queries) are assumed, not measured. Coverage of
@@ -176,28 +225,28 @@ def coverage(studies, scheme, expanded, sizes=SIZES, draws=2000):
         truths = rng.normal(0.02, 0.03, len(sizes))
         values = [rng.normal(truth, 0.15, size) for truth, size in zip(truths, sizes, strict=True)]
         truth = truths.mean() if scheme == "queries" else 0.02
-        found = mean_interval(values, scheme=scheme, expanded=expanded, draws=draws, seed=study)
+        found = mean_interval(values, scheme=scheme, method=method, draws=draws, seed=study)
         hits.append(found.low <= truth <= found.high)
     return np.mean(hits)
 
 
-@pytest.mark.parametrize(("scheme", "expanded"), [(SCHEMES[0], False), (SCHEMES[1], True), (SCHEMES[2], False)])
-def test_intervals_cover_the_truth(scheme, expanded):
-    assert 0.90 <= coverage(150, scheme, expanded, sizes=(40, 45, 50, 55, 60) * 3, draws=1000) <= 0.99
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_intervals_cover_the_truth(scheme):
+    assert 0.90 <= coverage(150, scheme, sizes=(40, 45, 50, 55, 60) * 3, draws=1000) <= 0.99
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("scheme", "expanded"), [(SCHEMES[0], False), (SCHEMES[1], True), (SCHEMES[2], False)])
-def test_intervals_cover_the_truth_in_93_to_97_percent_of_1000_studies(scheme, expanded):
-    found = coverage(1000, scheme, expanded)
-    print(f"{scheme}, expanded={expanded}: {found:.3f}")
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_intervals_cover_the_truth_in_93_to_97_percent_of_1000_studies(scheme):
+    found = coverage(1000, scheme)
+    print(f"{scheme}: {found:.3f}")
     assert 0.93 <= found <= 0.97
 
 
 @pytest.mark.slow
 def test_plain_intervals_over_18_collections_alone_are_too_narrow():
-    found = coverage(1000, "collections", False)
-    print(f"collections, expanded=False: {found:.3f}")
+    found = coverage(1000, "collections", "percentile")
+    print(f"collections, percentile: {found:.3f}")
     assert 0.90 <= found <= 0.94  # Student's t with 17 degrees of freedom says 0.926
 
 

@@ -165,3 +165,31 @@ def test_matched_retention_needs_no_judgements():
     assert found.cutoff["value"] is not None
     assert "overlap" in found.values
     assert "retained_f1" not in found.values
+
+
+def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatch):
+    """Pools of two sizes, some queries without judgements, a batch wholly unjudged; from a table that is read by parts."""
+    from conftest import some_instances, write_collection
+    from steadyscore.audit import AuditConfig, open_scorer, score_collection
+    from steadyscore.collection import open_collection
+
+    instances = some_instances(queries=14)
+    for i in (1, 6, 7, 8):
+        for candidate in instances[i]["candidates"]:
+            del candidate["relevance"]
+    for i in (2, 5, 11):
+        del instances[i]["candidates"][-1]
+    file, config = write_collection(tmp_path / "some.jsonl", instances), AuditConfig(permutations=4)
+    scorer = open_scorer("synthetic:companion", open_collection(str(file))[0], config)
+    run = score_collection(scorer, str(file), tmp_path / "run", config)
+    for by in (Threshold(), Threshold(protocol="reference"), Threshold(retention=0.5), Threshold(cutoff=0.3)):
+        whole = measure(run.scored(), by)
+        with monkeypatch.context() as patch:
+            patch.setattr("steadyscore.measurement.BATCH", 3)
+            parts = measure(run.queries(), by)
+        assert parts.values.keys() == whole.values.keys()
+        for name, values in whole.values.items():
+            np.testing.assert_array_equal(parts.values[name], values, err_msg=name)
+        assert parts.overall == pytest.approx(whole.overall, rel=1e-12)
+        assert (parts.query_ids, parts.cutoff, parts.coverage) == (whole.query_ids, whole.cutoff, whole.coverage)
+        assert parts.slot_profile == whole.slot_profile

@@ -12,17 +12,21 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from conftest import some_instances, write_collection
-from steadyscore import disk
+from steadyscore import disk, runs
 from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.cli import stop_on_signals
 from steadyscore.collection import open_collection
 from steadyscore.disk import atomic
 from steadyscore.errors import InputError, RunMismatch, StorageError
 from steadyscore.runs import Run, find_runs
 from steadyscore.scorer import Settings
 from steadyscore.scores import read_table
+from steadyscore.summary import audited
 
 
 def audit(file: Path, folder: Path, address="synthetic:slot", **options) -> Run:
@@ -104,6 +108,120 @@ def test_killed_at_random_moments_the_table_is_that_of_an_uninterrupted_run(tmp_
     assert kills >= 20
     assert Run.open(tmp_path / "killed").is_complete
     assert read_table(tmp_path / "killed" / "scores.parquet").equals(read_table(tmp_path / "whole" / "scores.parquet"))
+
+
+@pytest.mark.parametrize("kills", [30, pytest.param(1000, marks=pytest.mark.slow)])
+def test_kills_of_audits_with_a_function_a_program_and_an_endpoint_lose_double_and_change_nothing(kills):
+    script = [sys.executable, str(Path(__file__).with_name("kills.py")), str(kills)]
+    ended = subprocess.run(script, capture_output=True, text=True)
+    print(ended.stdout)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_rows_stand_in_the_order_of_the_collection_whatever_was_retried_or_deleted(tmp_path, monkeypatch):
+    """A failed query that is scored later, and queries whose shard was deleted, end where they would have been."""
+    file = write_collection(tmp_path / "some.jsonl", some_instances(queries=8))
+    whole = audit(file, tmp_path / "whole")
+    config = AuditConfig(permutations=3)
+    scorer = open_scorer("synthetic:slot", open_collection(str(file))[0], config)
+    real, faulty = scorer.score_orders, {"q1", "q5"}
+    scorer.score_orders = lambda instance, *rest: 1 / 0 if instance.id in faulty else real(instance, *rest)
+    score_collection(scorer, str(file), tmp_path / "retried", config)
+    retried = audit(file, tmp_path / "retried")
+    half = half_done(file, tmp_path / "deleted")
+    sorted((half.folder / "shards").glob("*.parquet"))[0].unlink()
+    for run in (retried, audit(file, half.folder)):
+        for name in ("scores.parquet", "queries.parquet"):
+            assert (run.folder / name).read_bytes() == (whole.folder / name).read_bytes()
+        assert audited(run)[1] == audited(whole)[1]
+
+
+def test_a_run_is_read_a_part_at_a_time_and_joined_in_order(tmp_path, monkeypatch):
+    """Row groups of a few rows, also such as cut a query in two, give the same queries."""
+    file = write_collection(tmp_path / "some.jsonl", some_instances(queries=7))
+    whole = audit(file, tmp_path / "whole")
+    monkeypatch.setattr("steadyscore.runs.GROUP_ROWS", 30)
+    parts = audit(file, tmp_path / "parts")
+    table = read_table(whole.folder / "scores.parquet")
+    pq.write_table(table, parts.folder / "cut.parquet", row_group_size=31)
+    assert pq.ParquetFile(parts.folder / "scores.parquet").num_row_groups == 4
+    assert read_table(parts.folder / "scores.parquet").equals(table)
+    cut = pa.concat_tables(runs._join([parts.folder / "cut.parquet"], [f"q{i}" for i in range(7)]))
+    assert cut.equals(table)
+    (parts.folder / "cut.parquet").rename(parts.folder / "scores.parquet")
+    for one, other in zip(whole.scored(), parts.iter_scored(), strict=True):
+        assert one.query_id == other.query_id
+        assert np.array_equal(one.scores, other.scores)
+        assert np.array_equal(one.ideal, other.ideal)
+
+
+def test_a_query_that_took_a_second_or_that_somebody_charges_for_is_on_disk_at_once(collection_file, tmp_path, monkeypatch):
+    whole = audit(collection_file, tmp_path / "whole").scored()
+    now = 100.0
+    monkeypatch.setattr("steadyscore.runs.time.monotonic", lambda: now)
+    run = Run.begin(tmp_path / "run", {})
+    run.append(whole[0])
+    assert run.done() == set()
+    now += 1.1
+    run.append(whole[1])
+    assert run.done() == {"q0", "q1"}
+    run.append(whole[2], at_once=True)
+    assert run.done() == {"q0", "q1", "q2"}
+
+
+def test_a_stop_in_the_writing_of_a_shard_loses_and_doubles_nothing(collection_file, tmp_path, monkeypatch):
+    """The stop comes before or after the rename; what is flushed at the end is the same shard."""
+    whole = audit(collection_file, tmp_path / "whole")
+    real = os.replace
+    for before in (True, False):
+        run = Run.begin(tmp_path / f"run-{before}", {})
+
+        def stop(source, target, before=before):
+            if target.parent.name != "shards":
+                return real(source, target)
+            if not before:
+                real(source, target)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", stop)
+            with pytest.raises(KeyboardInterrupt):
+                run.append(whole.scored()[0], at_once=True)
+        run.flush()
+        assert sum(read_table(shard).num_rows for shard in run._shards()) == 4 * 6
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_keeps_what_was_scored_and_ends_with_its_code_and_one_sentence(tmp_path, number):
+    file = write_collection(tmp_path / "many.jsonl", some_instances(queries=200))
+    os.mkfifo(tmp_path / "calls")
+    (tmp_path / "slow.py").write_text(
+        "import time\ncalls = open('calls', 'w', buffering=1)\n"
+        "def score(query, texts):\n    print(query, file=calls)\n    time.sleep(0.01)\n    return [1.0] * len(texts)\n"
+    )
+    command = [sys.executable, "-m", "steadyscore", "audit", "--scorer", "python:slow:score", "--data", str(file)]
+    command += ["--permutations", "2", "--no-report", "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with open(tmp_path / "calls") as calls:
+        for _ in range(10):  # three queries and the first call of the fourth: far less than a second's work
+            assert calls.readline()
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert err.splitlines()[-1] == "steadyscore: stopped. Run the same command again; it goes on where it stopped."
+    assert {"q0", "q1", "q2"} <= Run.open(tmp_path / "run").done()
+
+
+def test_an_ignored_hangup_stays_ignored_and_handlers_are_put_back(monkeypatch):
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is not before[signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGHUP, before[signal.SIGHUP])
+    assert signal.getsignal(signal.SIGTERM) is before[signal.SIGTERM]
 
 
 def half_done(file: Path, folder: Path, **options) -> Run:

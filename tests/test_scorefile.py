@@ -7,7 +7,7 @@ import pytest
 
 from steadyscore.errors import InputError
 from steadyscore.measurement import Threshold, measure
-from steadyscore.scorefile import read_qrels, read_scores
+from steadyscore.scorefile import read_scores
 
 ROWS = [
     (q, p, c, s, r)
@@ -106,7 +106,7 @@ def test_one_named_permutation_among_numbers_is_refused(tmp_path, kind):
     rows = [(q, "last" if p == 2 else p, c, s, r) for q, p, c, s, r in ROWS]
     with pytest.raises(
         InputError,
-        match=r"8 rows have 'last' as permutation, which is no whole number: line \d+, query q1, .*Number all or name all",
+        match=r"8 rows have 'last' as permutation, which is not a whole number .*: line \d+, query q1, .*Number all or name all",
     ):
         read_scores([write(tmp_path / f"s.{kind}", rows)])
 
@@ -130,9 +130,9 @@ def changed(index, **values):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (changed(2, score=float("nan")), r"1 scores are NaN or infinite: query q1, permutation 0, candidate c"),
+        (changed(2, score=float("nan")), r"1 scores are NaN or infinite: (line|row) \d+, query q1, permutation 0, candidate c"),
         (changed(2, score=float("inf")), r"NaN or infinite"),
-        ([*ROWS, ROWS[5]], r"1 rows stand twice: query q1, permutation 1, candidate b"),
+        ([*ROWS, ROWS[5]], r"1 rows stand twice: (line|row) \d+, query q1, permutation 1, candidate b"),
         (ROWS[:-1], r"every permutation must hold the same candidates; query q2 lacks candidate a in permutation 2"),
         ([row for row in ROWS if row[1] == 0], r"holds one permutation per query; order instability needs at least two"),
     ],
@@ -157,7 +157,7 @@ def test_all_mistakes_are_told_at_once(tmp_path):
         (
             "s.csv",
             HEAD + "q,0,a,1\n\nq,0,b,high\n",
-            r"s\.csv: 1 rows have 'high' as score, which is no number: "
+            r"s\.csv: 1 rows have 'high' as score, which is not a number: "
             r"line 4, query q, permutation 0, candidate b\. Write a number",
         ),
         (
@@ -171,15 +171,23 @@ def test_all_mistakes_are_told_at_once(tmp_path):
             r"(?s)no query_id: line 3, permutation 1, candidate a\..*no candidate_id: line 2, query",
         ),
         ("s.csv", HEAD + "q,0,a,1\nq,0,b\n", r"s\.csv:3: the line has 3 fields, the header has 4"),
-        ("s.jsonl", ROW + "\n{not json\n[]\n", r"(?s)s\.jsonl:3: not JSON at column 2: .*s\.jsonl:4: the line is no object"),
-        ("s.jsonl", ROW + ROW.replace("0.5", '"high"'), r"1 rows have 'high' as score, which is no number: line 2, query q"),
-        ("s.jsonl", ROW + ROW.replace("0.5", "[0.5]"), r"1 rows have '\[0.5\]' as score, which is no number: line 2, query q"),
-        ("s.csv", HEAD + "q,0,a,1\nq,0.5,a,1\n", r"1 rows have 0.5 as permutation, which is no whole number: line 3, query q"),
-        ("s.run", b"q1 Q0 \xe9 1 1.0 t\n", r"s\.run is no UTF-8 text"),
+        (
+            "s.jsonl",
+            ROW + "\n{not json\n[]\n",
+            r"(?s)s\.jsonl:3: not JSON at column 2: .*s\.jsonl:4: the line is not a JSON object",
+        ),
+        ("s.jsonl", ROW + ROW.replace("0.5", '"high"'), r"1 rows have 'high' as score, which is not a number: line 2, query q"),
+        ("s.jsonl", ROW + ROW.replace("0.5", "[0.5]"), r"s\.jsonl:2: score is a list\. Write one value"),
+        (
+            "s.csv",
+            HEAD + "q,0,a,1\nq,0.5,a,1\n",
+            r"1 rows have '0.5' as permutation, which is not a whole number of 32 bits: line 3, query q",
+        ),
+        ("s.run", b"q1 Q0 \xe9 1 1.0 t\n", r"s\.run:1: byte 7 is not UTF-8"),
         ("s.parquet", "not parquet", "cannot be read as parquet"),
         ("s.jsonl", "", "holds no row"),
         ("s.xlsx", "", "is none of .parquet, .csv"),
-        ("s.run", "q1 Q0 d1\n", "s.run:1: a line of a TREC run is"),
+        ("s.run", "q1 Q0 d1\n", "s.run:1: not a line of a run"),
     ],
 )
 def test_files_that_cannot_be_read_say_why(tmp_path, name, content, message):
@@ -197,14 +205,14 @@ def test_missing_files_are_named_together(tmp_path):
 def test_bad_qrels_are_named_by_line(tmp_path):
     (tmp_path / "q").write_text("q1 0 a 1\nq1 0 a\nq1 0 b high\n")
     with pytest.raises(InputError, match=r"q:2: .*\n.*q:3: "):
-        read_qrels(tmp_path / "q")
+        read_scores([write(tmp_path / "s.csv")], tmp_path / "q")
 
 
 def test_a_candidate_has_one_relevance(tmp_path):
     rows = [f"q1,{p},{c},{s},{r}" for p, r in ((0, 1), (1, 2)) for s, c in enumerate("ab")]
     (tmp_path / "s.csv").write_text("query_id,permutation,candidate_id,score,relevance\n" + "\n".join(rows) + "\n")
     with pytest.raises(
-        InputError, match="2 rows give a candidate another relevance than its row before: query q1, permutation 1"
+        InputError, match=r"2 rows give a candidate another relevance than its row before: line \d+, query q1, permutation 1"
     ):
         read_scores([tmp_path / "s.csv"])
 
@@ -224,5 +232,114 @@ def test_a_file_may_tell_how_its_orders_were_cut(tmp_path, told, order):
 def test_a_partition_nobody_knows_or_that_changes_within_a_query_is_named(tmp_path):
     with pytest.raises(InputError, match=r"partition is diagonal in 4 rows: .*Use contiguous or round_robin"):
         read_scores(places(tmp_path, "contiguous", "diagonal"))
-    with pytest.raises(InputError, match="1 rows give a query another partition than its row before: query q1, permutation 1"):
+    with pytest.raises(
+        InputError, match=r"1 rows give a query another partition than its row before: line \d+, query q1, permutation 1"
+    ):
         read_scores(places(tmp_path, "contiguous", "round_robin"))
+
+
+# -- ids, places, bounds
+
+ODD_IDS = ("2020-01-01", "007", "1e5", "true", "NA", "null", "12345678901234567890123", "12:30:00")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_ids_are_text_whatever_they_look_like(tmp_path, kind):
+    rows = [("2021-05-05", p, c, float(i * (p + 1) % 11), None) for p in range(3) for i, c in enumerate(ODD_IDS)]
+    qrels = tmp_path / "qrels.txt"
+    qrels.write_text("".join(f"2021-05-05 0 {c} {i % 3}\n" for i, c in enumerate(ODD_IDS)))
+    (query,) = read_scores([write(tmp_path / f"s.{kind}", rows)], qrels)
+    assert query.candidate_ids == tuple(sorted(ODD_IDS))
+    ranked = [sorted(range(8), key=lambda i, p=p: -(i * (p + 1) % 11)) for p in range(3)]  # no two scores are equal
+    gains = [[i % 3 for i in places] for places in (*ranked, sorted(range(8), key=lambda i: -(i % 3)))]
+    *found, best = (sum(gain / np.log2(rank + 2) for rank, gain in enumerate(row)) for row in gains)
+    assert measure([query]).values["ndcg@10"] == pytest.approx([np.mean(found) / best])
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_whole_number_as_id_stands_for_its_digits_and_nothing_else_does(tmp_path, kind):
+    rows = [(7, p, c, float(p + c), None) for p in range(2) for c in (8, 9)]
+    (query,) = read_scores([write(tmp_path / f"s.{kind}", rows)])
+    assert (query.query_id, query.candidate_ids) == ("7", ("8", "9"))
+    rows = [(7.5, p, c, float(p + c), None) for p in range(2) for c in (8, 9)]
+    with pytest.raises(InputError, match="query_id is"):
+        read_scores([write(tmp_path / f"t.{kind}", rows)])
+
+
+def test_a_judged_query_none_of_whose_candidates_is_judged_counts_as_0_everywhere(tmp_path):
+    qrels = tmp_path / "qrels.txt"
+    qrels.write_text("q1 0 a 1\nq2 0 elsewhere 2\n")
+    found = measure(read_scores([write(tmp_path / "s.csv")], qrels), Threshold(cutoff=2.5))
+    assert found.coverage["unjudged"] == []
+    assert found.coverage["without_relevant"] == ["q2"]
+    assert [found.values[name][1] for name in ("ndcg@10", "map", "mrr", "recall@10", "retained_f1")] == [0, 0, 0, 0, 0]
+
+
+PLACED = "query_id,permutation,candidate_id,score,slot,window\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("query_id,permutation,candidate_id,score,slot\nq,0,a,1,0\n", "there is slot but no window"),
+        (HEAD.replace("score", "score,grade_0") + "q,0,a,1,0.5\n", "there is grade_0 but no grade_1, grade_2, grade_3"),
+        (HEAD.replace("score", "score,score") + "q,0,a,1,1\n", "has the column score twice"),
+        (PLACED + "q,0,a,1,2000000000,0\nq,1,a,1,0,0\n", "1 rows have a slot below 0, or not below the number of .*: line 2"),
+        (PLACED + "q,0,a,1,-1,0\nq,1,a,1,0,0\n", "1 rows have a slot below 0"),
+        (PLACED + "q,0,a,1,0,0\nq,1,a,1,,0\n", "1 rows lack a slot or a window, .*: line 3"),
+        (
+            PLACED + "q,0,a,1,0,0\nq,0,b,1,0,0\nq,1,a,1,0,0\nq,1,b,1,1,0\n",
+            "1 rows have the slot and window of another .*: line 3",
+        ),
+        (PLACED + "q,-2,a,1,0,0\nq,1,a,1,0,0\n", "1 rows have a permutation below -1: line 2"),
+        (HEAD + "q,0,a,1e308\nq,1,a,1\n", r"1 scores are beyond 1e\+100, where variances overflow: line 2"),
+        (HEAD + "q,0,a\x1b,1\n", "a control character: line 2"),
+        (HEAD.replace("score", "score,relevance") + "q,0,a,1,3000000000\n", "not a whole number of 32 bits: line 2"),
+    ],
+)
+def test_columns_are_checked_together(tmp_path, content, message):
+    (tmp_path / "s.csv").write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_scores([tmp_path / "s.csv"])
+
+
+@pytest.mark.parametrize("depth", [1_000, 20_000, 200_000])
+def test_nested_json_is_refused_before_it_can_do_harm(tmp_path, depth):
+    (tmp_path / "s.jsonl").write_text(ROW.replace("0.5", "[" * depth + "]" * depth))
+    with pytest.raises(InputError, match=r"s\.jsonl:1: (nested too deeply|score is a list)"):
+        read_scores([tmp_path / "s.jsonl"])
+
+
+def test_a_header_that_is_not_utf_8_is_refused(tmp_path):
+    (tmp_path / "s.csv").write_bytes(HEAD.encode().replace(b"score", b"score,\xff") + b"q,0,a,1,2\n")
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_scores([tmp_path / "s.csv"])
+
+
+@pytest.mark.parametrize("grade", ["--1", "²", "9" * 5000, "3000000000", "1.0"])
+def test_odd_grades_are_sentences(tmp_path, grade):
+    (tmp_path / "q").write_text(f"q1 0 a {grade}\n")
+    with pytest.raises(InputError, match="q:1: "):
+        read_scores([write(tmp_path / "s.csv")], tmp_path / "q")
+
+
+def test_a_pair_that_is_judged_twice_is_refused(tmp_path):
+    (tmp_path / "q").write_text("q1 0 a 1\nq1 0 a 1\n")
+    with pytest.raises(InputError, match="q:2: document a of query q1 is judged twice"):
+        read_scores([write(tmp_path / "s.csv")], tmp_path / "q")
+
+
+@pytest.mark.parametrize("name", ["s.csv.gz", "s.CSV", "s.jsonl.gz", "S.TSV.GZ"])
+def test_endings_may_be_upper_case_or_gzipped(tmp_path, name):
+    import gzip
+
+    plain = write(tmp_path / name.lower().removesuffix(".gz").replace("s.", "plain."))
+    content = plain.read_bytes()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.lower().endswith("gz") else content)
+    assert len(read_scores([tmp_path / name])) == 2
+
+
+def test_a_small_file_of_very_many_rows_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("steadyscore.scorefile._memory", lambda: 2 * len(ROWS) * 250)
+    with pytest.raises(InputError, match=r"24 rows, which need about .* GB of memory; this machine has .* Split it by query"):
+        read_scores([write(tmp_path / "s.parquet")])

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from steadyscore.engines.python_scorer import PythonReranker
 from steadyscore.engines.recorded import SyntheticReranker
-from steadyscore.engines.rerankers import PythonReranker
 from steadyscore.errors import InputError, WindowTooLong
 from steadyscore.instability import tau_psi
 from steadyscore.presentation import permutations

@@ -20,6 +20,7 @@ import numpy as np
 
 from .adapter import prompt_mistakes, refuse
 from .collection import Data, Source, open_collection
+from .credentials import redact
 from .disk import held
 from .engines import Backend, Engine, EngineOptions, Recording, open_engine, spent
 from .errors import InputError, SteadyscoreError
@@ -27,9 +28,10 @@ from .measurement import Threshold, rows_of
 from .mitigations import cost
 from .planning import balanced_orders
 from .presentation import generator, permutations
-from .runs import Run
+from .runs import Run, versions
 from .scorer import Scorer, Settings, ideal_gains, resolved, trained_settings
 from .scores import CANONICAL, Scored
+from .starts import Start, note_start, start_of
 from .tasks import TASKS
 from .terms import Candidate, Collection, Failure, Instance, Prompt, Window
 
@@ -117,13 +119,13 @@ def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) ->
 
 @contextmanager
 def naming_failures(failed: list[Failure], query_id: str) -> Iterator[None]:
-    """Somebody else's code may fail on a query: name it, count it, go on. A mistake that the user can mend goes through."""
+    """Somebody else's code may fail on a query: name it, count it, go on. A mistake that the user can fix goes through."""
     try:
         yield
     except SteadyscoreError:
         raise
     except Exception as fault:
-        failed.append(Failure(query_id, f"{type(fault).__name__}: {fault}"))
+        failed.append(Failure(query_id, redact(f"{type(fault).__name__}: {fault}")))
 
 
 def refuse_none_scored(name: str, failed: Sequence[Failure], queries: int) -> None:
@@ -140,22 +142,24 @@ def score_collection(
     *,
     command: list[str] | None = None,
     progress: Progress | None = None,
+    allow_scorer_change: bool = False,
 ) -> Run:
     """Score what is not yet on disk, query by query, and complete the run.
 
     A query whose scorer fails (an exception in somebody's function, an endpoint that gave up) is named in the coverage
-    and left out, and the same command tries it again; a mistake that the user can mend stops the run, and nothing scored
-    is lost.
+    and left out, and the same command tries it again; a mistake that the user can fix stops the run, and nothing scored
+    is lost. A run whose scorer has changed since is refused, or goes on and says so (`starts.py`).
     """
     source = open_collection(data)
     with held(folder):
-        run = _begun(scorer, source, folder, config, command or [])
+        run = _begin(scorer, source, folder, config, command or [])
+        note_start(run, start_of(scorer.backend), allow_scorer_change=allow_scorer_change)
         if not run.is_complete or run.record["coverage"]["failed"]:
             _score_missing(run, scorer, source, config, progress)
         return run
 
 
-def _begun(scorer: Scorer, source: Source, folder: Path, config: AuditConfig, command: list[str]) -> Run:
+def _begin(scorer: Scorer, source: Source, folder: Path, config: AuditConfig, command: list[str]) -> Run:
     collection = source.collection
     fingerprint = scorer.identity() | {
         "data": {"name": collection.name, "sha256": source.digest},
@@ -179,13 +183,14 @@ def _begun(scorer: Scorer, source: Source, folder: Path, config: AuditConfig, co
 
 
 def _score_missing(run: Run, scorer: Scorer, source: Source, config: AuditConfig, progress: Progress | None) -> None:
-    """Score the queries that are not on disk and complete the run."""
+    """Score the queries that are not on disk and complete the run. Of the others only the ids are held."""
     if run.is_complete:
         run.reopen()
-    done, rows = run.done(), []
+    done, order = run.done(), []
     failed: list[Failure] = []
     session, began, before = run.begin_session(), time.monotonic(), spent(scorer.backend)
     session.update(windows=0, tokens=0, shrunk=[])
+    charges = hasattr(scorer.backend, "endpoint")
 
     def account() -> None:
         session.update(seconds=round(time.monotonic() - began, 1), spent=spent(scorer.backend, before))
@@ -193,26 +198,35 @@ def _score_missing(run: Run, scorer: Scorer, source: Source, config: AuditConfig
     todo = cut_instances(source.instances(), config.cut)
     try:
         for instance in progress(todo, _count(source.collection, config.cut)) if progress else todo:
-            rows.append(_query_row(instance))
+            order.append(instance.id)
             if instance.id in done:
                 continue
-            n, cuts, shown = len(instance.pool), len(scorer.shrunk), scorer.tokens
-            orders, permutation = drawn_orders(instance, config, scorer.width or n), [*range(config.permutations)]
-            if config.canonical:
-                orders, permutation = np.vstack([np.arange(n)[None], orders]), [CANONICAL, *permutation]
             with naming_failures(failed, instance.id):
-                scored = scorer.score_orders(instance, orders, permutation)
-                session["windows"] += round(cost(n, scorer.width, getattr(scorer, "mitigations", ()), len(orders)))
+                shown = scorer.tokens
+                scored, windows, shrunk = _score_query(scorer, instance, config)
+                session["windows"] += windows
                 session["tokens"] += scorer.tokens - shown
-                session["shrunk"] += [{"query_id": q, "window": w + 1, "chars": c} for q, w, c in scorer.shrunk[cuts:]]
+                session["shrunk"] += shrunk
                 account()
-                run.append(scored)
+                run.append(scored, at_once=charges)
     finally:  # what was scored before a mistake or a stop stays, and so does what it cost
         account()
         run.flush()
-    refuse_none_scored(scorer.name, failed, len(rows))
-    coverage = {"queries": len(rows), "scored": len(rows) - len(failed), "failed": [failure.to_json() for failure in failed], **_together(run.record["sessions"])}
-    run.finish(coverage, _query_table(rows))
+    refuse_none_scored(scorer.name, failed, len(order))
+    named = [failure.to_json() for failure in failed]
+    coverage = {"queries": len(order), "scored": len(order) - len(failed), "failed": named, **_together(run.record["sessions"])}
+    run.finish(coverage, order, _query_tables(map(_query_row, cut_instances(source.instances(), config.cut))))
+
+
+def _score_query(scorer: Scorer, instance: Instance, config: AuditConfig) -> tuple[Scored, int, list[dict[str, Any]]]:
+    """A query under all its orders, the windows that took, and those that were cut to fit."""
+    n, cuts = len(instance.pool), len(scorer.shrunk)
+    orders, permutation = drawn_orders(instance, config, scorer.width or n), [*range(config.permutations)]
+    if config.canonical:
+        orders, permutation = np.vstack([np.arange(n)[None], orders]), [CANONICAL, *permutation]
+    scored = scorer.score_orders(instance, orders, permutation)
+    windows = round(cost(n, scorer.width, getattr(scorer, "mitigations", ()), len(orders)))
+    return scored, windows, [{"query_id": q, "window": w + 1, "chars": c} for q, w, c in scorer.shrunk[cuts:]]
 
 
 def _together(sessions: list[dict[str, Any]]) -> dict[str, Any]:
@@ -239,14 +253,16 @@ def keep_scores(
     about = {"name": name, "collection": "scores", "task": "passage_reranking"}
     with held(folder):
         run = Run.begin(folder, fingerprint, **about, command=command or [])
+        note_start(run, Start(versions()))
         if run.is_complete:
             return run
         done = run.done()
         for query in queries:
             if query.query_id not in done:
                 run.append(query)
-        rows = [{"query_id": q.query_id, "judged": None if q.ideal is None else q.ideal.astype(int).tolist()} for q in queries]
-        run.finish({"queries": len(queries), "scored": len(queries), "failed": []}, _query_table(rows))
+        rows = ({"query_id": q.query_id, "judged": None if q.ideal is None else q.ideal.astype(int).tolist()} for q in queries)
+        coverage = {"queries": len(queries), "scored": len(queries), "failed": []}
+        run.finish(coverage, [query.query_id for query in queries], _query_tables(rows))
     return run
 
 
@@ -316,7 +332,8 @@ def _query_row(instance: Instance) -> dict[str, Any]:
     }
 
 
-def _query_table(rows: list[dict[str, Any]]) -> pa.Table:
+def _query_tables(rows: Iterator[dict[str, Any]], at_once: int = 1000) -> Iterator[pa.Table]:
+    """The rows as tables, a part at a time."""
     import pyarrow as pa
 
     kinds = [
@@ -326,4 +343,5 @@ def _query_table(rows: list[dict[str, Any]]) -> pa.Table:
         ("verdict", pa.string()),
         ("judged", pa.list_(pa.int32())),
     ]
-    return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
+    while part := list(islice(rows, at_once)):
+        yield pa.Table.from_pylist(part, schema=pa.schema(kinds))

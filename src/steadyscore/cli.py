@@ -1,7 +1,7 @@
 """The command line: one verb, one module in `commands/`. Only the verb that was typed is imported, so help is quick.
 
 stdout carries results, stderr progress. Exit codes: 0 done, 1 an error the user can mend, 2 wrong usage, 3 a gate
-failed, 4 finished with rows that could not be scored.
+failed, 4 finished with rows that could not be scored; 130, 143 and 129 stopped by SIGINT, SIGTERM and SIGHUP.
 """
 
 from __future__ import annotations
@@ -9,10 +9,17 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NoReturn
 
+from .console import results_only
+from .credentials import redact
 from .errors import SteadyscoreError
+from .extras import EXTRA, missing_extra
 
 VERBS: dict[str, str] = {
     "demo": "audit the embedded language model on the embedded collections and write a report",
@@ -46,11 +53,48 @@ examples:
 """
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with a command line, without a secret that stands in it."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(redact(message))
+
+
+SERVERS = ("serve", "explore")
+"""Verbs that answer signals themselves: requests in flight are finished, and SIGHUP opens the models again."""
+
+
+class Stopped(KeyboardInterrupt):
+    """SIGTERM or SIGHUP: whatever ends well at Ctrl-C ends well at these."""
+
+    def __init__(self, number: int):
+        super().__init__()
+        self.number = number
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP do what Ctrl-C does; one that is ignored (`nohup`) or handled already is left alone."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise Stopped(number)
+
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread may set a handler
+    ours = [n for n in (signal.SIGTERM, signal.SIGHUP) if is_main and signal.getsignal(n) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def parser(verb: str | None = None) -> argparse.ArgumentParser:
     """The parser of the whole command line, with the arguments of `verb` only."""
     from . import __version__
 
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="steadyscore",
         description="Audit, train and serve LLM scorers whose decisions hold still when the candidates are reordered.",
         epilog=EXAMPLES,
@@ -79,14 +123,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = parser(verb).parse_args(argv)
         # What was typed, for the run record: the resolved values stand beside it.
-        arguments.command = ["steadyscore", *argv]
-        return arguments.run(arguments) or 0
+        arguments.command = ["steadyscore", *map(redact, argv)]
+        with results_only(), nullcontext() if verb in SERVERS else stop_on_signals():
+            return arguments.run(arguments) or 0
     except SteadyscoreError as error:
-        print(f"steadyscore: {error}", file=sys.stderr)
+        print(f"steadyscore: {redact(str(error))}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
+    except ModuleNotFoundError as missing:  # a part of an extra that was taken out, or that it asks for only now and then
+        module = (missing.name or "").partition(".")[0]
+        if module not in EXTRA:
+            raise
+        print(f"steadyscore: {missing_extra(f'steadyscore {verb}', [module])}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as stop:
         print("steadyscore: stopped. Run the same command again; it goes on where it stopped.", file=sys.stderr)
-        return 130
+        return 128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT)
     except BrokenPipeError:  # `steadyscore ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from .credentials import without_credentials
 from .errors import InputError, SteadyscoreError
+from .waiting import LONGEST_ASKED, retry_after
 
 
 class ServerError(SteadyscoreError):
@@ -78,7 +80,7 @@ class Client:
     """Name of the model; None takes the server's first."""
     timeout: float = 70.0
     retries: int = 3
-    """Times a full queue (429) is asked again, after as long as the server says."""
+    """Times a full queue (429) is asked again, after as long as the server says, at most a minute."""
 
     def rerank(self, query: str, documents: Sequence[str], *, top_n: int | None = None, permutations: int = 1) -> list[Ranked]:
         """Documents from best to worst; equal scores in the order of the request."""
@@ -143,10 +145,12 @@ class Client:
                 with refusal:
                     if refusal.code != 429 or attempt == self.retries:
                         raise ServerError(refusal.code, _message(refusal.read(), refusal.code)) from None
-                    time.sleep(float(refusal.headers.get("Retry-After", 1)))
+                    time.sleep(min(retry_after(refusal.headers) or 1.0, LONGEST_ASKED))
             except (urllib.error.URLError, TimeoutError, ConnectionError) as fault:
                 reason = getattr(fault, "reason", fault)
-                raise ServerError(0, f"{self.url} cannot be reached: {reason}. Start it with steadyscore serve.") from fault
+                raise ServerError(
+                    0, f"{without_credentials(self.url)} cannot be reached: {reason}. Start it with steadyscore serve."
+                ) from fault
         raise AssertionError  # the last attempt returned or raised
 
 

@@ -54,10 +54,7 @@ class StorageError(SteadyscoreError):
 
 
 class MissingExtra(SteadyscoreError):
-    """An optional dependency that is not installed."""
-
-    def __init__(self, what: str, extra: str):
-        super().__init__(f"{what} needs an optional dependency. Install it with: pip install 'steadyscore[{extra}]'")
+    """An optional dependency that is not installed; `extras.check_installed` raises it."""
 
 
 class UsageError(SteadyscoreError):

@@ -36,7 +36,6 @@ class Estimate:
     """Of an endpoint that charges, where its price is given."""
 
 
-
 def estimate(
     address: str, source: Data, config: AuditConfig, mitigations: Sequence[str] = (), price: Price | None = None
 ) -> Estimate:

@@ -6,6 +6,7 @@ chooses it (1), rejects it (-1) or does neither (0).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def states(query: Scored, measure: str, cutoff: float | None) -> tuple[str, Arra
     return "preference", found
 
 
-def most_affected(queries: list[Scored], steadiness: Array, measure: str, cutoff: float | None) -> int | None:
+def most_affected(queries: Sequence[Scored], steadiness: Array, measure: str, cutoff: float | None) -> int | None:
     """The query whose decisions agree least; of equals, the one where most candidates change. None where all are steady."""
     if np.isnan(steadiness).all():
         return None
@@ -63,9 +64,7 @@ def two_orders(decided: Array, quality: Array) -> tuple[int, int]:
 
 def quality(query: Scored, k: int) -> Array:
     """(M,) nDCG@k under every permutation; NaN without judgements."""
-    if query.relevance is None:
-        return np.full(len(query.permuted), np.nan)
-    return metrics.ndcg(query.permuted, query.relevance, k, judged_gains=query.ideal)
+    return metrics.ndcg(query.permuted, query.gold, k, judged_gains=query.ideal)
 
 
 def exhibit(query: Scored, instance: Instance | None, measure: str, cutoff: float | None, k: int) -> dict[str, Any]:

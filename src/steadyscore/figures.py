@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import MissingExtra
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -89,13 +87,9 @@ def _draw(
     title: str, paint: Callable[..., None], *, description: str, height: float = 2.8, rows: int = 1, share: bool = True
 ) -> str:
     """One figure as SVG text; `paint` gets the axes."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
+    import matplotlib
+    from matplotlib.figure import Figure
 
-    from .audits.figure import Figure as Measured
-    except ImportError:
-        raise MissingExtra("The report page", "reports") from None
     style: Any = {
         "svg.fonttype": "none",
         "svg.hashsalt": title,
@@ -218,9 +212,7 @@ def _bar(figure: Measured) -> Array | None:
     return np.maximum([[figure.value - figure.low], [figure.high - figure.value]], 0)
 
 
-def scatter(
-    title: str, points: dict[str, tuple[Measured, Measured]], look: dict[str, Look], measures: tuple[str, str]
-) -> str:
+def scatter(title: str, points: dict[str, tuple[Measured, Measured]], look: dict[str, Look], measures: tuple[str, str]) -> str:
     """Quality against decision, one point per variant with its 95 % intervals."""
 
     def paint(ax: Axes) -> None:

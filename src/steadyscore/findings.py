@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from . import exhibit
+from .audits.result import Audit
 from .intervals import Interval, paired_interval
 from .measures import MEASURES
-from .audits.result import Audit
 
 Array = np.ndarray
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InputError, MissingExtra
+from .errors import InputError
+from .extras import check_installed
 from .metrics import ranking
 from .scores import Scored
 
@@ -19,10 +20,9 @@ def parsed(names: Sequence[str]) -> list[Any]:
     """Measures by name; all that ir_measures cannot compute on this machine are told at once."""
     if not names:
         return []
-    try:
-        import ir_measures
-    except ImportError as missing:
-        raise MissingExtra("--ir", "data") from missing
+    check_installed("--ir", "ir_measures")
+    import ir_measures
+
     measures, mistakes = [], []
     for name in names:
         try:
@@ -47,9 +47,10 @@ def library_values(queries: Sequence[Scored], names: Sequence[str]) -> dict[str,
 
     judgements, run = [], []
     for place, query in enumerate(queries):
-        if query.relevance is None:
+        if not query.is_judged:
             continue
-        pool = {f"in{i}": int(r) for i, r in enumerate(query.relevance) if not np.isnan(r)}
+        judged = () if query.relevance is None else query.relevance
+        pool = {f"in{i}": int(r) for i, r in enumerate(judged) if not np.isnan(r)}
         outside = _outside(query)
         served = query.permuted if query.canonical is None else query.canonical[None]
         for row, columns in enumerate(ranking(served)):

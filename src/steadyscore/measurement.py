@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from .consumers import preference, threshold
 from .errors import InputError
 from .measures import MEASURES, Array, Stack
 from .planning import from_permutations
-from .scores import Scored
+from .scores import CANONICAL, Scored
 from .self_consistency import ensembles
 
 
@@ -89,29 +90,46 @@ class Measured:
     """ψ(p) by slot, over all candidates; empty where places are unknown."""
 
 
-def measure(queries: Sequence[Scored], threshold_by: Threshold | None = None) -> Measured:
-    """Every measure that the score table allows."""
-    if not queries:
-        raise InputError("there is no scored query to measure.")
+BATCH = 5_000
+"""Queries that are measured, and held, at once."""
+
+
+def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None) -> Measured:
+    """Every measure that the score table allows. `queries` is gone through twice (a list, `Run.queries()`), never held."""
     threshold_by = threshold_by or Threshold()
-    cutoff, tested = _cutoff(queries, threshold_by)
-    values: dict[str, Array] = defaultdict(lambda: np.full(len(queries), np.nan))
-    for members in _equal_shapes(queries):
-        stack = _stack([queries[i] for i in members])
-        for name, found in _values(stack).items():
-            values[name][members] = found
-        if cutoff.value is not None and stack.scores.shape[1] > 1:
-            kept = replace(stack, retained=threshold.retained(stack.scores, cutoff.value))
-            for name, found in _values(kept, needing="cutoff").items():
-                values[name][members] = np.where(tested[members], found, np.nan)
+    survey = _survey(queries, threshold_by)
+    if not survey.ids:
+        raise InputError("there is no scored query to measure.")
+    cutoff, tested = _cutoff(survey, threshold_by)
+    values: dict[str, Array] = defaultdict(lambda: np.full(len(survey.ids), np.nan))
+    corpus = _Corpus(survey.width)
+    for first, batch in _batches(queries):
+        for members in _equal_shapes(batch):
+            stack, places = _stack([batch[i] for i in members]), first + members
+            for name, found in _values(stack).items():
+                values[name][places] = found
+            if cutoff.value is not None and stack.scores.shape[1] > 1:
+                kept = replace(stack, retained=threshold.retained(stack.scores, cutoff.value))
+                for name, found in _values(kept, needing="cutoff").items():
+                    values[name][places] = np.where(tested[places], found, np.nan)
+            corpus.add(stack)
+        corpus.add_places(batch)
     return Measured(
-        query_ids=tuple(q.query_id for q in queries),
+        query_ids=tuple(survey.ids),
         values={name: found for name, found in values.items() if not np.isnan(found).all()},
-        overall=_overall(queries),
+        overall=corpus.overall(),
         cutoff=cutoff,
-        coverage=_coverage(queries),
-        slot_profile=_slot_profile(queries),
+        coverage=survey.coverage(),
+        slot_profile=corpus.slot_profile(),
     )
+
+
+def _batches(queries: Iterable[Scored]) -> Iterator[tuple[int, list[Scored]]]:
+    """Queries a batch at a time, each with the place of its first."""
+    remaining, first = iter(queries), 0
+    while batch := list(islice(remaining, BATCH)):
+        yield first, batch
+        first += len(batch)
 
 
 def at_budget(query: Scored, serving_permutations: int) -> Scored:
@@ -160,12 +178,12 @@ def _equal_shapes(queries: Sequence[Scored]) -> list[Array]:
     """Indices of queries that can be stacked."""
     shapes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for i, q in enumerate(queries):
-        shapes[q.permuted.shape, q.canonical is None, q.slots is None].append(i)
+        shapes[q.permuted.shape, q.canonical is None, q.is_placed].append(i)
     return [np.array(members) for members in shapes.values()]
 
 
 def _stack(queries: Sequence[Scored]) -> Stack:
-    relevance = [np.full(len(q.candidate_ids), np.nan) if q.relevance is None else q.relevance for q in queries]
+    relevance = [q.gold for q in queries]
     ideals = [own if q.ideal is None else q.ideal for q, own in zip(queries, relevance, strict=True)]
     ideal = np.full((len(queries), max(map(len, ideals))), np.nan)
     for row, found in zip(ideal, ideals, strict=True):
@@ -180,31 +198,79 @@ def _stack(queries: Sequence[Scored]) -> Stack:
     )
 
 
-def _cutoff(queries: Sequence[Scored], by: Threshold) -> tuple[Cutoff, Array]:
+@dataclass
+class _Survey:
+    """What must be known of all queries before the first is measured."""
+
+    ids: list[str] = field(default_factory=list)
+    canonical: list[Array] = field(default_factory=list)
+    """The row that a cutoff is fitted on, where one is fitted; and its judgements."""
+    gold: list[Array] = field(default_factory=list)
+    has_first_stage: bool = False
+    is_judged: bool = False
+    width: int = 0
+    candidates: int = 0
+    permutations: list[int] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
+    without_relevant: list[str] = field(default_factory=list)
+
+    def coverage(self) -> Coverage:
+        most = max(self.permutations)
+        return Coverage(
+            queries=len(self.ids),
+            candidates=self.candidates,
+            permutations=sorted(set(self.permutations)),
+            fewer_permutations={q: m for q, m in zip(self.ids, self.permutations, strict=True) if m < most},
+            unjudged=self.unjudged,
+            without_relevant=self.without_relevant,
+        )
+
+
+def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
+    found = _Survey()
+    for query in queries:
+        canonical = query.canonical
+        found.has_first_stage = canonical is not None if not found.ids else found.has_first_stage
+        found.is_judged |= query.is_judged
+        if by.cutoff is None:
+            # Without a first-stage row the first permutation is the canonical presentation.
+            row = query.permuted[0] if by.protocol == "reference" or canonical is None else canonical
+            found.canonical.append(row.copy())
+            found.gold.append(query.gold.copy())
+        if query.is_placed and len(query.permuted) > 1:
+            found.width = max(found.width, int(_places(query)[1].max()) + 1)
+        found.ids.append(query.query_id)
+        found.candidates += len(query.candidate_ids)
+        found.permutations.append(len(query.permuted))
+        if not query.is_judged:
+            found.unjudged.append(query.query_id)
+        elif not metrics.relevant(query.gold).any():
+            found.without_relevant.append(query.query_id)
+    return found
+
+
+def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
     """The frozen cutoff, and which queries it may be measured on: those it was not fitted on."""
-    everyone = np.ones(len(queries), bool)
+    ids, canonical = survey.ids, survey.canonical
+    everyone = np.ones(len(ids), bool)
     if by.cutoff is not None:
         return Cutoff(by.cutoff, "fixed"), everyone
-    if len(queries) < 2 or (by.retention is None and all(q.relevance is None for q in queries)):
+    if len(ids) < 2 or (by.retention is None and not survey.is_judged):
         how = "none: tuning it to F1 needs two queries and judgements; --cutoff or --match-retention do without judgements"
         return Cutoff(None, how), ~everyone
     reference = by.protocol == "reference"
-    # Without a first-stage row the first permutation is the canonical presentation.
-    canonical = [q.permuted[0] if reference or q.canonical is None else q.canonical for q in queries]
-    gold = [np.full(len(s), np.nan) if q.relevance is None else q.relevance for q, s in zip(queries, canonical, strict=True)]
-    ids = [q.query_id for q in queries]
     fit_ids, _ = threshold.split(ids, None if reference else by.seed, protocol="reference" if reference else "hashed")
     fitted = np.isin(ids, fit_ids)
     half = [s for s, mine in zip(canonical, fitted, strict=True) if mine]
     grid = canonical if reference else None
     if by.retention is None:
-        value = threshold.fit_cutoff(half, [g for g, mine in zip(gold, fitted, strict=True) if mine], by.protocol, grid)
+        value = threshold.fit_cutoff(half, [g for g, mine in zip(survey.gold, fitted, strict=True) if mine], by.protocol, grid)
     else:
         value = threshold.match_retention(half, by.retention, by.protocol, grid)
     cutoff = Cutoff(
         value=value,
         how=f"{'F1-tuned' if by.retention is None else 'retention-matched'}, {by.protocol}",
-        fitted_in="permutation 0" if reference or queries[0].canonical is None else "first-stage order",
+        fitted_in="first-stage order" if survey.has_first_stage and not reference else "permutation 0",
         fitted_on=int(fitted.sum()),
         measured_on=int((~fitted).sum()),
         seed=by.seed,
@@ -212,51 +278,56 @@ def _cutoff(queries: Sequence[Scored], by: Threshold) -> tuple[Cutoff, Array]:
     return cutoff, ~fitted
 
 
-def _overall(queries: Sequence[Scored]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    stacks = [_stack([queries[i] for i in members]) for members in _equal_shapes(queries)]
-    judged = [stack for stack in stacks if not np.isnan(stack.ideal).all()]
-    permutations = {stack.scores.shape[1] for stack in judged}
-    # What a benchmark reports under a permutation is a mean over its queries, so all must have it; their pools may differ.
-    if len(permutations) == 1 and min(permutations) > 1:
-        first = np.concatenate([stack.quality(1) for stack in judged])
-        found["benchmark_range@1"], found["benchmark_sd@1"] = preference.benchmark_range(first), preference.benchmark_sd(first)
-        if shown := [(stack, stack.orders) for stack in judged if stack.orders is not None]:
-            labels = np.concatenate([instability.buckets(orders, stack.relevance) for stack, orders in shown])
-            tenth = np.concatenate([stack.quality(10) for stack, _ in shown])
-            found["zeng_psi_corpus@10"] = instability.zeng_psi_corpus(tenth, labels)
-    placed = [_places(q) for q in queries if q.slots is not None and len(q.permuted) > 1]
-    if placed:
-        shares = decomposition.collection_shares([decomposition.variance_shares(*arrays) for arrays in placed])
-        found |= {"slot_share": shares.slot, "window_share": shares.window, "companion_share": shares.companion}
-        found["slot_rms"] = _profile(placed).rms
-    return {name: float(value) for name, value in found.items() if np.isfinite(value)}
+class _Corpus:
+    """What only a whole collection has, gathered stack by stack."""
+
+    def __init__(self, width: int):
+        self._width = width
+        self._stacks: dict[tuple[Any, ...], list[tuple[bool, Array, Array, Array | None]]] = {}
+        """By shape: whether anything is judged, quality at 1 and at 10, and the buckets of what was shown."""
+        self._shares: list[decomposition.Components] = []
+        self._residuals: list[decomposition.SlotResidual] = []
+
+    def add(self, stack: Stack) -> None:
+        is_judged, shape = not np.isnan(stack.ideal).all(), stack.scores.shape
+        nothing = np.full(shape[:2], np.nan)
+        first, tenth = (stack.quality(1), stack.quality(10)) if is_judged else (nothing, nothing)
+        labels = None if stack.orders is None else instability.buckets(stack.orders, stack.relevance)
+        kind = (shape[1:], stack.canonical is None, stack.orders is None)
+        self._stacks.setdefault(kind, []).append((is_judged, first, tenth, labels))
+
+    def add_places(self, queries: Sequence[Scored]) -> None:
+        for places in (_places(q) for q in queries if q.is_placed and len(q.permuted) > 1):
+            self._shares.append(decomposition.variance_shares(*places))
+            self._residuals.append(decomposition.slot_residual(*places[:2], self._width))
+
+    def overall(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        judged = [parts for parts in self._stacks.values() if any(part[0] for part in parts)]
+        permutations = {parts[0][1].shape[1] for parts in judged}
+        # What a benchmark reports under a permutation is a mean over its queries, so all must have it; their pools may differ.
+        if len(permutations) == 1 and min(permutations) > 1:
+            every = [part for parts in judged for part in parts]
+            first = np.concatenate([part[1] for part in every])
+            found["benchmark_range@1"], found["benchmark_sd@1"] = (
+                preference.benchmark_range(first),
+                preference.benchmark_sd(first),
+            )
+            if shown := [(tenth, labels) for _, _, tenth, labels in every if labels is not None]:
+                tenth, labels = (np.concatenate(arrays) for arrays in zip(*shown, strict=True))
+                found["zeng_psi_corpus@10"] = instability.zeng_psi_corpus(tenth, labels)
+        if self._shares:
+            shares = decomposition.collection_shares(self._shares)
+            found |= {"slot_share": shares.slot, "window_share": shares.window, "companion_share": shares.companion}
+            found["slot_rms"] = decomposition.collection_slot_residual(self._residuals).rms
+        return {name: float(value) for name, value in found.items() if np.isfinite(value)}
+
+    def slot_profile(self) -> list[float]:
+        if not self._residuals:
+            return []
+        return [float(p) for p in decomposition.collection_slot_residual(self._residuals).profile]
 
 
 def _places(query: Scored) -> tuple[Array, Array, Array]:
-    keep = query.permutations >= 0
+    keep = query.permutations != CANONICAL
     return query.permuted, query.slots[keep], query.windows[keep]  # type: ignore[index]
-
-
-def _profile(placed: Sequence[tuple[Array, Array, Array]]) -> decomposition.SlotResidual:
-    width = int(max(slots.max() for _, slots, _ in placed)) + 1
-    return decomposition.collection_slot_residual([decomposition.slot_residual(s, slots, width) for s, slots, _ in placed])
-
-
-def _slot_profile(queries: Sequence[Scored]) -> list[float]:
-    placed = [_places(q) for q in queries if q.slots is not None and len(q.permuted) > 1]
-    return [float(p) for p in _profile(placed).profile] if placed else []
-
-
-def _coverage(queries: Sequence[Scored]) -> Coverage:
-    judged = [q for q in queries if q.relevance is not None and not np.isnan(q.relevance).all()]
-    known = {q.query_id for q in judged}
-    most = max(len(q.permuted) for q in queries)
-    return Coverage(
-        queries=len(queries),
-        candidates=sum(len(q.candidate_ids) for q in queries),
-        permutations=sorted({len(q.permuted) for q in queries}),
-        fewer_permutations={q.query_id: len(q.permuted) for q in queries if len(q.permuted) < most},
-        unjudged=[q.query_id for q in queries if q.query_id not in known],
-        without_relevant=[q.query_id for q in judged if not metrics.relevant(q.relevance).any()],  # type: ignore[arg-type]
-    )

@@ -25,6 +25,10 @@ RELEVANT = 1
 """The least judgement that counts as relevant, on graded collections too (PROTOCOL 3.6)."""
 
 
+LARGEST_SCORE = 1e100
+"""Beyond this size sums of squares over a pool overflow, and a variance would read as infinite."""
+
+
 def one_of(value: str, choices: tuple[str, ...], name: str) -> None:
     """Refuse a name that is not among the choices, rather than fall back to one of them."""
     if value not in choices:
@@ -32,11 +36,16 @@ def one_of(value: str, choices: tuple[str, ...], name: str) -> None:
 
 
 def finite(scores: ArrayLike) -> Array:
-    """`scores` as float64, refused where they hold NaN or infinity: a sort would place those without a word."""
+    """`scores` as float64, refused where a sort would misplace them (NaN, infinity) or a variance overflow."""
     array = np.asarray(scores, dtype=np.float64)
     if not np.isfinite(array).all():
         bad = int((~np.isfinite(array)).sum())
         raise InputError(f"{bad:,} of {array.size:,} scores are NaN or infinite. Score them again, or drop their queries.")
+    if (large := np.abs(array) > LARGEST_SCORE).any():
+        raise InputError(
+            f"{int(large.sum()):,} of {array.size:,} scores are beyond {LARGEST_SCORE:g}, where variances overflow. "
+            "Rescale the scores."
+        )
     return array
 
 

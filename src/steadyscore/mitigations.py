@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import readout
-from .engines import Backend, Recording
+from .engines import Backend, Recording, Watch, watch_of
 from .errors import InputError
 from .measurement import rows_of
 from .presentation import permutations, windows
@@ -82,6 +82,9 @@ class Mitigated:
 
     def identity(self) -> dict[str, Any]:
         return self.scorer.identity() | {"mitigations": self.mitigations}
+
+    def watch(self) -> Watch:
+        return watch_of(self.backend)
 
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> Array:
         """Scores (n,) in pool order. Without an order, the pool's own."""

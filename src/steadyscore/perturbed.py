@@ -48,7 +48,13 @@ def score_perturbed(
 
 
 def _score(
-    scorer: Scorer, scored: dict[str, Scored], source: Data, config: AuditConfig, kind: Kind, file: Path, progress: Progress | None
+    scorer: Scorer,
+    scored: dict[str, Scored],
+    source: Data,
+    config: AuditConfig,
+    kind: Kind,
+    file: Path,
+    progress: Progress | None,
 ) -> list[Failure]:
     """Score the queries that the file lacks; gives what failed."""
     import pyarrow as pa

@@ -21,10 +21,10 @@ from .collection import Data, open_collection
 from .consumers import reader as arithmetic
 from .consumers.reader import EVIDENCE
 from .disk import cache_folder, storage
-from .engines import EngineOptions, open_engine, spent
+from .engines import EngineOptions, check_address, open_engine, spent
 from .engines.generator import Generator, cannot_read
 from .engines.http import TooLong
-from .errors import InputError, MissingExtra, ModelError
+from .errors import InputError, ModelError
 from .measurement import at_budget
 from .reader_prompt import VERDICTS, Question, chat, encoded, first_line, question
 from .readings import keep_outputs, reader_label, readings_of
@@ -112,12 +112,10 @@ def open_reader(address: str, options: EngineOptions | None = None) -> Any:
     kind, _, rest = address.partition(":")
     if kind.partition("+")[0] != "vllm" or "@http" in rest:
         return open_engine(address, options, gate=False)
+    check_address(address)
     from .engines.vllm import VllmReader
 
-    try:
-        return VllmReader.open(rest, options or EngineOptions())
-    except ModuleNotFoundError as missing:
-        raise MissingExtra(f"{address} (module {missing.name} is not installed)", "vllm") from missing
+    return VllmReader.open(rest, options or EngineOptions())
 
 
 # -- a run's outputs

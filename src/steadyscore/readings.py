@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from .consumers import reader as arithmetic
-from .consumers.reader import EVIDENCE
 from .disk import write_parquet
 from .errors import InputError
 from .intervals import mean_interval

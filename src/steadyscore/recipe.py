@@ -14,9 +14,10 @@ from .audit import Cut, cut_instances
 from .collection import open_collection
 from .errors import InputError, SteadyscoreError
 from .estimate import speeds
+from .extras import check_installed
 from .models import base_folder, base_shape, no_base
 from .objectives import Convention
-from .prompt import prompt_text, shown
+from .prompt import CHARS_PER_TOKEN, prompt_text, shown
 from .scorer import Settings
 from .tasks import TASKS
 from .teacher import read_labels
@@ -234,12 +235,9 @@ def _kind_mistake(key: str, value: Any, hint: Any) -> str | None:
 
 def read_recipe(name: str) -> dict[str, Any]:
     """The values of a shipped recipe or a YAML file."""
-    try:
-        import yaml
-    except ImportError as missing:
-        from .errors import MissingExtra
+    check_installed("A recipe", "yaml")
+    import yaml
 
-        raise MissingExtra("Reading a recipe", "train") from missing
     file = RECIPES / f"{name}.yaml" if not name.endswith((".yaml", ".yml")) else Path(name)
     if not file.exists():
         raise InputError(f"there is no recipe {name}. Shipped: {', '.join(shipped())}; a file ends in .yaml.")

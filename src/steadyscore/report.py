@@ -18,13 +18,15 @@ from .audits.figure import Figure, mean_figure
 from .audits.result import Audit
 from .consumers import threshold as threshold_consumer
 from .disk import atomic
-from .errors import InputError, MissingExtra
+from .errors import InputError
+from .extras import PAGE, check_installed
 from .findings import BESIDE, LABELS
 from .intervals import Interval, mean_interval
 from .measurement import at_budget, measure
 from .measures import MEASURES
 from .readings import control, label_parts
 from .report_settings import distinct, left_out, settings
+from .starts import start_remarks
 
 Array = np.ndarray
 
@@ -33,6 +35,7 @@ def write_report(audits: Sequence[Audit], folder: Path) -> Path:
     """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
     if not audits:
         raise InputError("there is no run to report. Name at least one run folder.")
+    check_installed("The report page", *PAGE)
     page = _page(distinct(audits))
     html, markdown = (_render(name, page) for name in ("report.html.jinja", "report.md.jinja"))
     for name, text in (("report.md", markdown), ("index.html", html)):
@@ -42,10 +45,8 @@ def write_report(audits: Sequence[Audit], folder: Path) -> Path:
 
 
 def _render(template: str, page: dict[str, Any]) -> str:
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError:
-        raise MissingExtra("The report page", "reports") from None
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("steadyscore", "templates"),
         autoescape=lambda name: ".html" in (name or ""),
@@ -119,7 +120,8 @@ def _section(audits: list[Audit], look: dict[str, figures.Look]) -> dict[str, An
         ],
         "notes": findings.notes(ranked[0], decision, k)
         + ([f"The reader is {ranked[0].reader}."] if decision in READERS_OWN and ranked[0].reader else [])
-        + [findings.idle_note(v, decision) for v in audits if "overlap" in columns and findings.is_idle(v)],
+        + [findings.idle_note(v, decision) for v in audits if "overlap" in columns and findings.is_idle(v)]
+        + [f"{v.name}: {remark}" for v in audits for remark in start_remarks(v.record)],
         "columns": [{"name": name, "label": LABELS[name], "better": MEASURES[name].better} for name in columns],
         "cells": {v.name: [_cell(v, name, audits) for name in columns] for v in audits},
         "exhibits": _exhibits(ranked, decision, k),
@@ -281,6 +283,55 @@ def _figures(audits: list[Audit], decision: str | None, k: int, look: dict[str, 
             {v.name: swept(v) for v in audits},
         )
     return drawn
+
+
+PLOTS = {
+    "spread": "of every query",
+    "slots": "Slot profile",
+    "decisions": "Decisions, query by query",
+    "quality": "Quality against decision",
+    "budget": "Averaging more orders",
+    "cutoffs": "Every other cutoff",
+}
+"""Names of `Audits.plot` -> a part of the title of a figure on the page."""
+
+
+class Drawing(str):
+    """SVG text that a notebook shows as a picture."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return f"<style>:root {{ --faint: #666; --rule: #ccc; {_PALETTE} }}</style>{self}"
+
+
+_PALETTE = " ".join(
+    f"{variable.removeprefix('var(').removesuffix(')')}: {colour};"
+    for colour, variable in figures.VARIABLES.items()
+    if variable.startswith("var(") and variable not in ("var(--faint)", "var(--rule)")
+)
+
+
+def plot(audits: Sequence[Audit], kind: str, collection: str | None = None) -> Drawing:
+    """One figure of the page, for one collection (the first, where none is named)."""
+    if kind not in PLOTS:
+        raise InputError(f"there is no figure {kind!r}. There are {', '.join(PLOTS)}.")
+    check_installed("A figure", *PAGE)
+    named = distinct(audits)
+    wanted = collection or named[0].collection
+    members = [audit for audit in named if audit.collection == wanted]
+    if not members:
+        raise InputError(f"no audit is on {wanted}. There are {', '.join(dict.fromkeys(a.collection for a in named))}.")
+    look = figures.looks([audit.name for audit in members])
+    drawn = _figures(members, findings.decision(members), members[0].task.quality_cutoff, look)
+    found = next((figure for figure in drawn if PLOTS[kind] in figure["title"]), None)
+    if found is None:
+        raise InputError(f"these audits have nothing to draw as {kind!r}; they have {', '.join(_kinds(drawn))}.")
+    return Drawing(found["svg"])
+
+
+def _kinds(drawn: list[dict[str, Any]]) -> list[str]:
+    return [kind for kind, part in PLOTS.items() if any(part in figure["title"] for figure in drawn)]
 
 
 def budget_curve(audit: Audit, decision: str) -> dict[int, Interval]:

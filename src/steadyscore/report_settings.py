@@ -9,6 +9,7 @@ from typing import Any
 
 from .audits.result import Audit
 from .errors import InputError
+from .starts import start_remarks, starts_of, unwatched
 
 
 def distinct(audits: Sequence[Audit]) -> list[Audit]:
@@ -44,6 +45,7 @@ def settings(audit: Audit) -> list[tuple[str, str]]:
         for key, what in (("queries", "queries"), ("pool", "candidates of each pool"))
         if made.get(key)
     ]
+    starts = starts_of(record)
     sizes = sorted({len(q.candidate_ids) for q in audit.queries})
     told = {
         "scorer": _plain(made.get("scorer", record.get("name"))),
@@ -67,6 +69,10 @@ def settings(audit: Audit) -> list[tuple[str, str]]:
         "cutoff": used,
         "scoring": f"{scoring['windows']:,} windows in {scoring['seconds']:,} s" if "windows" in scoring else None,
         "versions": _plain(record.get("versions")),
+        "endpoint": " then ".join(dict.fromkeys(start.endpoint for start in starts if start.endpoint)),
+        "watched files": "; ".join(dict.fromkeys(f"{f} {d}" for start in starts for f, d in start.files.items())),
+        "not watched": " ".join(unwatched(record)),
+        "scored": " ".join(start_remarks(record)),
         "created": record.get("created"),
     }
     return [(term, str(text)) for term, text in told.items() if text not in (None, "")]
@@ -80,7 +86,7 @@ def left_out(audit: Audit) -> list[str]:
         f"of {asked} queries could not be scored and are in no mean": [
             f"{f['query_id']} ({f['reason']})" for f in scoring.get("failed", [])
         ],
-        f"of {asked} queries have no judged candidate and are in no quality mean": measured.unjudged,
+        f"of {asked} queries have no judgement and are in no quality mean": measured.unjudged,
         f"of {asked} queries have no relevant candidate in the pool; their quality counts as 0": measured.without_relevant,
         "windows were cut to fit the model": [
             f"{s['query_id']}, window {s['window']}, {s['chars']} characters kept" for s in scoring.get("shrunk", [])

@@ -1,11 +1,11 @@
 """A run folder: what was asked, what was scored so far, and whether it is complete.
 
-    run.json          format, status, fingerprint, arguments, versions, sessions, coverage; `complete` after all else exists
+    run.json          format, status, fingerprint, arguments, starts, sessions, coverage; `complete` after all else exists
     queries.parquet   per query: answers, verdict and the relevance of every judged document
     perturbed-*.parquet  what a changed pool or other markers moved, where that was asked for
     noise.parquet     the same presentation scored repeatedly, where a noise floor was asked for
     shards/           whole queries, appended while scoring; gone once scores.parquet stands
-    scores.parquet    the score table
+    scores.parquet    the score table, queries in the order of the collection
 
 Every file appears by rename, so a kill at any moment leaves either the old state or the new one. Starting the same
 command again goes on after the last query on disk; another fingerprint is refused.
@@ -19,21 +19,34 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .disk import atomic, storage, write_json, write_parquet
 from .errors import InputError, RunMismatch, StorageError
-from .scores import Scored, from_table, read_table, schema, to_table
+from .scores import Scored, from_table, read_table, row_groups, schema, to_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = 1
+GROUP_ROWS = 50_000
+"""Rows after which the score table begins a new row group: what is held at once while a table is joined or read."""
+
+
+class Piece(NamedTuple):
+    """Where rows of one query stand: a row group of a file, and the rows in it."""
+
+    file: int
+    group: int
+    start: int
+    stop: int
 
 
 class Run:
@@ -43,6 +56,7 @@ class Run:
         self.folder, self.record = folder, record
         self._buffer: list[pa.Table] = []
         self._flushed = time.monotonic()
+        self._next_shard: int | None = None
 
     # -- beginning and going on
 
@@ -112,20 +126,26 @@ class Run:
 
     def done(self) -> set[str]:
         """Ids of the queries that are on disk."""
+        return set(_locate(self._files()))
+
+    def _files(self) -> list[Path]:
         table = self.folder / "scores.parquet"
-        files = [table] if table.exists() else self._shards()
-        return {i for file in files for i in read_table(file, ["query_id"]).column("query_id").unique().to_pylist()}
+        return [table] if table.exists() else self._shards()
 
     def begin_session(self) -> dict[str, Any]:
         """What this session costs, for the caller to fill in; `flush` writes it beside the sessions before it."""
-        session: dict[str, Any] = {}
+        session: dict[str, Any] = {"start": max(len(self.record.get("starts", [])) - 1, 0)}
         self.record.setdefault("sessions", []).append(session)
         return session
 
-    def append(self, scored: Scored, *, seconds: float = 2.0, rows: int = 200_000) -> None:
-        """Keep a query; written out as a shard every few seconds, so that a kill loses little and files stay few."""
+    def append(self, scored: Scored, *, at_once: bool = False, seconds: float = 1.0, rows: int = 200_000) -> None:
+        """Keep a query, written out as a shard once a second's work is held: a kill loses less, and files stay few.
+
+        A query that took longer is written by itself, and so is each one of a scorer that charges (`at_once`).
+        """
         self._buffer.append(to_table(scored))
-        if time.monotonic() - self._flushed >= seconds or sum(t.num_rows for t in self._buffer) >= rows:
+        held = time.monotonic() - self._flushed
+        if at_once or held >= seconds or sum(t.num_rows for t in self._buffer) >= rows:
             self.flush()
 
     def flush(self) -> None:
@@ -134,32 +154,32 @@ class Run:
         if self._buffer:
             import pyarrow as pa
 
-            # Queries are scored in collection order, so shards in the order of their numbers are too.
-            existing = self._shards()
-            index = int(existing[-1].stem) + 1 if existing else 0
-            file = self.folder / "shards" / f"{index:06d}.parquet"
-            tables, self._buffer = self._buffer, []  # first: what a stop catches in the writing is never written twice
+            if self._next_shard is None:
+                existing = self._shards()
+                self._next_shard = int(existing[-1].stem) + 1 if existing else 0
+            file = self.folder / "shards" / f"{self._next_shard:06d}.parquet"
             with storage(file):
-                write_parquet(file, pa.concat_tables(tables))
+                write_parquet(file, pa.concat_tables(self._buffer))
+            # Only now: a stop that came in the writing writes the same queries again, under the same number.
+            self._next_shard, self._buffer = self._next_shard + 1, []
         self._flushed = time.monotonic()
 
-    def finish(self, coverage: dict[str, Any], queries: pa.Table) -> None:
-        """Join the shards and mark the run complete, last."""
+    def finish(self, coverage: dict[str, Any], order: Sequence[str], queries: Iterable[pa.Table]) -> None:
+        """Join the shards in the order of the queries and mark the run complete, last."""
         import pyarrow.parquet as pq
 
         self.flush()
-        target = self.folder / "scores.parquet"
         with storage(self.folder):
-            write_parquet(self.folder / "queries.parquet", queries)
-            with atomic(target) as stream, pq.ParquetWriter(stream, schema()) as writer:
-                for shard in self._shards():  # one at a time: a run may be larger than memory
-                    writer.write_table(read_table(shard))
+            _write_tables(self.folder / "queries.parquet", queries)
+            with atomic(self.folder / "scores.parquet") as stream, pq.ParquetWriter(stream, schema()) as writer:
+                for table in _join(self._shards(), order):  # a part at a time: a run may be larger than memory
+                    writer.write_table(table)
             shutil.rmtree(self.folder / "shards", ignore_errors=True)
             self.record |= {"status": "complete", "coverage": coverage}
             write_json(self.folder / "run.json", self.record)
 
     def keep(self, **about: Any) -> None:
-        """Have run.json say something more of a complete run."""
+        """Have run.json say something more."""
         if any(self.record.get(key) != value for key, value in about.items()):
             self.record |= about
             write_json(self.folder / "run.json", self.record)
@@ -188,14 +208,110 @@ class Run:
 
     def scored(self) -> list[Scored]:
         """Every query of a complete run."""
+        return list(self.iter_scored())
+
+    def queries(self) -> ScoredQueries:
+        """The queries of a complete run for whoever goes through them more than once and holds none."""
+        return ScoredQueries(self)
+
+    def iter_scored(self) -> Iterator[Scored]:
+        """The queries of a complete run one by one, so that a run may be larger than memory."""
         if not self.is_complete:
             raise InputError(f"{self.folder} is not complete. Run the command that made it again; it goes on where it stopped.")
-        ideals = {
-            row["query_id"]: np.asarray(row["judged"], dtype=float)
-            for row in read_table(self.folder / "queries.parquet").to_pylist()
-            if row["judged"] is not None
-        }
-        return list(from_table(read_table(self.folder / "scores.parquet"), ideals))
+        return _with_ideals(_iter_queries(self.folder / "scores.parquet"), _iter_judged(self.folder / "queries.parquet"))
+
+
+class ScoredQueries:
+    """The queries of a run, read anew whenever they are gone through."""
+
+    def __init__(self, run: Run):
+        self._run = run
+
+    def __iter__(self) -> Iterator[Scored]:
+        return self._run.iter_scored()
+
+
+# -- tables that may be larger than memory
+
+
+def _locate(files: Sequence[Path]) -> dict[str, tuple[Piece, ...]]:
+    """Query -> where its rows stand. Of a query that is in two places the first counts."""
+    import pyarrow.compute as pc
+
+    found: dict[str, tuple[Piece, ...]] = {}
+    for number, file in enumerate(files):
+        last = ""
+        for group, table in enumerate(row_groups(file, ["query_id"])):
+            runs = pc.run_end_encode(table.column("query_id").combine_chunks())
+            start = 0
+            for query_id, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+                piece = Piece(number, group, start, stop)
+                if query_id not in found:
+                    found[query_id] = (piece,)
+                elif query_id == last and start == 0:  # cut in two by the end of a row group
+                    found[query_id] += (piece,)
+                last, start = query_id, stop
+    return found
+
+
+def _join(files: Sequence[Path], order: Iterable[str]) -> Iterator[pa.Table]:
+    """The rows of the queries in this order, about GROUP_ROWS at a time; equal rows give equal parts, however they came."""
+    import pyarrow as pa
+
+    # Each start of a run goes through the collection in order, so few row groups are needed at once.
+    read = lru_cache(maxsize=4)(lambda number, group: next(row_groups(files[number], only=group)))
+    where = _locate(files)
+    held, rows = [], 0
+    for piece in (piece for query_id in order for piece in where.get(query_id, ())):
+        held.append(read(piece.file, piece.group).slice(piece.start, piece.stop - piece.start))
+        rows += piece.stop - piece.start
+        if rows >= GROUP_ROWS:
+            yield pa.concat_tables(held).combine_chunks()
+            held, rows = [], 0
+    if held:
+        yield pa.concat_tables(held).combine_chunks()
+
+
+def _write_tables(file: Path, tables: Iterable[pa.Table]) -> None:
+    """One file of several tables with the same columns, at least one."""
+    import pyarrow.parquet as pq
+
+    tables = iter(tables)
+    first = next(tables)
+    with atomic(file) as stream, pq.ParquetWriter(stream, first.schema) as writer:
+        writer.write_table(first)
+        for table in tables:
+            writer.write_table(table)
+
+
+def _iter_queries(file: Path) -> Iterator[Scored]:
+    """The queries of a score table, a row group at a time; one that goes on in the next row group is whole."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    carried: pa.Table | None = None
+    for table in row_groups(file):
+        table = table if carried is None else pa.concat_tables([carried, table])
+        last = pc.index(table.column("query_id"), table.column("query_id")[-1]).as_py() if table.num_rows else 0
+        yield from from_table(table.slice(0, last))
+        carried = table.slice(last)
+    if carried is not None:
+        yield from from_table(carried)
+
+
+def _iter_judged(file: Path) -> Iterator[tuple[str, np.ndarray | None]]:
+    for table in row_groups(file, ["query_id", "judged"]):
+        for query_id, judged in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            yield query_id, None if judged is None else np.asarray(judged, dtype=float)
+
+
+def _with_ideals(queries: Iterable[Scored], judged: Iterator[tuple[str, np.ndarray | None]]) -> Iterator[Scored]:
+    """Every query with the relevance of all its judged documents. Both come in the same order, or what is ahead is kept."""
+    ahead: dict[str, np.ndarray | None] = {}
+    for query in queries:
+        while query.query_id not in ahead and (row := next(judged, None)) is not None:
+            ahead[row[0]] = row[1]
+        yield replace(query, ideal=ahead.pop(query.query_id, None))
 
 
 def find_runs(folders: list[Path]) -> list[Run]:
@@ -233,7 +349,7 @@ def versions() -> dict[str, str]:
     import importlib.metadata
 
     found = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
-    for name in ("steadyscore", "numpy", "torch", "transformers", "peft"):
+    for name in ("steadyscore", "numpy", "torch", "transformers", "tokenizers", "peft", "vllm", "llama-cpp-python", "httpx"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found

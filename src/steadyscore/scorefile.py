@@ -1,352 +1,302 @@
 """Anybody's scores: Parquet, CSV, TSV, JSONL, or a set of TREC runs, one per permutation. No model is needed.
 
 Columns `query_id, permutation, candidate_id, score` and, where present, `slot, window, partition, relevance,
-grade_0..grade_3, label_mass`. Every mistake in a file is reported at once; nothing is dropped or filled in.
+grade_0..grade_3, label_mass`. Every mistake in a file is reported at once; nothing is dropped or filled in. This module turns a
+file into columns as they were written; `score_columns` says what the columns must hold.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
+import io
+import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .collection.files import Unreadable, lines, parsed
+from .collection.files import Report, Unreadable, lines, parsed
+from .collection.trec import read_qrels, read_run
 from .errors import InputError
+from .score_columns import REQUIRED, Rows, check_columns, check_rows, sort_rows
 from .scores import Scored, from_table, schema
-from .terms import Partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-REQUIRED = ("query_id", "permutation", "candidate_id", "score")
 PARQUET, DELIMITED, JSON_LINES = (".parquet", ".pq"), (".csv", ".tsv"), (".jsonl", ".ndjson")
-MENTIONED = 5
-"""Places that one kind of mistake names before it only counts."""
+TREC = (".run", ".trec", ".txt", ".res", "")
+IDS = ("query_id", "candidate_id")
+CHUNK = 50_000
+"""JSON lines that are turned into arrays together."""
+ROW_BYTES = 250
+"""What a row costs in memory while it is read, checked and measured, at least."""
+SHARE = 2
+"""A file may need one part in so many of the machine's memory."""
 
 
 def read_scores(files: Sequence[Path], relevance: Path | None = None) -> list[Scored]:
     """The queries of a score file, or of several TREC runs (one per permutation, in the order given)."""
     if missing := [f"there is no file {file}." for file in (*files, *([relevance] if relevance else [])) if not file.is_file()]:
         raise InputError(missing)
-    if len(files) > 1 and (tables := [str(file) for file in files if file.suffix in (*PARQUET, *DELIMITED, *JSON_LINES)]):
+    if len(files) > 1 and (tables := [str(file) for file in files if suffix(file) in (*PARQUET, *DELIMITED, *JSON_LINES)]):
         raise InputError(
             f"several files must be TREC runs, one per permutation; these are tables: {', '.join(tables)}. "
             "Join them into one file, with a column `permutation`."
         )
-    table = _trec_runs(files) if len(files) > 1 or _is_trec(files[0]) else _columns(files[0])
-    name = ", ".join(str(file) for file in files[:2]) + (", ..." if len(files) > 2 else "")
-    table = _sorted(table, name)
-    _refuse_mistakes(table, name)
-    queries = list(from_table(table))
+    rows = _trec_runs(files) if len(files) > 1 or suffix(files[0]) in TREC else _columns(files[0])
+    if not rows.table.num_rows:
+        raise InputError(f"{rows.name} holds no row.")
+    rows = sort_rows(rows)
+    check_rows(rows)
+    queries = list(from_table(rows.table))
     if all(len(q.permuted) < 2 for q in queries):
         raise InputError(
-            f"{name} holds one permutation per query; order instability needs at least two. Score another order too."
+            f"{rows.name} holds one permutation per query; order instability needs at least two. Score another order too."
         )
-    return _judged(queries, read_qrels(relevance)) if relevance else queries
+    return _with_judgements(queries, relevance) if relevance else queries
 
 
-def read_qrels(file: Path) -> dict[str, dict[str, int]]:
-    """TREC qrels, `query 0 document relevance` a line."""
-    judged: dict[str, dict[str, int]] = {}
-    mistakes = []
-    for number, fields in _fields(file):
-        if len(fields) != 4 or not fields[3].lstrip("-").isdigit():
-            mistakes.append(f"{file}:{number}: a line of TREC qrels is `query 0 document relevance`.")
-            continue
-        judged.setdefault(fields[0], {})[fields[2]] = int(fields[3])
-    if mistakes:
-        raise InputError(_some(mistakes))
-    return judged
+def suffix(file: Path) -> str:
+    """What a file is by its ending: lower case, without .gz."""
+    plain = file.with_suffix("") if file.suffix.lower() == ".gz" else file
+    return plain.suffix.lower()
 
 
-def _judged(queries: list[Scored], qrels: dict[str, dict[str, int]]) -> list[Scored]:
+def _with_judgements(queries: list[Scored], file: Path) -> list[Scored]:
+    report = Report()
+    qrels = read_qrels(file, report)
+    if report.mistakes:
+        raise InputError(_some(report.mistakes))
     found = []
     for query in queries:
-        mine = qrels.get(query.query_id)
-        gains = None if mine is None else np.array([mine.get(i, np.nan) for i in query.candidate_ids], dtype=float)
-        ideal = None if mine is None else np.array(sorted(mine.values(), reverse=True), dtype=float)
-        found.append(replace(query, relevance=gains, ideal=ideal))
+        mine = qrels.get(query.query_id, {})
+        gains = np.array([mine.get(i, np.nan) for i in query.candidate_ids], dtype=float)
+        ideal = np.array(sorted(mine.values(), reverse=True), dtype=float) if mine else None
+        found.append(replace(query, relevance=None if np.isnan(gains).all() else gains, ideal=ideal))
     return found
 
 
 # -- reading
 
 
-def _columns(file: Path) -> pa.Table:
+def _columns(file: Path) -> Rows:
+    """The columns of a table that we know, of the kinds they must have."""
     import pyarrow as pa
 
+    kind = suffix(file)
+    readers = {PARQUET: _parquet, DELIMITED: _delimited, JSON_LINES: _json_lines}
+    read = next((reader for endings, reader in readers.items() if kind in endings), None)
+    if read is None or (read is _parquet and file.suffix.lower() == ".gz"):
+        raise InputError(f"{file} is none of .parquet, .csv, .tsv, .jsonl or a TREC run (.gz may follow all but .parquet).")
     try:
-        table = _open(file)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as refusal:
-        raise InputError(
-            _ragged(file) or f"{file} cannot be read as {file.suffix[1:] or 'a table'}: {str(refusal).splitlines()[0]}"
-        ) from refusal
-    if absent := [name for name in REQUIRED if name not in table.column_names]:
-        raise InputError(
-            f"{file} has no column {', '.join(absent)}. It needs {', '.join(REQUIRED)}; it has {', '.join(table.column_names)}."
-        )
-    columns, mistakes = {}, []
-    for kind in schema():
-        if kind.name not in table.column_names:
-            continue
-        column = table.column(kind.name)
-        if kind.name in REQUIRED and column.null_count:
-            holes = np.flatnonzero(column.is_null().to_numpy())
-            mistakes.append(f"{file}: {len(holes):,} rows have no {kind.name}: {_places(table, holes, file)}. Fill them in.")
-        try:
-            columns[kind.name] = (_numbered(column) if kind.name == "permutation" else column).cast(kind.type)
-        except pa.ArrowException:
-            mistakes.append(f"{file}: {_of_another_kind(table, kind, file)}")
+        table = read(file)
+    except UnicodeDecodeError as refusal:
+        raise InputError(f"{file} holds bytes that are not UTF-8. Save it as UTF-8.") from refusal
+    except (pa.ArrowException, OSError, EOFError, zlib.error, csv.Error) as refusal:
+        told = str(refusal).splitlines()[0] if str(refusal) else type(refusal).__name__
+        raise InputError(_ragged(file) or f"{file} cannot be read as {kind[1:]}: {told}") from refusal
+    rows = Rows(table, str(file), lambda indices: _lines_of(file, indices))
+    return check_columns(rows)
+
+
+def _known(names: Sequence[str], file: Path) -> list[str]:
+    """The columns of a file that are read; refuses a file that lacks some, or has one twice."""
+    known = schema().names
+    mistakes = []
+    if absent := [name for name in REQUIRED if name not in names]:
+        has = ", ".join(names[:30]) + (", ..." if len(names) > 30 else "")
+        mistakes.append(f"{file} has no column {', '.join(absent)}. It needs {', '.join(REQUIRED)}; it has {has}.")
+    if twice := [name for name in known if list(names).count(name) > 1]:
+        mistakes.append(f"{file} has the column {', '.join(twice)} twice. Keep one.")
     if mistakes:
         raise InputError(mistakes)
-    return pa.table(columns)
+    return [name for name in known if name in names]
 
 
-def _open(file: Path) -> pa.Table:
-    if file.suffix in PARQUET:
-        import pyarrow.parquet as pq
+def _parquet(file: Path) -> pa.Table:
+    import pyarrow.parquet as pq
 
-        return pq.read_table(file)
-    if file.suffix in JSON_LINES:
-        import pyarrow as pa
-        import pyarrow.json as pj
+    with pq.ParquetFile(file) as source:
+        known, about = _known(source.schema_arrow.names, file), source.metadata
+        groups = [about.row_group(group) for group in range(about.num_row_groups)]
+        chunks = [group.column(column) for group in groups for column in range(group.num_columns)]
+        size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema.split(".")[0] in known)
+        refuse_beyond_memory(file, about.num_rows * ROW_BYTES + size, f"{about.num_rows:,} rows")
+        table = source.read(columns=known)
+    table.validate(full=True)
+    return table
 
-        try:
-            return pj.read_json(file)
-        except pa.ArrowInvalid:  # a bad line, or a column of numbers and text: Arrow says neither where nor what else
-            return _json_lines(file)
-    if file.suffix in DELIMITED:
-        import pyarrow as pa
-        import pyarrow.csv as pc
 
-        ids = dict.fromkeys(("query_id", "candidate_id"), pa.string())  # 007 is a name, not 7
-        return pc.read_csv(
-            file,
-            parse_options=pc.ParseOptions(delimiter=_delimiter(file)),
-            # "nan" is a score that went wrong, not a missing one
-            convert_options=pc.ConvertOptions(null_values=[""], strings_can_be_null=True, column_types=ids),
-        )
-    raise InputError(f"{file} is none of .parquet, .csv, .tsv, .jsonl or a TREC run.")
+def _delimited(file: Path) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    content = _content(file)
+    header = next((fields for _, fields in _fields_by_line(file, errors="strict")), [])
+    if not header:
+        raise InputError(f"{file} holds no row.")
+    known = _known(header, file)
+    return pc.read_csv(
+        pa.BufferReader(content) if content is not None else str(file),
+        parse_options=pc.ParseOptions(delimiter=_delimiter(file)),
+        # As text, whatever a value looks like: 007, 1e5 and 2020-01-01 are names where an id is meant. "nan" is a score that
+        # went wrong, not a missing one.
+        convert_options=pc.ConvertOptions(
+            null_values=[""], strings_can_be_null=True, include_columns=known, column_types=dict.fromkeys(known, pa.string())
+        ),
+    )
+
+
+def _content(file: Path) -> bytes | None:
+    """The text of a gzipped table, or None for a plain one; either way no more than memory holds."""
+    most = _memory() // (2 * SHARE)
+    if file.suffix.lower() != ".gz":
+        refuse_beyond_memory(file, 2 * file.stat().st_size, f"{file.stat().st_size:,} bytes")
+        return None
+    with gzip.open(file) as stream:
+        content = stream.read(most + 1)
+    refuse_beyond_memory(file, 2 * len(content), f"more than {most:,} bytes")
+    return content
+
+
+class _Fraction(str):
+    """A JSON number with a point or an exponent, as it was written."""
 
 
 def _json_lines(file: Path) -> pa.Table:
-    """JSON lines read one by one; a column that holds text and something else is text."""
+    """Our columns as text, each value as it is written: a number that stands for an id must not lose a digit."""
     import pyarrow as pa
 
-    records = [(number, parsed(line)) for number, line in lines(file)]
-    bad = [(number, record) for number, record in records if not isinstance(record, dict)]
-    if bad or not records:
-        told = [f"{file}:{n}: {record if isinstance(record, Unreadable) else 'the line is no object'}." for n, record in bad]
-        raise InputError(_some(told) or f"{file} holds no row.")
-    columns = {}
-    for name in dict.fromkeys(name for _, record in records for name in record):
-        values = [record.get(name) for _, record in records]
-        try:
-            columns[name] = pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            columns[name] = pa.array([None if value is None else str(value) for value in values])
-    return pa.table(columns)
+    known, seen = schema().names, dict[str, None]()
+    chunks: dict[str, list[pa.Array]] = {name: [] for name in known}
+    waiting: dict[str, list[str | None]] = {name: [] for name in known}
+    mistakes: list[str] = []
+    count = 0
+    for count, (number, line) in enumerate(lines(file), 1):
+        record = parsed(line, parse_int=str, parse_float=_Fraction, parse_constant=_Fraction, object_pairs_hook=_keys_once)
+        if not isinstance(record, dict):
+            mistakes.append(f"{file}:{number}: {record if isinstance(record, Unreadable) else 'the line is not a JSON object'}.")
+            continue
+        seen.update(dict.fromkeys(record))
+        for name, values in waiting.items():
+            value = record.get(name)
+            if mistake := _json_mistake(name, value):
+                mistakes.append(f"{file}:{number}: {mistake}")
+            values.append(value if value is None or isinstance(value, str) else str(value).lower())
+        if not count % CHUNK:
+            refuse_beyond_memory(file, count * ROW_BYTES, f"more than {count:,} rows")
+            _move(waiting, chunks)
+    if mistakes:
+        raise InputError(_some(mistakes))
+    if not count:
+        raise InputError(f"{file} holds no row.")
+    _move(waiting, chunks)
+    return pa.table({name: pa.chunked_array(chunks[name], pa.string()) for name in _known([*seen], file)})
+
+
+def _move(waiting: dict[str, list[str | None]], chunks: dict[str, list[pa.Array]]) -> None:
+    import pyarrow as pa
+
+    for name, values in waiting.items():
+        chunks[name].append(pa.array(values, pa.string()))
+        values.clear()
+
+
+def _keys_once(pairs: list[tuple[str, Any]]) -> Any:
+    """An object; where it has a key twice, one of the values would be lost."""
+    record = dict(pairs)
+    return record if len(record) == len(pairs) else Unreadable("an object has a key twice")
+
+
+def _json_mistake(name: str, value: Any) -> str | None:
+    if isinstance(value, list | dict | Unreadable):
+        return f"{name} is {'a list' if isinstance(value, list) else 'an object'}. Write one value."
+    if name in IDS and isinstance(value, bool | _Fraction):
+        return f"{name} is {str(value).lower()}. Write an id in quotes; only a whole number may stand without."
+    return None
 
 
 def _delimiter(file: Path) -> str:
-    return "\t" if file.suffix == ".tsv" else ","
+    return "\t" if suffix(file) == ".tsv" else ","
 
 
-def _fields_by_line(file: Path) -> Iterator[tuple[int, list[str]]]:
+def _fields_by_line(file: Path, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
     """Line number and fields of every record of a delimited file, the header first."""
     csv.field_size_limit(2**31 - 1)  # a further column may hold whole documents
-    with open(file, encoding="utf-8-sig", errors="replace", newline="") as stream:
+    packed = file.suffix.lower() == ".gz"
+    with (
+        gzip.open(file) if packed else file.open("rb") as source,
+        io.TextIOWrapper(source, encoding="utf-8-sig", errors=errors, newline="") as stream,
+    ):
         reader = csv.reader(stream, delimiter=_delimiter(file))
         yield from ((reader.line_num, fields) for fields in reader if fields)
 
 
 def _ragged(file: Path) -> list[str]:
     """Lines of a delimited file that have more or fewer fields than its header."""
-    if file.suffix not in DELIMITED:
+    if suffix(file) not in DELIMITED:
         return []
-    (_, header), *rows = [*_fields_by_line(file)] or [(0, [])]
+    try:
+        (_, header), *rows = [(number, fields) for number, fields in _fields_by_line(file)] or [(0, [])]
+    except (OSError, EOFError, zlib.error, csv.Error):
+        return []  # damaged as a whole: its reader said how
     odd = [(number, len(fields)) for number, fields in rows if len(fields) != len(header)]
     return _some([f"{file}:{number}: the line has {count} fields, the header has {len(header)}." for number, count in odd])
 
 
-def _numbered(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Permutations as numbers; where none is a number, named ones count in the order of their names."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-        return column
-    text = column.cast(pa.string())
-    if pc.any(pc.match_substring_regex(text, r"^-?\d+$")).as_py():
-        return text  # a name among numbers is a mistake: counted by name, the numbers would no longer be what they say
-    return pc.index_in(text, pa.array(sorted(set(text.drop_null().to_pylist())), pa.string()))
-
-
-def _of_another_kind(table: pa.Table, kind: pa.Field, file: Path) -> str:
-    """The rows whose value cannot be read as what the column holds."""
+def _trec_runs(files: Sequence[Path]) -> Rows:
     import pyarrow as pa
 
-    def fits(value: Any) -> bool:
-        try:
-            pa.array([value]).cast(kind.type)
-        except pa.ArrowException:
-            return False
-        return True
-
-    values = [(repr(value), value) for value in table.column(kind.name).to_pylist()]
-    odd = [name for name, value in dict(values).items() if not fits(value)]
-    rows = np.array([row for row, (name, _) in enumerate(values) if name in set(odd)])
-    what = "number" if pa.types.is_floating(kind.type) else "whole number" if pa.types.is_integer(kind.type) else "text"
-    hint = "Number all or name all" if kind.name == "permutation" else f"Write a {what}"
-    named = ", ".join(odd[:MENTIONED])
-    return f"{len(rows):,} rows have {named} as {kind.name}, which is no {what}: {_places(table, rows, file)}. {hint}."
-
-
-def _is_trec(file: Path) -> bool:
-    return file.suffix in (".run", ".trec", ".txt", ".res", "")
-
-
-def _fields(file: Path) -> Iterator[tuple[int, list[str]]]:
-    try:
-        with open(file, encoding="utf-8-sig") as stream:
-            for number, line in enumerate(stream, 1):
-                if fields := line.split():
-                    yield number, fields
-    except UnicodeDecodeError as refusal:
-        raise InputError(f"{file} is no UTF-8 text. Save it as UTF-8.") from refusal
-
-
-def _trec_runs(files: Sequence[Path]) -> pa.Table:
-    import pyarrow as pa
-
-    rows: dict[str, list] = {name: [] for name in REQUIRED}
-    mistakes = []
+    report = Report()
+    columns: dict[str, list] = {name: [] for name in REQUIRED}
+    places: list[str] = []
     for permutation, file in enumerate(files):
-        for number, fields in _fields(file):
-            try:
-                query, _, candidate, _, score, _ = fields
-                values = (query, permutation, candidate, float(score))
-            except ValueError:
-                mistakes.append(f"{file}:{number}: a line of a TREC run is `query Q0 document rank score tag`.")
+        for where, query, document, _, score in read_run(file, report):
+            if score is None:
+                report.mistakes.append(f"{where}: the line has no score; give `query Q0 document rank score tag`")
                 continue
-            for name, value in zip(REQUIRED, values, strict=True):
-                rows[name].append(value)
-    if mistakes:
-        raise InputError(_some(mistakes))
+            places.append(where)
+            for name, value in zip(REQUIRED, (query, permutation, document, score), strict=True):
+                columns[name].append(value)
+    if report.mistakes:
+        raise InputError(_some(report.mistakes))
     kinds = schema()
-    return pa.table(rows, schema=pa.schema([kinds.field(name) for name in REQUIRED]))
+    table = pa.table(columns, schema=pa.schema([kinds.field(name) for name in REQUIRED]))
+    name = ", ".join(str(file) for file in files[:2]) + (", ..." if len(files) > 2 else "")
+    return Rows(table, name, lambda indices: [places[index] for index in indices])
 
 
-# -- checking
+def _lines_of(file: Path, rows: np.ndarray) -> list[str]:
+    """Where rows stand in their file. Read again: only a mistake asks."""
+    kind = suffix(file)
+    if kind in PARQUET:
+        return [f"row {row + 1}" for row in rows]
+    found = _fields_by_line(file) if kind in DELIMITED else lines(file)
+    numbers = [number for number, _ in found][kind in DELIMITED :]  # less the header
+    return [f"line {numbers[row]}" for row in rows]
 
 
-def _sorted(table: pa.Table, name: str) -> pa.Table:
-    """Rows by query (in the order of the file), permutation and candidate id."""
-    import pyarrow.compute as pc
-
-    if not table.num_rows:
-        raise InputError(f"{name} holds no row.")
-    first_seen = pc.index_in(table.column("query_id"), pc.unique(table.column("query_id")))
-    keyed = table.append_column("_query", first_seen)
-    return keyed.sort_by([("_query", "ascending"), ("permutation", "ascending"), ("candidate_id", "ascending")]).drop(["_query"])
+# -- bounds
 
 
-def _refuse_mistakes(table: pa.Table, name: str) -> None:
-    score = table.column("score").to_numpy()
-    codes = [table.column(c).combine_chunks().dictionary_encode().indices.to_numpy() for c in ("query_id", "candidate_id")]
-    query, candidate = codes
-    permutation = table.column("permutation").to_numpy()
-    mistakes = []
-    bad = np.flatnonzero(~np.isfinite(score))
-    if len(bad):
-        mistakes += [f"{len(bad):,} scores are NaN or infinite: {_places(table, bad)}. Score those candidates again."]
-    same = (np.diff(query) == 0) & (np.diff(permutation) == 0) & (np.diff(candidate) == 0)
-    twice = np.flatnonzero(np.r_[False, same])
-    if len(twice):
-        mistakes += [
-            f"{len(twice):,} rows stand twice: {_places(table, twice)}. Keep one score per query, permutation and candidate."
-        ]
-    else:
-        mistakes += _unequal(table, query, permutation, candidate) or _rejudged(table, query, candidate)
-    mistakes += _miscut(table, query)
-    if mistakes:
-        raise InputError([f"{name}: {mistake}" for mistake in mistakes])
+def _memory() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _unequal(table: pa.Table, query: np.ndarray, permutation: np.ndarray, candidate: np.ndarray) -> list[str]:
-    """Queries whose permutations do not hold the same candidates."""
-    starts = np.flatnonzero(np.r_[True, np.diff(query) != 0])
-    found = []
-    for start, stop in zip(starts, np.r_[starts[1:], len(query)], strict=True):
-        turns = np.flatnonzero(np.r_[True, np.diff(permutation[start:stop]) != 0])
-        pools = np.split(candidate[start:stop], turns[1:])
-        if any(len(pool) != len(pools[0]) or (pool != pools[0]).any() for pool in pools[1:]):
-            everyone = set(candidate[start:stop].tolist())
-            odd, pool = next(
-                (p, pool) for p, pool in zip(permutation[start:stop][turns], pools, strict=True) if len(pool) < len(everyone)
-            )
-            gone = next(i for i in range(start, stop) if candidate[i] in everyone - set(pool.tolist()))
-            names = table.slice(gone, 1).to_pylist()[0]
-            found.append(f"query {names['query_id']} lacks candidate {names['candidate_id']} in permutation {odd}")
-    if not found:
-        return []
-    more = f" and {len(found) - MENTIONED:,} more queries" if len(found) > MENTIONED else ""
-    return [f"every permutation must hold the same candidates; {'; '.join(found[:MENTIONED])}{more}."]
-
-
-def _rejudged(table: pa.Table, query: np.ndarray, candidate: np.ndarray) -> list[str]:
-    """A candidate has one relevance, whatever the permutation."""
-    if "relevance" not in table.column_names:
-        return []
-    relevance = table.column("relevance").fill_null(-(2**31)).to_numpy()
-    order = np.lexsort((candidate, query))
-    together = (np.diff(query[order]) == 0) & (np.diff(candidate[order]) == 0)
-    changed = order[1:][together & (np.diff(relevance[order]) != 0)]
-    if not len(changed):
-        return []
-    return [f"{len(changed):,} rows give a candidate another relevance than its row before: {_places(table, np.sort(changed))}."]
-
-
-def _miscut(table: pa.Table, query: np.ndarray) -> list[str]:
-    """A query's orders are cut in one way, and in one that places can be read by."""
-    if "partition" not in table.column_names:
-        return []
-    told = table.column("partition").combine_chunks().fill_null("").dictionary_encode()
-    codes, names = told.indices.to_numpy(), told.dictionary.to_pylist()
-    known = get_args(Partition)
-    if unknown := {name: np.flatnonzero(codes == i) for i, name in enumerate(names) if name not in ("", *known)}:
-        return [
-            f"partition is {name} in {len(rows):,} rows: {_places(table, rows)}. Use {' or '.join(known)}."
-            for name, rows in unknown.items()
-        ]
-    changed = np.flatnonzero(np.r_[False, (np.diff(query) == 0) & (np.diff(codes) != 0)])
-    if not len(changed):
-        return []
-    return [f"{len(changed):,} rows give a query another partition than its row before: {_places(table, changed)}."]
-
-
-def _places(table: pa.Table, rows: np.ndarray, file: Path | None = None) -> str:
-    """The first rows by query, permutation and candidate; of a table as its file has it, by line as well."""
-    first = rows[:MENTIONED]
-    where = _lines_of(file, first) if file else [[] for _ in first]
-    words = {"query_id": "query", "permutation": "permutation", "candidate_id": "candidate"}
-    named = [
-        ", ".join([*line, *(f"{word} {row[name]}" for name, word in words.items() if row[name] is not None)])
-        for line, row in zip(where, table.select(list(words)).take(first).to_pylist(), strict=True)
-    ]
-    return "; ".join(named) + (f"; and {len(rows) - MENTIONED:,} more" if len(rows) > MENTIONED else "")
-
-
-def _lines_of(file: Path, rows: np.ndarray) -> list[list[str]]:
-    if file.suffix in PARQUET:
-        return [[f"row {row + 1}"] for row in rows]
-    found = _fields_by_line(file) if file.suffix in DELIMITED else lines(file)
-    numbers = [number for number, _ in found][file.suffix in DELIMITED :]  # less the header
-    return [[f"line {numbers[row]}"] for row in rows]
+def refuse_beyond_memory(file: Path, needed: int, holds: str) -> None:
+    """Refuse what would fill the memory before it is read: a few megabytes may unpack to hundreds of millions of rows."""
+    if needed > _memory() // SHARE:
+        raise InputError(
+            f"{file} holds {holds}, which need about {needed / 2**30:,.1f} GB of memory; "
+            f"this machine has {_memory() / 2**30:,.1f} GB, of which a score file may take half. "
+            "Split it by query, or measure it on a larger machine."
+        )
 
 
 def _some(mistakes: list[str], most: int = 20) -> list[str]:

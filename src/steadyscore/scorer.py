@@ -9,8 +9,9 @@ from typing import Any, Literal
 import numpy as np
 
 from . import readout
-from .engines import Backend, Engine, Grader, Recording, Reranker
+from .engines import Backend, Engine, Grader, Recording, Reranker, Watch, watch_of
 from .errors import InputError, ModelError, WindowTooLong
+from .metrics import LARGEST_SCORE
 from .presentation import align, places, windows
 from .prompt import CHARS_PER_TOKEN, PromptText, prompt_hash, prompt_text, shown
 from .scores import Scored
@@ -78,6 +79,10 @@ class Scorer:
             s = self.settings
             identity["prompt_hash"] = prompt_hash(self.task, s.markers, s.placeholder, s.prompt or "paper", template)
         return identity
+
+    def watch(self) -> Watch:
+        """The files behind the backend, which may change while `identity` stays."""
+        return watch_of(self.backend)
 
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
         """f_B(x, π): scores (n,) in pool order. Without an order, the pool's own."""
@@ -216,21 +221,40 @@ class Scorer:
         reranker: Reranker = self.backend  # type: ignore[assignment]
         texts = [shown(instance.pool[i], self.settings.chars) for i in window.candidates]
         self.tokens += round(sum(map(len, texts)) / CHARS_PER_TOKEN)
-        answer = reranker.score(instance.query, texts)
-        found = np.asarray(answer, dtype=np.float64)
-        if found.shape != (len(texts),):
-            counted = f"{found.size} scores" if found.ndim == 1 else f"an array of shape {found.shape}"
+        found = as_numbers(answer := reranker.score(instance.query, texts))
+        if found is None or found.shape != (len(texts),):
             raise InputError(
-                f"{self.name} gave {'nothing' if answer is None else counted} for the {len(texts)} candidates of query "
+                f"{self.name} gave {_shape_of(answer, found)} for the {len(texts)} candidates of query "
                 f"{instance.id}. Return one number per candidate, in the order of the candidates."
             )
-        if not np.isfinite(found).all():
-            bad = instance.pool[window.candidates[int(np.flatnonzero(~np.isfinite(found))[0])]].id
+        if len(bad := np.flatnonzero(~(np.abs(found) <= LARGEST_SCORE))):  # NaN is not below anything
+            candidate = instance.pool[window.candidates[bad[0]]].id
             raise InputError(
-                f"{self.name} gave {found[~np.isfinite(found)][0]} as the score of candidate {bad} of query {instance.id}. "
-                "Return a finite number for every candidate."
+                f"{self.name} gave {found[bad[0]]} as the score of candidate {candidate} of query {instance.id}. "
+                f"Return a finite number for every candidate, none beyond {LARGEST_SCORE:g}."
             )
         return found
+
+
+def as_numbers(answer: Any) -> np.ndarray | None:
+    """A list, an array or a tensor as numbers; None for whatever else a function may return, digits in quotes included."""
+    values = answer.tolist() if hasattr(answer, "tolist") else answer
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        return None
+    try:
+        found = np.asarray(values)
+        is_text = any(isinstance(value, str | bytes) for value in found.flat) if found.dtype.kind == "O" else False
+        return found.astype(np.float64) if found.dtype.kind in "biufO" and not is_text else None
+    except (TypeError, ValueError, OverflowError):  # rows of unequal length, or things that are not numbers
+        return None
+
+
+def _shape_of(answer: Any, found: np.ndarray | None) -> str:
+    if answer is None:
+        return "nothing"
+    if found is None:
+        return f"a {type(answer).__name__} that is not a list of numbers"
+    return f"{found.size} scores" if found.ndim == 1 else f"an array of shape {found.shape}"
 
 
 def token_count(prompt: Prompt | PromptText) -> int:

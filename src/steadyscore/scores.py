@@ -7,6 +7,7 @@ no measure needs ids. Permutation -1 is the canonical presentation, the first st
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,6 +62,23 @@ class Scored:
         """(n,) scores in first-stage order, where it was scored."""
         rows = self.scores[self.permutations == CANONICAL]
         return rows[0] if len(rows) else None
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether any document of the query is judged, in the pool or outside it: else its quality is unknown, and not 0."""
+        known = [values for values in (self.relevance, self.ideal) if values is not None]
+        return any(not np.isnan(values).all() for values in known)
+
+    @property
+    def gold(self) -> np.ndarray:
+        """(n,) what measures take as relevance: 0 for the unjudged candidates of a judged query, else NaN for all."""
+        unknown = np.full(len(self.candidate_ids), 0.0 if self.is_judged else np.nan)
+        return unknown if self.relevance is None else np.where(np.isnan(self.relevance), unknown, self.relevance)
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether the place of every candidate is known."""
+        return self.slots is not None and self.windows is not None
 
     def orders(self) -> np.ndarray | None:
         """(M, n) the permutations themselves: position -> column. None where places are unknown."""
@@ -120,11 +138,28 @@ def to_table(scored: Scored) -> pa.Table:
 
 
 def read_table(file: Path, columns: list[str] | None = None) -> pa.Table:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with name_damage(file):
         return pq.read_table(file, columns=columns)
+
+
+def row_groups(file: Path, columns: list[str] | None = None, only: int | None = None) -> Iterator[pa.Table]:
+    """The row groups of a table one after the other, or only one of them."""
+    import pyarrow.parquet as pq
+
+    with name_damage(file), pq.ParquetFile(file) as opened:
+        for group in range(opened.num_row_groups) if only is None else [only]:
+            yield opened.read_row_group(group, columns=columns)
+
+
+@contextmanager
+def name_damage(file: Path) -> Iterator[None]:
+    """What Arrow cannot read, in one sentence."""
+    import pyarrow as pa
+
+    try:
+        yield
     except (pa.ArrowInvalid, OSError) as damage:
         raise StorageError(
             f"{file} is damaged and cannot be read ({str(damage).splitlines()[0]}). "
@@ -164,7 +199,7 @@ def from_table(table: pa.Table, ideals: dict[str, np.ndarray] | None = None) -> 
             scores=np.full(shape, np.nan) if scores is None else scores,
             slots=None if slots is None else slots.astype(np.int64),
             windows=None if windows is None else windows.astype(np.int64),
-            grades=None if grades[0] is None else np.stack(grades, axis=-1),  # type: ignore[arg-type]
+            grades=None if any(grade is None for grade in grades) else np.stack(grades, axis=-1),  # type: ignore[arg-type]
             label_mass=block("label_mass"),
             relevance=None if relevance is None else relevance[0],
             ideal=(ideals or {}).get(query_id),

@@ -169,6 +169,4 @@ CLAIM_VERIFICATION = replace(  # evidence for a claim is retrieved as passages a
     scored_as="passage_reranking",
 )
 
-TASKS: dict[str, Task] = {
-    task.name: task for task in (PASSAGE_RERANKING, MULTIDOC_QA, RESPONSE_RANKING, CLAIM_VERIFICATION)
-}
+TASKS: dict[str, Task] = {task.name: task for task in (PASSAGE_RERANKING, MULTIDOC_QA, RESPONSE_RANKING, CLAIM_VERIFICATION)}

@@ -76,10 +76,12 @@ def label_collection(
     scale: Scale = "unit",
     command: list[str] | None = None,
     progress: Callable[[Iterable[Instance], int | None], Iterable[Instance]] | None = None,
+    allow_scorer_change: bool = False,
 ) -> list[Label]:
     """Score the pools under T = config.permutations orders (resumable) and keep the labels beside the run."""
-    run = score_collection(scorer, source, folder, config, command=command, progress=progress)
-    labels = [from_scored(scored, scale, scorer.name) for scored in run.scored()]
+    how = {"command": command, "progress": progress, "allow_scorer_change": allow_scorer_change}
+    run = score_collection(scorer, source, folder, config, **how)  # type: ignore[arg-type]
+    labels = [from_scored(scored, scale, scorer.name) for scored in run.iter_scored()]
     write_labels(folder, labels)
     return labels
 

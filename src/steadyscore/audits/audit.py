@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -18,11 +19,12 @@ from ..audit import AuditConfig, Cut, bar, keep_scores, noise_floor, score_colle
 from ..choice import scoring_address
 from ..collection import Data, Source, open_collection
 from ..disk import atomic, storage, write_json
-from ..engines import Backend, EngineOptions, open_engine, parse_address
+from ..engines import Backend, EngineOptions, check_address, open_engine, parse_address
 from ..engines.generator import check_reader
 from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
 from ..estimate import remember_speed
+from ..extras import PAGE, absent
 from ..library import library_values, parsed
 from ..measurement import Threshold
 from ..mitigations import mitigated
@@ -95,6 +97,8 @@ class Output:
     """No progress."""
     command: Sequence[str] = ()
     """What made the run, for its record."""
+    allow_scorer_change: bool = False
+    """Go on in a run whose scorer has changed since; the run says so."""
     say: Callable[[str], None] = field(default=lambda remark: print(remark, file=sys.stderr))
 
 
@@ -117,6 +121,7 @@ def audit(
     report: bool = True,
     quiet: bool = False,
     command: Sequence[str] = (),
+    allow_scorer_change: bool = False,
     **settings: Unpack[AuditSettings],
 ) -> Audits:
     """Audit scorers on collections: quality, order instability and what their consumers decide, with intervals.
@@ -131,7 +136,7 @@ def audit(
     """
     how = configure(config or AuditConfig(), **settings)
     beside = Beside(mitigations, perturb, readers, reader_k, ir, serving_permutations, curve)
-    output = Output(None if out is None else Path(out), report, quiet, command)
+    output = Output(None if out is None else Path(out), report, quiet, command, allow_scorer_change)
     if scores is not None:
         return audit_scores(scores, relevance, how.threshold, beside, output)
     return audit_scorers(several(scorers), several_sources(data), how, options or EngineOptions(), beside, output)
@@ -172,7 +177,9 @@ def several(scorers: Scorers) -> dict[str, Any]:
     if not given:
         raise InputError("there is nothing to audit. Give a scorer: an address such as 'smollm2-135m', or a function.")
     names = [one if isinstance(one, str) else open_object(one).name for one in given]
-    return {name if names.count(name) == 1 else f"{name} {i}": one for i, (name, one) in enumerate(zip(names, given, strict=True))}
+    return {
+        name if names.count(name) == 1 else f"{name} {i}": one for i, (name, one) in enumerate(zip(names, given, strict=True))
+    }
 
 
 def several_sources(data: Data) -> list[Data]:
@@ -220,7 +227,10 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     config, beside, source = work.config, work.beside, work.source
     scorer = mitigated(scorer_for(backend, source.collection, config), beside.mitigations)
     progress = bar(f"{name} on {source.collection.name}", work.output.quiet)
-    run = score_collection(scorer, source, work.folder, config, command=list(work.output.command), progress=progress)
+    run = score_collection(
+        scorer, source, work.folder, config, command=list(work.output.command), progress=progress,
+        allow_scorer_change=work.output.allow_scorer_change,
+    )  # fmt: skip
     scoring = run.record["coverage"]
     if scoring.get("tokens") and not beside.mitigations:
         remember_speed(name, scoring["tokens"], scoring["seconds"])
@@ -231,7 +241,10 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     first = [reader_label(reader, beside.reader_k, beside.serving_permutations) for reader in beside.readers[:1]] or None
     found = load_run(run, config.threshold, beside.serving_permutations, first, queries=queries, source=source)
     if before is not None and beside.serving_permutations == 1:  # against the first scorer of the call
-        reports = {reader: replace(report, same_evidence=_same(before, found, reader, beside.reader_k)) for reader, report in reports.items()}
+        reports = {
+            reader: replace(report, same_evidence=_same(before, found, reader, beside.reader_k))
+            for reader, report in reports.items()
+        }
     library = {name: mean_figure(values) for name, values in library_values(found.queries, beside.ir).items()}
     return replace(
         found,
@@ -280,36 +293,35 @@ def _same(before: Audit, after: Audit, reader: str, k: int) -> dict[str, Any]:
 # -- before anything is scored
 
 
-def open_usable(scorers: Mapping[str, Any], data: Sequence[Data], beside: Beside) -> list[Source]:
+def open_usable(scorers: Mapping[str, Any], data: Sequence[Data], beside: Beside, *, is_plan: bool = False) -> list[Source]:
     """The collections, opened; whatever is named and cannot be used is refused, all at once: scoring may take hours."""
     sources: list[Source] = []
     checks: list[Callable[[], Any]] = [
-        *(lambda one=one: parse_address(one) for one in scorers.values() if isinstance(one, str)),
-        *(lambda reader=reader: check_reader(reader) for reader in beside.readers),
-        *(lambda one=one: sources.append(_open_source(one, bool(beside.readers))) for one in data),
-        lambda: parsed(list(beside.ir)),
+        *(partial(parse_address if is_plan else check_address, one) for one in scorers.values() if isinstance(one, str)),
+        *(partial(check_reader, reader) for reader in beside.readers),
+        *(partial(check_address, reader) for reader in beside.readers if not is_plan),
+        *(partial(_open_source, one, sources, bool(beside.readers)) for one in data),
+        partial(parsed, list(beside.ir)),
     ]
-    mistakes = []
+    mistakes: list[str] = []
     for check in checks:
         try:
             check()
         except SteadyscoreError as error:
             mistakes += getattr(error, "mistakes", [str(error)])
     if mistakes:
-        raise InputError(mistakes)
+        raise InputError(list(dict.fromkeys(mistakes)))
     return sources
 
 
-def _open_source(data: Data, is_read: bool) -> Source:
+def _open_source(data: Data, opened: list[Source], is_read: bool) -> None:
     source = open_collection(data)
     if is_read:
         check_readable(TASKS[source.collection.task])
-    return source
+    opened.append(source)
 
 
-def _open(
-    name: str, scorer: Any, options: EngineOptions, beside: Beside, folders: Iterable[Path], output: Output
-) -> Backend:
+def _open(name: str, scorer: Any, options: EngineOptions, beside: Beside, folders: Iterable[Path], output: Output) -> Backend:
     """An opened scorer: the faster engine for an embedded model on a CPU; a run that has begun keeps its own."""
     if not isinstance(scorer, str):
         return open_object(scorer, name)
@@ -360,7 +372,7 @@ def _keep(audits: Audits, output: Output) -> Audits:
             for batch in measure_batches(audits):
                 writer.write_batch(batch)
         write_json(output.folder / "summary.json", audits.to_json())
-    if output.report:
+    if output.report and not absent(PAGE):
         audits.page = audits.report(output.folder / "report")
     return audits
 

@@ -21,10 +21,8 @@ from .figure import figures_of
 from .result import Audit, Audits
 
 
-def load(
-    folder: str | Path, *more: str | Path, threshold: Threshold | None = None, serving_permutations: int = 1
-) -> Audits:
-    """The audits of complete runs in and below some folders. Without a threshold each decides with the one it was audited with."""
+def load(folder: str | Path, *more: str | Path, threshold: Threshold | None = None, serving_permutations: int = 1) -> Audits:
+    """The audits of complete runs in and below some folders, each with the threshold it was audited with unless one is given."""
     runs = find_runs([Path(folder), *map(Path, more)])
     return Audits(load_runs(runs, threshold, serving_permutations))
 

@@ -25,7 +25,10 @@ def _coverage(coverage: Coverage) -> list[str]:
     if unjudged := coverage.unjudged:
         share = f"{len(unjudged)} of {coverage.queries} queries"
         named = ", ".join(unjudged[:NAMED])
-        found.append(f"{share} have no judged candidate and are not in the means that need judgements: {named}.")
+        found.append(f"{share} have no judgement and are not in the means that need one: {named}.")
+    if missed := coverage.without_relevant:
+        share, named = f"{len(missed)} of {coverage.queries} queries", ", ".join(missed[:NAMED])
+        found.append(f"{share} have judgements but no relevant candidate; their quality counts as 0: {named}.")
     if fewer := coverage.fewer_permutations:
         share = f"{len(fewer)} of {coverage.queries} queries have fewer than {coverage.permutations[-1]} permutations"
         alone = " A query with one is in no mean that compares them." if 1 in fewer.values() else ""

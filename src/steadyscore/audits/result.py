@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..measurement import Measured, Threshold
 from ..readings import Readings
 from ..scores import Scored
+from ..starts import start_remarks, unwatched
 from ..tasks import Task
 from ..terms import Failure, Instance
 from .figure import Figure
@@ -102,6 +103,7 @@ class Audit:
             **({"readers": {k: r.to_json() for k, r in self.reader_reports.items()}} if self.reader_reports else {}),
             **({"curve": self.curve} if self.curve is not None else {}),
             "scoring": self.record.get("coverage", {}),
+            "starts": {"remarks": start_remarks(self.record), "unwatched": unwatched(self.record)},
         }
 
     def remarks(self) -> list[str]:

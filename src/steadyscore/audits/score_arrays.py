@@ -31,10 +31,8 @@ def read_any_scores(scores: Any, relevance: Any = None) -> GivenScores:
         judged = None if relevance is None else Path(relevance)
         queries = read_scores(files, judged)
         return GivenScores(queries, files[0].stem, [sha256(file)[:16] for file in [*files, *([judged] if judged else [])]])
-    if isinstance(scores, np.ndarray | Mapping):
-        queries = _from_arrays(scores, relevance)
-    else:
-        queries = _from_rows(read_rows(scores))
+    in_arrays = isinstance(scores, np.ndarray | Mapping)
+    queries = _from_arrays(scores, relevance) if in_arrays else _from_rows(read_rows(scores))
     return GivenScores(queries, "scores", [_digest(queries)])
 
 

@@ -43,9 +43,7 @@ def text_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     numeric = [all(_is_number(row[c]) for row in cells) and bool(cells) for c in range(len(header))]
     widths = [max([len(header[c]), *(len(row[c]) for row in cells)]) for c in range(len(header))]
     return "".join(
-        "  ".join(
-            cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, numeric, strict=True)
-        ).rstrip()
+        "  ".join(cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, numeric, strict=True)).rstrip()
         + "\n"
         for row in [list(header), *cells]
     )
@@ -55,7 +53,9 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     def line(tag: str, cells: Sequence[Any]) -> str:
         return "<tr>" + "".join(f"<{tag}>{escape(_cell(cell))}</{tag}>" for cell in cells) + "</tr>"
 
-    return "<table><thead>" + line("th", header) + "</thead><tbody>" + "".join(line("td", row) for row in rows) + "</tbody></table>"
+    return (
+        "<table><thead>" + line("th", header) + "</thead><tbody>" + "".join(line("td", row) for row in rows) + "</tbody></table>"
+    )
 
 
 def _cell(value: Any) -> str:

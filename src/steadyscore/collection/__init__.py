@@ -25,7 +25,7 @@ from ..terms import Collection, Instance, TaskName
 from . import memory
 from .catalogue import CATALOGUE
 from .files import Unreadable, encoded, lines, parsed
-from .format import collection_from, header_mistakes, header_record, instance_from, instance_mistakes, instance_record
+from .format import collection_from, header_mistakes, header_record, id_of, instance_from, instance_mistakes, instance_record
 
 EMBEDDED = Path(__file__).parent / "embedded"
 SCHEMA = Path(__file__).parent / "schema.json"
@@ -103,10 +103,11 @@ def read_instances(path: str | Path) -> Iterator[Instance]:
     path = Path(path)
     seen: set[str] = set()
     for _, record in _records(path):
-        if isinstance(record, Unreadable) or instance_mistakes(record) or record["id"] in seen:
+        if isinstance(record, Unreadable) or instance_mistakes(record) or str(record["id"]) in seen:
             raise InputError(check(path))
-        seen.add(record["id"])
-        yield instance_from(record)
+        instance = instance_from(record)
+        seen.add(instance.id)
+        yield instance
     if not seen:
         raise InputError(check(path))
 
@@ -129,8 +130,8 @@ def check(path: str | Path) -> list[str]:
                 continue
             digest.update(encoded(record))
             found += [f"{path}:{number}: {mistake}" for mistake in instance_mistakes(record)]
-            id = record.get("id") if isinstance(record, dict) else None
-            if isinstance(id, str) and first_line.setdefault(id, number) != number:
+            id = id_of(record)
+            if id is not None and first_line.setdefault(id, number) != number:
                 found.append(f"{path}:{number}: query id {id!r} is already on line {first_line[id]}")
     except InputError as error:  # the file itself: absent, damaged
         return list(dict.fromkeys([*found, *error.mistakes]))

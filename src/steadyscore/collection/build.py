@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ..disk import sha256
-from ..errors import InputError, MissingExtra, SteadyscoreError
+from ..errors import InputError, SteadyscoreError
+from ..extras import check_installed
 from ..terms import Collection, Instance, TaskName, Verdict
 from . import multidoc_qa, open_collection, passages, read_instances, responses
 from .catalogue import WEB, Known
 from .claims import verdicts
 from .files import Report, converted, records
-from .first_stage import FirstStage, first_stage
+from .first_stage import STAGE_MODULES, FirstStage, check_stage, first_stage
 from .splits import apart_from, sampled
 
 Convert = Callable[[dict[str, Any], int], Instance]
@@ -72,6 +73,7 @@ def from_folder(folder: Path, request: Request, report: Report) -> tuple[Collect
     if known.format in passages.ROLES:
         files = passages.find(folder, known.format, known.split)
         stage = request.stage or (FirstStage("run", str(files.run)) if files.run else first_stage(known.first_stage or "bm25"))
+        check_stage(stage)
         run = Path(stage.argument) if stage.kind == "run" and stage.argument else None
         found = passages.from_files(files, stage, report, **_passage_options(request, report))
         used = [files.topics, files.qrels, *files.corpus, run, request.verdicts]
@@ -86,11 +88,13 @@ def from_hub(request: Request, report: Report) -> tuple[Collection, Iterator[Ins
     known = request.known
     if known.ir_datasets:
         stage = request.stage or (first_stage(known.first_stage) if known.first_stage else None)
+        check_installed(f"data get {known.name}", "ir_datasets", *(STAGE_MODULES[stage.kind] if stage else ()))
         options = _passage_options(request, report)
         found = passages.from_ir_datasets(known.ir_datasets, stage, report, **options)
         found = _apart(found, request, report)
     elif known.hub:
         stage = None
+        check_installed(f"data get {known.name}", "datasets")
         found = _from_records(partial(_hub_records, *known.hub), request, report, None)
     else:
         raise InputError(f"{known.name} cannot be downloaded freely: {known.obtain}; then: {_by_hand(known)}")
@@ -148,10 +152,7 @@ def _own_lines(path: Path, request: Request, report: Report) -> tuple[Collection
 
 
 def _hub_records(id: str, configuration: str | None, split: str, report: Report) -> Iterator[tuple[str, Any]]:
-    try:
-        import datasets
-    except ImportError:
-        raise MissingExtra(f"the hub's {id}", "hub-data") from None
+    import datasets
 
     rows = datasets.load_dataset(id, configuration, split=split, streaming=True)
     return ((f"{id}: record {number}", row) for number, row in enumerate(rows, 1))

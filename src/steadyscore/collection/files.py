@@ -17,7 +17,7 @@ from ..terms import Instance
 from .format import instance_mistakes, instance_record
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-LONGEST_RECORD = 1 << 26  # characters; an array element beyond this is a broken file, not a record
+LONGEST_RECORD = 1 << 28  # bytes of a line, characters of an array element: beyond this a file is broken, or made to fill memory
 
 
 @dataclass
@@ -45,26 +45,35 @@ def encoded(record: Any) -> bytes:
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8") + b"\n"
 
 
-def parsed(line: bytes) -> Any:
+def parsed(line: bytes, **how: Any) -> Any:
+    """The value of a line of JSON, or why it has none; `how` goes to the JSON decoder."""
     try:
-        record = json.loads(line.decode("utf-8"))
-        if b"\\ud" in line or b"\\uD" in line:
-            encoded(record)  # half of a surrogate pair is JSON, but no text
+        record = json.loads(line.decode("utf-8"), **how)
+        if b"\\ud" in line.lower():
+            encoded(record)  # half of a surrogate pair is JSON, but not text
         return record
     except UnicodeDecodeError as error:
         return Unreadable(f"byte {error.start + 1} is not UTF-8; save the file as UTF-8")
-    except UnicodeEncodeError:
-        return Unreadable("holds half of a surrogate pair (an escape \\ud800 to \\udfff on its own), which is no character")
-    except json.JSONDecodeError as error:
-        return Unreadable(f"not JSON at column {error.colno}: {error.msg}")
-    except RecursionError:
-        return Unreadable("nested too deeply to be a record")
+    except (ValueError, RecursionError) as error:
+        return Unreadable(_why_not_json(error))
+
+
+def _why_not_json(error: ValueError | RecursionError) -> str:
+    if isinstance(error, UnicodeEncodeError):
+        return "holds half of a surrogate pair (an escape \\ud800 to \\udfff on its own), which is not a character"
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON at column {error.colno}: {error.msg}"
+    if isinstance(error, RecursionError):
+        return "nested too deeply to be a record"
+    return "holds an integer of more than 4,300 digits"
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Number and bytes of every line that is not blank, without line end and byte order mark; gzip by its ending."""
-    with _reading(path), gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-        for number, line in enumerate(file, 1):
+    with _reading(path), gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        for number, line in enumerate(iter(lambda: file.readline(LONGEST_RECORD), b""), 1):
+            if len(line) == LONGEST_RECORD:
+                raise InputError(f"{path}:{number}: the line is longer than {LONGEST_RECORD >> 20} MB. Give one record per line.")
             line = line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line
             if line.strip():
                 yield number, line.rstrip(b"\r\n")
@@ -151,7 +160,7 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
         with pyarrow.parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(batch_size=256):
                 yield from batch.to_pylist()
-    except (OSError, pyarrow.ArrowInvalid) as error:
+    except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as Parquet: {error}. Copy the file again.") from None
 
 
@@ -160,7 +169,7 @@ def _array(path: Path) -> Iterator[Any]:
     decoder = json.JSONDecoder()
     with (
         _reading(path),
-        gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix == ".gz" else path.open(encoding="utf-8-sig") as file,
+        gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix.lower() == ".gz" else path.open(encoding="utf-8-sig") as file,
     ):
         rest = file.read(1 << 20).lstrip().removeprefix("[").lstrip()
         while True:
@@ -169,10 +178,12 @@ def _array(path: Path) -> Iterator[Any]:
                 return
             try:
                 element, end = decoder.raw_decode(rest)
-            except json.JSONDecodeError as error:
-                more = file.read(1 << 20)
+                if "\\ud" in rest[:end].lower():
+                    encoded(element)
+            except (ValueError, RecursionError) as error:
+                more = file.read(1 << 20) if isinstance(error, json.JSONDecodeError) else ""
                 if not more or len(rest) > LONGEST_RECORD:
-                    yield Unreadable(f"the array breaks here: {error.msg}; copy the file again")
+                    yield Unreadable(f"the array breaks here: {_why_not_json(error)}; copy the file again")
                     return
                 rest += more
                 continue

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InputError, MissingExtra, ModelError
+from ..errors import InputError, ModelError
+from ..extras import check_installed
 
 Search = Callable[[str, int], list[tuple[int, float]]]
 
@@ -54,6 +55,19 @@ def first_stage(spec: str, *, k1: float | None = None, b: float | None = None) -
     raise InputError(f"{spec} is not a first stage. Give bm25, bm25:msmarco, dense:MODEL, splade:MODEL or run:FILE.")
 
 
+STAGE_MODULES = {
+    "bm25": ("bm25s", "Stemmer"),
+    "dense": ("sentence_transformers",),
+    "splade": ("sentence_transformers",),
+    "run": (),
+}
+
+
+def check_stage(stage: FirstStage) -> None:
+    """Refuse a stage whose library is not installed: a corpus may take hours to read before it is searched."""
+    check_installed(f"the {stage.kind} first stage", *STAGE_MODULES[stage.kind])
+
+
 def search_over(stage: FirstStage, texts: Iterable[str]) -> Search:
     """The search of a stage over a corpus."""
     if stage.kind == "bm25":
@@ -65,11 +79,9 @@ def search_over(stage: FirstStage, texts: Iterable[str]) -> Search:
 
 def bm25(texts: Iterable[str], *, k1: float = 0.9, b: float = 0.4) -> Search:
     """Lucene's BM25 over stemmed words without stopwords. A document that shares no word with the query is not returned."""
-    try:
-        import bm25s
-        import Stemmer
-    except ImportError:
-        raise MissingExtra("the BM25 first stage", "data") from None
+    check_stage(FirstStage("bm25"))
+    import bm25s
+    import Stemmer
 
     stemmer = Stemmer.Stemmer("english")
     options: dict[str, Any] = {
@@ -119,10 +131,9 @@ def top(scores: np.ndarray, depth: int, *, above: float = -np.inf) -> list[tuple
 
 
 def _sentence_transformers(what: str, encoder: str, model: str) -> Any:
-    try:
-        import sentence_transformers
-    except ImportError:
-        raise MissingExtra(what, "dense") from None
+    check_installed(what, *STAGE_MODULES["dense"])
+    import sentence_transformers
+
     try:
         return getattr(sentence_transformers, encoder)(model)
     except (OSError, ValueError) as error:

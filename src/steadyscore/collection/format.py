@@ -1,13 +1,15 @@
 """One JSON line, one instance: what a line may hold, what is wrong with it, and the way to and from terms.
 
 `schema.json` beside this file states the same rules for other languages. What it cannot state is checked here only: ids that
-occur twice, ranks that occur twice or for some candidates only, a judged document that is in the pool as well, and NaN.
+occur twice, ranks that occur twice or for some candidates only, a judged document that is in the pool as well, NaN, and an id
+written as 7.0, which a schema cannot tell from 7.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, get_args
@@ -17,6 +19,14 @@ from ..terms import Candidate, Collection, Instance, TaskName, Verdict
 TASKS: tuple[str, ...] = get_args(TaskName)
 VERDICTS: tuple[str, ...] = get_args(Verdict)
 
+LARGEST = 2**31 - 1
+"""Grades, ranks and counts are stored in 32 bits."""
+LARGEST_ID = 2**63 - 1
+"""A number that stands for an id has at most 64 bits, as a column of a table has."""
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+"""Characters that no id holds: they would break a line of a run or steer a terminal. Texts may hold them."""
+ID_RULE = "a string that is not blank and has no control character, or a whole number"
+
 Rule = tuple[Callable[[Any], bool], str]  # a test, and what the value must be
 
 
@@ -24,44 +34,57 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _is_count(value: Any, least: int = 0) -> bool:
-    """An integer as JSON Schema sees it: 2 and 2.0, not true."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return number and value == int(value) and value >= least
+def is_id(value: Any) -> bool:
+    """Text of one line; a whole number stands for its digits."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) <= LARGEST_ID
+    return _is_text(value) and not CONTROL.search(value)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond every float
+        return False
+
+
+def _is_count(value: Any, least: int = 0) -> bool:
+    """An integer of 32 bits, as JSON Schema sees integers: 2 and 2.0, not true."""
+    return _is_number(value) and least <= value <= LARGEST and value == int(value)
 
 
 TEXT: Rule = (_is_text, "a string that is not blank")
-GRADE: Rule = (_is_count, "an integer of 0 or more")
+ID: Rule = (is_id, ID_RULE)
+COUNT: Rule = (_is_count, f"an integer from 0 to {LARGEST}")
+FROM_ONE: Rule = (lambda value: _is_count(value, 1), f"an integer from 1 to {LARGEST}")
 CANDIDATE_RULES: dict[str, Rule] = {
-    "id": TEXT,
+    "id": ID,
     "text": TEXT,
     "title": (lambda value: isinstance(value, str), "a string"),
-    "relevance": GRADE,
-    "rank": (lambda value: _is_count(value, 1), "an integer of 1 or more"),
+    "relevance": COUNT,
+    "rank": FROM_ONE,
     "score": (_is_number, "a finite number"),
 }
 INSTANCE_RULES: dict[str, Rule] = {
-    "id": TEXT,
+    "id": ID,
     "query": TEXT,
     "candidates": (lambda value: isinstance(value, list) and len(value) > 0, "a list with at least one candidate"),
     "answers": (lambda value: isinstance(value, list) and all(map(_is_text, value)), "a list of strings, none blank"),
     "verdict": (lambda value: value in VERDICTS, f"one of {', '.join(VERDICTS)}"),
     "judged": (
-        lambda value: isinstance(value, dict) and all(map(_is_text, value)) and all(map(_is_count, value.values())),
-        "an object of document id to an integer of 0 or more",
+        lambda value: isinstance(value, dict) and all(map(is_id, value)) and all(map(_is_count, value.values())),
+        f"an object of document id to an integer from 0 to {LARGEST}",
     ),
 }
 HEADER_RULES: dict[str, Rule] = {
     "name": TEXT,
     "task": (lambda value: value in TASKS, f"one of {', '.join(TASKS)}"),
     "instruction": TEXT,
-    "chars": (lambda value: _is_count(value, 1), "an integer of 1 or more"),
-    "queries": (_is_count, "an integer of 0 or more"),
-    "depth": (lambda value: _is_count(value, 1), "an integer of 1 or more"),
+    "chars": FROM_ONE,
+    "queries": COUNT,
+    "depth": FROM_ONE,
     "sha256": (lambda value: isinstance(value, str), "a string"),
 }
 
@@ -105,11 +128,11 @@ def instance_mistakes(record: Any) -> list[str]:
         return found
     for place, candidate in enumerate(candidates, 1):
         where = f"candidate {place}"
-        if isinstance(candidate, dict) and _is_text(candidate.get("id")):
+        if isinstance(candidate, dict) and is_id(candidate.get("id")):
             where += f" ({candidate['id']})"
         found += [f"{where}: {mistake}" for mistake in _mistakes(candidate, CANDIDATE_RULES, ("id", "text"))]
     fields = [candidate for candidate in candidates if isinstance(candidate, dict)]
-    ids = [candidate["id"] for candidate in fields if isinstance(candidate.get("id"), str)]
+    ids = [str(candidate["id"]) for candidate in fields if is_id(candidate.get("id"))]
     ranks = [rank for candidate in fields if _is_count(rank := candidate.get("rank"), 1)]
     found += [f"candidate id {id!r} occurs more than once in the pool" for id in _twice(ids)]
     found += [f"rank {rank} occurs more than once in the pool" for rank in _twice(ranks)]
@@ -121,31 +144,42 @@ def instance_mistakes(record: Any) -> list[str]:
     return found
 
 
+def id_of(record: Any) -> str | None:
+    """The id of a line as text, where it has one that can be used."""
+    id = record.get("id") if isinstance(record, dict) else None
+    return str(id) if is_id(id) else None
+
+
 def collection_from(header: dict[str, Any]) -> Collection:
     """The header's own keys become fields, all others details. Without "chars" the default of terms holds; null keeps all."""
     own = ("name", "task", "instruction", "chars", "queries")
     return Collection(
-        **{key: header[key] for key in own if key in header},
+        **{key: _whole(header[key]) for key in own if key in header},
         details={key: value for key, value in header.items() if key not in own} or None,
     )
+
+
+def _whole(value: Any) -> Any:
+    """A count as an int, also where it was written 5.0; anything else as it is."""
+    return int(value) if isinstance(value, float) else value
 
 
 def instance_from(record: dict[str, Any]) -> Instance:
     """A line without mistakes as a value; where ranks are given the pool is put in their order."""
     pool = [
         Candidate(
-            id=candidate["id"],
+            id=str(candidate["id"]),
             text=candidate["text"],
             title=candidate.get("title"),
-            relevance=None if candidate.get("relevance") is None else int(candidate["relevance"]),
-            rank=None if candidate.get("rank") is None else int(candidate["rank"]),
+            relevance=_whole(candidate.get("relevance")),
+            rank=_whole(candidate.get("rank")),
             score=candidate.get("score"),
         )
         for candidate in record["candidates"]
     ]
     judged = record.get("judged")
     return Instance(
-        id=record["id"],
+        id=str(record["id"]),
         query=record["query"],
         pool=tuple(sorted(pool, key=lambda candidate: candidate.rank or 0)),
         answers=tuple(record.get("answers") or ()),

@@ -15,7 +15,14 @@ from .format import instance_mistakes
 
 ROWS = ("to_pylist", "to_dicts", "to_list")
 """Methods that give rows as dicts: Arrow tables, polars frames, Hugging Face datasets."""
-CANDIDATE_COLUMNS = {"candidate_id": "id", "doc_id": "id", "text": "text", "title": "title", "relevance": "relevance", "rank": "rank"}
+CANDIDATE_COLUMNS = {
+    "candidate_id": "id",
+    "doc_id": "id",
+    "text": "text",
+    "title": "title",
+    "relevance": "relevance",
+    "rank": "rank",
+}
 """A column of a frame with a row per candidate -> the key of a candidate."""
 
 
@@ -36,7 +43,9 @@ def read_rows(data: Any) -> list[dict[str, Any]]:
 def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
     """pandas has NaN where a value is absent, and floats where integers have gaps."""
     present = {key: value for key, value in row.items() if not (isinstance(value, float) and value != value)}
-    return {k: int(v) if k in ("relevance", "rank") and isinstance(v, float) and v.is_integer() else v for k, v in present.items()}
+    return {
+        k: int(v) if k in ("relevance", "rank") and isinstance(v, float) and v.is_integer() else v for k, v in present.items()
+    }
 
 
 def read_records(data: Any) -> list[dict[str, Any]]:
@@ -67,7 +76,9 @@ def _record(row: Mapping[str, Any], place: int) -> dict[str, Any]:
     if isinstance(candidates, str) or not isinstance(candidates, Iterable):
         return dict(row)  # the format's own check says what is wrong
     pool = [_candidate(candidate, i) for i, candidate in enumerate(candidates, 1)]
-    return {"id": str(row.get("id", place))} | {k: v for k, v in row.items() if v is not None and k != "id"} | {"candidates": pool}
+    return (
+        {"id": str(row.get("id", place))} | {k: v for k, v in row.items() if v is not None and k != "id"} | {"candidates": pool}
+    )
 
 
 def _candidate(candidate: Any, place: int) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError, MissingExtra
+from ..errors import InputError
 from ..terms import Candidate, Instance, Verdict
 from .files import Report
 from .first_stage import FirstStage, search_over
@@ -205,10 +205,7 @@ def from_ir_datasets(
     **options: Any,
 ) -> Iterator[Instance]:
     """Instances of an ir_datasets id; without a stage, over the dataset's own first-stage list."""
-    try:
-        import ir_datasets
-    except ImportError:
-        raise MissingExtra(f"the ir_datasets id {id}", "hub-data") from None
+    import ir_datasets
 
     dataset = ir_datasets.load(id)
     topics = {query.query_id: " ".join(query.default_text().split()) for query in dataset.queries_iter()}

@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from .files import Report, lines, records, text_lines
+from .format import CONTROL, LARGEST, is_id
 
 DOCUMENT_IDS = ("_id", "id", "pid", "docno", "docid", "doc_id")  # MS MARCO v2 passages have a docid beside their pid
 DOCUMENT_TEXTS = ("text", "contents", "passage", "body")
+
+WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 RunLine = tuple[str, str, str, int, float | None]  # place, query, document, rank, score
 Document = tuple[str, str, str | None, str]  # place, id, title, text
@@ -32,7 +36,7 @@ def read_topics(path: Path, report: Report) -> dict[str, str]:
         found = _tsv(path, report)
     topics: dict[str, str] = {}
     for where, id, text in found:
-        id, text = str("" if id is None else id).strip(), " ".join(str(text or "").split())
+        id, text = _id_text(id), " ".join(str(text or "").split())
         if not id or not text:
             report.mistakes.append(f"{where}: a query needs an id and a text")
         elif topics.setdefault(id, text) != text:
@@ -44,18 +48,22 @@ def read_qrels(path: Path, report: Report) -> dict[str, dict[str, int]]:
     """Query id -> document id -> grade, from TREC's four columns or BEIR's three; grades below 0 (junk) count as 0."""
     qrels: dict[str, dict[str, int]] = {}
     for number, (where, line) in enumerate(text_lines(path, report)):
-        columns = line.split("\t") if "\t" in line else line.split()
-        if number == 0 and columns[-1].strip() == "score":
+        columns = [column.strip() for column in (line.split("\t") if "\t" in line else line.split())]
+        if number == 0 and columns[-1] == "score":
             continue  # BEIR's heading
-        if len(columns) not in (3, 4) or not re.fullmatch(r"\s*[+-]?\d+\s*", columns[-1]):
+        if len(columns) not in (3, 4) or not WHOLE_NUMBER.fullmatch(columns[-1]):
             report.mistakes.append(f"{where}: not a judgement; give `query 0 document grade`, or query, document, grade")
             continue
-        query, document, grade = columns[0].strip(), columns[-2].strip(), int(columns[-1])
-        if grade < 0:
-            report.notes["negative grades read as 0"] += 1
-        of_query = qrels.setdefault(query, {})
-        if of_query.setdefault(document, max(grade, 0)) != max(grade, 0):
-            report.mistakes.append(f"{where}: document {document} of query {query} is judged twice, with different grades")
+        query, document = columns[0], columns[-2]
+        if abs(grade := int(columns[-1])) > LARGEST:
+            report.mistakes.append(f"{where}: grade {grade} is beyond 32 bits; give a grade of at most {LARGEST}")
+        elif mistake := _id_mistake(query, document):
+            report.mistakes.append(f"{where}: {mistake}")
+        elif document in qrels.setdefault(query, {}):
+            report.mistakes.append(f"{where}: document {document} of query {query} is judged twice; keep one of the lines")
+        else:
+            qrels[query][document] = max(grade, 0)
+            report.notes.update({"negative grades read as 0": 1} if grade < 0 else {})
     return qrels
 
 
@@ -70,7 +78,7 @@ def read_corpus(paths: Iterable[Path], report: Report) -> Iterator[Document]:
                 for where, row in _objects([path], report)
             )
         for where, id, title, text in found:
-            if not (id := str("" if id is None else id).strip()):
+            if not (id := _id_text(id)):
                 report.mistakes.append(f"{where}: a document without an id; the id is one of {', '.join(DOCUMENT_IDS)}")
             else:
                 yield where, id, str(title or "").strip() or None, str(text or "").strip()
@@ -80,17 +88,43 @@ def read_run(path: Path, report: Report) -> Iterator[RunLine]:
     """Place, query, document, rank and score: TREC's six columns, or MS MARCO's query, document, rank."""
     for where, line in text_lines(path, report):
         columns = line.split()
-        try:
-            if len(columns) == 6:
-                query, document, rank, score = columns[0], columns[2], int(columns[3]), float(columns[4])
-            else:
-                query, document, rank, score = columns[0], columns[1], int(columns[2]), None
-            if score is not None and not math.isfinite(score):
-                raise ValueError
-        except (ValueError, IndexError):
+        if len(columns) == 6:
+            query, _, document, rank, score, _ = columns
+        elif len(columns) == 3:
+            (query, document, rank), score = columns, ""
+        else:
             report.mistakes.append(f"{where}: not a line of a run; give `query Q0 document rank score tag`")
             continue
-        yield where, query, document, rank, score
+        if not WHOLE_NUMBER.fullmatch(rank) or abs(int(rank)) > LARGEST:
+            report.mistakes.append(f"{where}: not a line of a run: the rank is {shortened(rank)}, not a whole number of 32 bits")
+        elif score and not _is_finite(score):
+            report.mistakes.append(f"{where}: not a line of a run: the score is {shortened(score)}, not a finite number")
+        elif mistake := _id_mistake(query, document):
+            report.mistakes.append(f"{where}: {mistake}")
+        else:
+            yield where, query, document, int(rank), float(score) if score else None
+
+
+def shortened(value: str) -> str:
+    """A field as a message shows it."""
+    return repr(value if len(value) <= 40 else value[:37] + "...")
+
+
+def _is_finite(text: str) -> bool:
+    return bool(NUMBER.fullmatch(text)) and math.isfinite(float(text))
+
+
+def _id_text(value: Any) -> str:
+    """An id as text, a whole number as its digits; empty where it is neither."""
+    return str(value).strip() if is_id(value) else ""
+
+
+def _id_mistake(*ids: str) -> str | None:
+    """Why one of the ids of a line cannot be used."""
+    if not all(ids):
+        return "an id is empty; give the query and the document"
+    odd = [id for id in ids if CONTROL.search(id)]
+    return f"id {shortened(odd[0])} holds a control character; ids are text of one line" if odd else None
 
 
 def _objects(paths: Iterable[Path], report: Report) -> Iterator[tuple[str, dict[str, Any]]]:

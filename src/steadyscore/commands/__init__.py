@@ -11,13 +11,18 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
+from ..audits.result import Audits
+from ..audits.table import text_table
 from ..engines import EngineOptions, Price
 from ..errors import UsageError
+from ..extras import PAGE, absent, install_line
 from ..measurement import Threshold
 from ..scorer import Settings
-from ..terms import PromptStyle
+from ..starts import start_remarks, unwatched
+from ..terms import Failure, PromptStyle
 
 T = TypeVar("T")
 
@@ -62,6 +67,14 @@ def add_presentation(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_scorer_change(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-scorer-change",
+        action="store_true",
+        help="go on in a run whose scorer has changed since (its files, its endpoint, its weights); the run says so",
+    )
+
+
 def add_engine(parser: argparse.ArgumentParser) -> None:
     """How a local model runs."""
     group = parser.add_argument_group("engine")
@@ -81,11 +94,34 @@ def add_endpoint(parser: argparse.ArgumentParser) -> None:
     """How an endpoint over HTTP is asked."""
     group = parser.add_argument_group("endpoint")
     group.add_argument("--concurrency", type=positive, default=8, metavar="N", help="requests at the same time (default 8)")
-    group.add_argument("--rate", type=float, metavar="N", help="most requests a minute (default: no limit)")
-    group.add_argument("--retries", type=int, default=5, metavar="N", help="tries after a failed one (default 5)")
-    group.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="until a request counts as failed")
-    group.add_argument("--price", type=float, nargs=2, metavar=("IN", "OUT"), help="cost of a million prompt and written tokens")
+    group.add_argument("--rate", type=above_zero, metavar="N", help="most requests a minute (default: no limit)")
+    group.add_argument("--retries", type=not_negative, default=5, metavar="N", help="tries after a failed one (default 5)")
+    group.add_argument(
+        "--timeout",
+        type=above_zero,
+        default=300.0,
+        metavar="SECONDS",
+        help="for a whole answer of an endpoint or a program (default 300)",
+    )
+    group.add_argument("--price", type=price, nargs=2, metavar=("IN", "OUT"), help="cost of a million prompt and written tokens")
     group.add_argument("--no-cache", action="store_true", help="ask again what was answered before")
+
+
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--watch",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="files behind a python: or command: scorer; a run is not resumed with others",
+    )
+
+
+def check_watch(args: argparse.Namespace, *scorers: str) -> None:
+    """Files are watched for scorers that are files themselves; for others the flag would promise something."""
+    if args.watch and not any(scorer.startswith(("python:", "command:")) for scorer in scorers):
+        refuse("--watch names files behind a python: or command: scorer; leave it out for others.")
 
 
 def from_flags(kind: Callable[..., T], args: argparse.Namespace, **given: Any) -> T:
@@ -103,7 +139,8 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
     """The engine's flags; the endpoint's too, for verbs that have them."""
     price = getattr(args, "price", None)
     cache = not getattr(args, "no_cache", False)
-    return from_flags(EngineOptions, args, price=Price(*price) if price else None, cache=cache)
+    watch = tuple(getattr(args, "watch", ()))
+    return from_flags(EngineOptions, args, price=Price(*price) if price else None, cache=cache, watch=watch)
 
 
 def add_threshold(parser: argparse.ArgumentParser) -> None:
@@ -156,31 +193,30 @@ def positive(text: str) -> int:
     return value
 
 
+def not_negative(text: str) -> int:
+    if (value := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"{value} is below 0")
+    return value
+
+
+def above_zero(text: str) -> float:
+    if not 0 < (value := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return value
+
+
+def price(text: str) -> float:
+    if not 0 <= (value := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a price: give a number, 0 or more")
+    return value
+
+
 def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Columns padded to their widest cell; numbers on the right."""
-    cells = [[_cell(value) for value in row] for row in rows]
-    numeric = [all(_is_number(row[c]) for row in cells) and bool(cells) for c in range(len(header))]
-    widths = [max([len(header[c]), *(len(row[c]) for row in cells)]) for c in range(len(header))]
-    for row in [list(header), *cells]:
-        print(
-            "  ".join(
-                cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, numeric, strict=True)
-            ).rstrip()
-        )
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def _is_number(cell: str) -> bool:
-    return cell == "-" or cell.replace(".", "", 1).replace("-", "", 1).replace(",", "").isdigit()
+    print(text_table(header, rows), end="")
 
 
 def note(*words: object) -> None:
@@ -188,11 +224,20 @@ def note(*words: object) -> None:
     print(*words, file=sys.stderr)
 
 
-def note_failed(failed: Sequence[dict[str, str]], of: str, done: str = "scored") -> int:
+def can_draw_page(out: Path) -> bool:
+    """Whether a report page can be drawn; where not, that is said, so ask before the work begins."""
+    if missing := absent(PAGE):
+        verb = "is" if len(missing) == 1 else "are"
+        later = f"{install_line(missing)} and then: steadyscore report {out}"
+        note(f"No report page will be written, as {' and '.join(missing)} {verb} not installed. To have one: {later}")
+    return not missing
+
+
+def note_failed(failed: Sequence[Failure], of: str, done: str = "scored") -> int:
     """Name the queries that somebody's code failed on; the exit code of a command that finished without them."""
     if not failed:
         return 0
-    named = ", ".join(f"{query['query_id']} ({query['reason']})" for query in failed[:10])
+    named = ", ".join(f"{failure.query_id} ({failure.reason})" for failure in failed[:10])
     note(f"{len(failed)} of {of} could not be {done}: {named}.")
     return 4
 
@@ -201,3 +246,43 @@ def refuse(*mistakes: str) -> None:
     """Wrong usage that argparse cannot see by itself."""
     if mistakes:
         raise UsageError("\n".join(mistakes))
+
+
+# -- what audits print
+
+
+def name_failed(audits: Audits) -> int:
+    """Name what could not be scored, in the runs, beside them and by their readers; the exit code."""
+    codes = [0]
+    for audit in audits:
+        scoring = audit.record["coverage"]
+        failed = [Failure(**failure) for failure in scoring["failed"]]
+        codes.append(note_failed(failed, f"{scoring['queries']} queries of {audit.name}"))
+        beside = {f"scored for --{flag}": failures for flag, failures in audit.failed.items()}
+        read = {f"read by {reader}": report.failed for reader, report in audit.reader_reports.items()}
+        codes += [note_failed(failures, f"the queries of {audit.name}", done) for done, failures in (beside | read).items()]
+    return max(codes)
+
+
+def print_audits(audits: Audits, as_json: bool) -> None:
+    """Tables, remarks and the page's address; or one JSON object."""
+    for audit in audits:
+        for remark in start_remarks(audit.record) + unwatched(audit.record):
+            note(f"{audit.name} on {audit.collection}: {remark}")
+    if as_json:
+        print_json(audits.to_json() | page_of(audits))
+        return
+    print(audits)
+    print()
+    print_below(audits)
+
+
+def print_below(audits: Audits) -> None:
+    for audit in audits:
+        print("".join(f"{remark}\n" for remark in audit.remarks()), end="")
+    if audits.page:
+        print(f"report: {audits.page}")
+
+
+def page_of(audits: Audits) -> dict[str, str]:
+    return {"report": str(audits.page)} if audits.page else {}

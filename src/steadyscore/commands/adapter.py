@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import adapter, merge
+from ..extras import check_installed
 from ..models import shipped_adapters
 from . import add_json, examples, print_json, print_table
 
@@ -33,7 +34,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     examples(parser, "steadyscore adapter show adapters/first", "steadyscore adapter verify adapters/first")
 
 
+NEEDS = {
+    "show": (),
+    "verify": ("torch", "transformers", "peft", "safetensors"),
+    "merge": ("torch", "transformers", "peft", "safetensors"),
+    "halve": ("torch", "safetensors"),
+    "push": ("huggingface_hub",),
+}
+"""Action -> libraries."""
+
+
 def run(args: argparse.Namespace) -> int:
+    check_installed(f"adapter {args.action}", *NEEDS[args.action])
     if args.action == "show":
         found = adapter.read_card(args.folder)
     elif args.action == "verify":

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..audits.load import load_runs, own_threshold
+from ..audits.result import Audits
 from ..compare import Contrast, Values, contrasts, disagreement
 from ..errors import InputError
+from ..extras import PAGE, check_installed
 from ..measures import MEASURES
-from ..readings import shared_readers
+from ..report_settings import distinct_names
 from ..runs import find_runs
-from ..summary import measured_run, own_threshold
-from ..variant import distinct_names
 from . import add_budget, add_json, add_threshold, examples, print_json, print_table, refuse, threshold_of
 
 DEFAULT = (
@@ -51,6 +52,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if unknown := [name for name in args.measures if name not in MEASURES]:
         refuse(f"there is no measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
+    if args.report:
+        check_installed("--report", *PAGE)
     runs = find_runs(args.runs)
     threshold = threshold_of(args)
     if threshold is None and len({own_threshold(found) for found in runs}) > 1:
@@ -58,12 +61,11 @@ def run(args: argparse.Namespace) -> int:
             "these runs were audited with different thresholds. Give one for all: --match-retention SHARE or --cutoff X|f1."
         )
     names = distinct_names([(r.record["name"], r.record["collection"], r.record["fingerprint"]) for r in runs])
+    audits = Audits(load_runs(runs, threshold, args.serving_permutations))
+    told = [missing_remark(r, absent) for r in runs if (absent := missing_queries(r, ()))]
     values: Values = {}
-    for name, found in zip(names, runs, strict=True):
-        collection = found.record["collection"]
-        rivals = [other for other in runs if other.record["collection"] == collection]
-        readers = shared_readers(rivals, args.serving_permutations)
-        values.setdefault(name, {})[collection] = measured_run(found, threshold, args.serving_permutations, readers)
+    for name, audit in zip(names, audits, strict=True):
+        values.setdefault(name, {})[audit.collection] = audit.measured
     if len(values) < 2:
         raise InputError(f"only {next(iter(values))} is there to compare. Give a run of another scorer too.")
     baseline = args.baseline or next(iter(values))
@@ -74,11 +76,9 @@ def run(args: argparse.Namespace) -> int:
     pairs = (("ndcg@10", "overlap"), ("ndcg@1", "pair_flip"))
     discord = [one for quality, decision in pairs if (one := disagreement(values, quality, decision))]
     if args.report:
-        from ..report import load_variants, write_report
-
-        page = write_report(load_variants(runs, threshold, args.serving_permutations), args.report)
+        page = audits.report(args.report)
     if args.json:
-        print_json({"baseline": baseline, "contrasts": [_as_json(row) for row in rows], "discordance": discord})
+        print_json({"baseline": baseline, "contrasts": [_as_json(row) for row in rows], "discordance": discord, "missing": told})
         return 0
     print_table(
         ["variant", "measure", "level", f"minus {baseline}", "adjusted p", "wins", "better"], [_cells(row) for row in rows]
@@ -86,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
     for d in discord:
         count = f"{d['discordant']} of {d['collections']} collections"
         print(f"\nThe best by {d['quality']} is not the best by {d['decision']} on {count}.")
+    for remark in told:
+        print(f"\n{remark}")
     if args.report:
         print(f"report: {page}")
     return 0

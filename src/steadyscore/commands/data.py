@@ -210,8 +210,8 @@ def _export(args: argparse.Namespace) -> int:
     from ..collection.export import export
 
     source = open_collection(args.source)
-    collection, instances = source.collection, partial(source.instances, reserve=args.format == "jsonl")
-    found = islice(_progress(instances(), args.queries or collection.queries), args.queries)
+    collection, instances = source.collection, source.instances(reserve=args.format == "jsonl")
+    found = islice(_progress(instances, args.queries or collection.queries), args.queries)
     if args.format == "jsonl":
         return _told({args.out: write(args.out, collection, found)}, args)
     written = export(args.out, args.format, found, collection.name)

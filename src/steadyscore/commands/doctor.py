@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from typing import Any
 
+from ..extras import install_line, is_installed
 from ..models import EMBEDDED, cache_folder, is_present
 from ..runs import versions
 from . import add_engine, add_json, engine_options, examples, print_json, print_table
@@ -36,10 +36,9 @@ def run(args: argparse.Namespace) -> int:
         where = "present" if is_present(model) else f"not fetched: steadyscore models get {model.name}"
         rows.append({"check": f"model {model.name}", "result": where, "ok": True})
     for what, module in (("local models", "torch"), ("report page", "matplotlib"), ("BM25", "bm25s"), ("vLLM", "vllm")):
-        found = importlib.util.find_spec(module) is not None
-        rows.append(
-            {"check": what, "result": "installed" if found else f"{module} is not installed", "ok": found or module == "vllm"}
-        )
+        found = is_installed(module)
+        result = "installed" if found else f"{module} is not installed: {install_line([module])}"
+        rows.append({"check": what, "result": result, "ok": found or module == "vllm"})
     if not args.no_probe:
         rows += probe(args)
     if args.json:

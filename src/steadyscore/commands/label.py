@@ -10,6 +10,7 @@ from ..audit import AuditConfig, Cut, bar, cut_instances, open_scorer
 from ..collection import open_collection
 from ..errors import InputError
 from ..runs import Run
+from ..starts import start_remarks, unwatched
 from ..tasks import TASKS
 from ..teacher import (
     Label,
@@ -23,10 +24,14 @@ from ..teacher import (
     recalibrated,
     write_labels,
 )
+from ..terms import Failure
 from . import (
     add_engine,
     add_json,
     add_presentation,
+    add_scorer_change,
+    add_watch,
+    check_watch,
     engine_options,
     examples,
     note,
@@ -67,8 +72,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--subset", type=positive, metavar="N", help="a nested subset of N queries")
     parser.add_argument("--seed", type=int, default=0, help="seed of orders, controls and subsets")
     parser.add_argument("--out", required=True, metavar="DIR", help="label folder; the same command goes on where it stopped")
+    add_scorer_change(parser)
     add_presentation(parser)
     add_engine(parser)
+    add_watch(parser)
     add_json(parser)
     examples(
         parser,
@@ -79,6 +86,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    check_watch(args, args.scorer or "")
     out, source = Path(args.out), args.start or args.scorer
     is_derived = args.start or args.scorer == "judgements"
     labels, failed = (derived(args), []) if is_derived else scored(args, out)
@@ -88,7 +96,10 @@ def run(args: argparse.Namespace) -> int:
         write_labels(out, changed, asked | {"recalibrated_to": args.recalibrate_to, "seed": args.seed, "command": args.command})
     task = TASKS[open_collection(args.data).collection.task]
     missing = failed + unmatched
-    found = label_quality(changed, args.data, task.quality_cutoff) | {"failed": missing, "out": str(out)}
+    found = label_quality(changed, args.data, task.quality_cutoff) | {
+        "failed": [failure.to_json() for failure in missing],
+        "out": str(out),
+    }
     if args.json:
         print_json(found)
     else:
@@ -96,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     return note_failed(missing, f"{len(labels) + len(failed)} queries of {source}", "labelled")
 
 
-def scored(args: argparse.Namespace, out: Path) -> tuple[list[Label], list[dict[str, str]]]:
+def scored(args: argparse.Namespace, out: Path) -> tuple[list[Label], list[Failure]]:
     """Labels, and the queries that the teacher failed on."""
     collection = open_collection(args.data).collection
     settings = replace(settings_of(args), label_mass=False)
@@ -110,9 +121,19 @@ def scored(args: argparse.Namespace, out: Path) -> tuple[list[Label], list[dict[
     )
     scorer = open_scorer(args.scorer, collection, config, engine_options(args))
     labels = label_collection(
-        scorer, args.data, out, config, scale=args.scale, command=args.command, progress=bar("labels", args.json)
+        scorer,
+        args.data,
+        out,
+        config,
+        scale=args.scale,
+        command=args.command,
+        progress=bar("labels", args.json),
+        allow_scorer_change=args.allow_scorer_change,
     )
-    return labels, Run.open(out).record["coverage"]["failed"]
+    record = Run.open(out).record
+    for remark in start_remarks(record) + unwatched(record):
+        note(f"{scorer.name}: {remark}")
+    return labels, record["coverage"]["failed"]
 
 
 def derived(args: argparse.Namespace) -> list[Label]:
@@ -130,13 +151,13 @@ def derived(args: argparse.Namespace) -> list[Label]:
     return labels
 
 
-def changed_labels(args: argparse.Namespace, labels: list[Label]) -> tuple[list[Label], list[dict[str, str]]]:
+def changed_labels(args: argparse.Namespace, labels: list[Label]) -> tuple[list[Label], list[Failure]]:
     """The labels that were asked for, and the queries that the labels to recalibrate to do not have."""
-    unmatched: list[dict[str, str]] = []
+    unmatched: list[Failure] = []
     if args.recalibrate_to:
         reference = {label.query_id: label for label in read_labels(Path(args.recalibrate_to))}
         reason = f"no label in {args.recalibrate_to}"
-        unmatched = [{"query_id": label.query_id, "reason": reason} for label in labels if label.query_id not in reference]
+        unmatched = [Failure(label.query_id, reason) for label in labels if label.query_id not in reference]
         labels = [recalibrated(label, reference[label.query_id]) for label in labels if label.query_id in reference]
         if not labels:
             raise InputError(

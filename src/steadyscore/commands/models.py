@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ..models import EMBEDDED, is_present, model_path
+from ..extras import check_installed
+from ..models import CONVERSION, EMBEDDED, is_present, model_path
 from . import add_json, examples, note, print_json, print_table
 
 
@@ -37,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
             print_table(list(rows[0]), [list(row.values()) for row in rows])
         return 0
     if args.name in EMBEDDED and not is_present(EMBEDDED[args.name]):
+        check_installed(f"Fetching {args.name}", *CONVERSION)
         note(f"Fetching {args.name} and keeping it as safetensors; later loads take seconds.")
     folder = model_path(args.name)
     print(folder if args.action == "path" else f"{args.name} is in {folder}")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..missing import missing_queries, missing_remark
 from ..recommend import cheapest, options, parse_target
 from ..runs import Run
+from ..tasks import TASKS
 from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
 
 
@@ -27,7 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     target = parse_target(args.target)
-    found = options(Run.open(args.pilot), [Run.open(folder) for folder in args.others], target, threshold_of(args))
+    pilot, *others = runs = [Run.open(folder) for folder in (args.pilot, *args.others)]
+    found = options(pilot, others, target, threshold_of(args))
+    told = [missing_remark(r, absent) for r in runs if (absent := missing_queries(r, ()))]
     best = cheapest(found)
     if args.json:
         print_json(
@@ -35,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
                 "target": {"measure": target.measure, "value": target.bound},
                 "recommended": None if best is None else best.to_json(),
                 "options": [option.to_json() for option in found],
+                "missing": told,
             }
         )
         return 0
@@ -51,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
         ]
         for option in found
     ]
-    quality = "ndcg@1" if Run.open(args.pilot).record["task"] == "response_ranking" else "ndcg@10"
+    quality = TASKS[pilot.record["task"]].quality
     print_table(["scorer", "K", "windows/query", target.measure, "95 % interval", quality, "reached"], rows)
-    print()
+    print("", *told, sep="\n")
     if best is None:
         most = max(option.serving_permutations for option in found)
         print(f"{target}: not reached by any run, nor by averaging up to K = {most} permutations of the pilot.")

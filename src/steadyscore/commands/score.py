@@ -12,8 +12,19 @@ from ..audit import AuditConfig, Cut, bar, cut_instances, naming_failures, open_
 from ..collection import open_collection
 from ..disk import atomic
 from ..models import DEFAULT
-from ..terms import Instance
-from . import add_engine, add_presentation, engine_options, examples, note_failed, positive, print_table, settings_of
+from ..terms import Failure, Instance
+from . import (
+    add_engine,
+    add_presentation,
+    add_watch,
+    check_watch,
+    engine_options,
+    examples,
+    note_failed,
+    positive,
+    print_table,
+    settings_of,
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", type=positive, metavar="K", help="only the first K of each query")
     add_presentation(parser)
     add_engine(parser)
+    add_watch(parser)
     examples(
         parser,
         "steadyscore score --data passages --queries 1 --pool 5",
@@ -32,13 +44,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    check_watch(args, args.scorer)
     config = AuditConfig(settings=settings_of(args), chars=args.chars, cut=Cut(args.queries, args.pool))
     source = open_collection(args.data)
     collection, instances = source.collection, source.instances
     scorer = open_scorer(args.scorer, collection, config, engine_options(args))
     todo = bar(args.scorer)(cut_instances(instances(), config.cut), args.queries or collection.queries)
     ranked: list[tuple[Instance, int, int, float]] = []
-    failed: list[dict[str, str]] = []
+    failed: list[Failure] = []
     queries = 0
     for instance in todo:
         queries += 1

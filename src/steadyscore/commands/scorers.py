@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 from typing import NamedTuple
 
 from ..engines.systems import SYSTEMS
+from ..extras import absent, install_line
 from ..models import embedded_scorers
 from . import add_json, examples, print_json, print_table
 
@@ -20,38 +20,35 @@ class Row(NamedTuple):
     """The row of the paper's tables, where it has one."""
     gives: str
     needs: tuple[str, ...] = ()
-    install: str = ""
     flags: str = ""
     """What the command line adds to the address."""
 
-
-def _extra(name: str) -> str:
-    return f"pip install 'steadyscore[{name}]'"
+    @property
+    def install(self) -> str:
+        return install_line(self.needs) if self.needs else ""
 
 
 KINDS = (
-    *(Row(name, None, "distribution", LOCAL, _extra("local")) for name in embedded_scorers()),
-    Row("hf:<id|folder|file.gguf>[+adapter]", None, "distribution", LOCAL, _extra("local")),
+    *(Row(name, None, "distribution", LOCAL) for name in embedded_scorers()),
+    Row("hf:<id|folder|file.gguf>[+adapter]", None, "distribution", LOCAL),
     Row(
         "vllm[+classifier|+token-ids|+top-k]:<id|folder>[+adapter]",
         None,
         "distribution",
         ("vllm", "transformers"),
-        _extra("vllm"),
     ),
-    Row("vllm:<model>@<base url>", None, "distribution", ("httpx", "transformers"), _extra("hosted,local")),
-    Row("sglang:<model>@<base url>", None, "distribution", ("httpx", "transformers"), _extra("hosted,local")),
-    Row("openai:<model>@<base url>", None, "score", ("httpx",), _extra("hosted")),
-    Row("openai+logprobs:<model>@<base url>", None, "distribution", ("httpx",), _extra("hosted")),
-    Row("rerank[+cohere|+jina|+tei]:[<model>@]<url>", None, "score", ("httpx",), _extra("hosted")),
+    Row("vllm:<model>@<base url>", None, "distribution", ("httpx", "transformers")),
+    Row("sglang:<model>@<base url>", None, "distribution", ("httpx", "transformers")),
+    Row("openai:<model>@<base url>", None, "score", ("httpx",)),
+    Row("openai+logprobs:<model>@<base url>", None, "distribution", ("httpx",)),
+    Row("rerank[+cohere|+jina|+tei]:[<model>@]<url>", None, "score", ("httpx",)),
     Row(
         "llamacpp:<file.gguf>",
         None,
         "distribution",
         ("llama_cpp", "transformers"),
-        "pip install llama-cpp-python 'steadyscore[local]'",
     ),
-    Row("llamacpp:<model>@<base url>", None, "distribution", ("httpx", "transformers", "gguf"), _extra("hosted,local")),
+    Row("llamacpp:<model>@<base url>", None, "distribution", ("httpx", "transformers", "gguf")),
     Row("python:<module>:<function>", None, "score"),
     Row("command:<program>", None, "score"),
     Row("scores:<file|run folder>", None, "score"),
@@ -60,19 +57,19 @@ KINDS = (
 """Every kind of address."""
 
 PAPER = (
-    Row(QWEN, "Off the shelf", "distribution", LOCAL, _extra("local")),
-    Row(QWEN, "CapCal", "distribution", LOCAL, _extra("local"), "--mitigation capcal"),
-    Row(QWEN, "Round-robin", "distribution", LOCAL, _extra("local"), "--partition round-robin"),
-    Row(QWEN, "BSC (x10)", "distribution", LOCAL, _extra("local"), "--serving-permutations 10 --permutations 40"),
-    Row("openai:gpt-5.4@<base url>", "GPT-5.4", "score", ("httpx",), _extra("hosted")),
+    Row(QWEN, "Off the shelf", "distribution", LOCAL),
+    Row(QWEN, "CapCal", "distribution", LOCAL, "--mitigation capcal"),
+    Row(QWEN, "Round-robin", "distribution", LOCAL, "--partition round-robin"),
+    Row(QWEN, "BSC (x10)", "distribution", LOCAL, "--serving-permutations 10 --permutations 40"),
+    Row("openai:gpt-5.4@<base url>", "GPT-5.4", "score", ("httpx",)),
     *(
-        Row(f"{QWEN}+<adapter>", name, "distribution", LOCAL, _extra("local"))
+        Row(f"{QWEN}+<adapter>", name, "distribution", LOCAL)
         for name in ("Single-order", "Order-averaged", "DebiasFirst", "Perm. aug.", "OC-SFT")
     ),
-    Row(QWEN, "Pointwise", "distribution", LOCAL, _extra("local"), "--width 1"),
-    Row(RERANKER, "Qwen3-Reranker-4B, off the shelf", "distribution", LOCAL, _extra("local")),
-    Row(f"{RERANKER}+<adapter>", "Qwen3-Reranker-4B, order-avg.", "distribution", LOCAL, _extra("local")),
-    Row(f"{RERANKER}+<adapter>", "Qwen3-Reranker-4B, OC-SFT", "distribution", LOCAL, _extra("local")),
+    Row(QWEN, "Pointwise", "distribution", LOCAL, "--width 1"),
+    Row(RERANKER, "Qwen3-Reranker-4B, off the shelf", "distribution", LOCAL),
+    Row(f"{RERANKER}+<adapter>", "Qwen3-Reranker-4B, order-avg.", "distribution", LOCAL),
+    Row(f"{RERANKER}+<adapter>", "Qwen3-Reranker-4B, OC-SFT", "distribution", LOCAL),
 )
 """Rows of the paper's main, specialised-reranker and reward-model tables that are an address of the kinds above."""
 
@@ -84,7 +81,6 @@ def rows() -> tuple[Row, ...]:
             system.paper,
             system.gives,
             system.needs,
-            _extra("dense" if "sentence_transformers" in system.needs else "local"),
             "--trust-remote-code" if system.loader == "listwise:jina" else "",
         )
         for name, system in SYSTEMS.items()
@@ -93,7 +89,7 @@ def rows() -> tuple[Row, ...]:
 
 
 def is_installed(row: Row) -> bool:
-    return all(importlib.util.find_spec(module) is not None for module in row.needs)
+    return not absent(row.needs)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

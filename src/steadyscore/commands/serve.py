@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MissingExtra
+from ..credentials import check_credentials
+from ..engines import check_address
+from ..extras import SERVER, check_installed
 from ..models import DEFAULT
 from ..serve.settings import Limits, ServerSettings, default_workers, read_keys, refuse_open_door
 from . import add_engine, engine_options, examples, from_flags, note, positive, refuse
@@ -105,6 +107,7 @@ def named(scorers: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     mistakes = []
     for given in scorers:
+        check_credentials(given)  # names and addresses are printed, logged and told to clients
         name, sign, address = given.partition("=")
         if not sign or ":" in name or "/" in name:  # an address that happens to hold the sign
             name, address = given, given
@@ -126,10 +129,11 @@ def settings_of(args: argparse.Namespace) -> ServerSettings:
 def serve(scorers: list[str], args: argparse.Namespace, ready: Callable[[str], Any] = lambda url: None) -> int:
     settings = settings_of(args)
     refuse_open_door(settings)  # before a model is loaded for nothing
-    try:
-        from ..serve.server import bound, build, log_to_stderr, reload_on_hangup
-    except ImportError as missing:
-        raise MissingExtra("serve", "serve") from missing
+    check_installed("A server", *SERVER)
+    for address in named(scorers).values():
+        check_address(address)
+    from ..serve.server import bound, build, log_to_stderr, reload_on_hangup
+
     held = bound(settings.host, settings.port)
     note(f"opening {', '.join(named(scorers))}")
     server, service = build(partial(open_models, scorers, args), settings)

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any, get_args
 
 from ..errors import UsageError
+from ..extras import TRAINING, check_installed
 from ..recipe import Objective, TrainConfig, from_mapping, read_recipe, shipped
 from . import add_json, examples, print_json, print_table
 
@@ -108,12 +109,9 @@ def run(args: argparse.Namespace) -> int:
         from .check import report
 
         return report(config, args.json)
-    try:
-        from ..train import train
-    except ImportError as missing_extra:
-        from ..errors import MissingExtra
+    check_installed("Training", *TRAINING)
+    from ..train import train
 
-        raise MissingExtra("Training", "train") from missing_extra
     card = train(config, command=args.command)
     if _is_main_process():
         last = card["held_out"][-1] if card["held_out"] else {}

@@ -8,13 +8,16 @@ positions. A `Reranker` gives one score per text and nothing else: what lets use
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
+from ..credentials import check_credentials
 from ..encoding import Encoder
-from ..errors import InputError, MissingExtra
+from ..errors import InputError
+from ..extras import check_installed
 from ..readout import Reading
 from ..scores import Scored
 from ..terms import Instance
@@ -97,6 +100,20 @@ class Recording(Protocol):
     def recall(self, instance: Instance, permutations: Sequence[int]) -> Scored: ...
 
 
+class ScorerFailed(RuntimeError):
+    """Somebody's function or program gave no usable answer: its query is named in the coverage and left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What stands behind a scorer and may change while its fingerprint stays: written into a run at every start."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    """Path -> the first 16 digits of its SHA-256."""
+    unwatched: tuple[str, ...] = ()
+    """A sentence for each part whose change would go unnoticed."""
+
+
 class Price(NamedTuple):
     """What an endpoint charges, per million tokens, in whatever currency the user counts."""
 
@@ -127,10 +144,29 @@ class EngineOptions:
     """Most requests a minute; None sends as fast as the endpoint answers."""
     retries: int = 5
     timeout: float = 300.0
-    """Seconds until a request counts as failed."""
+    """Seconds until a request, or a question to a program, counts as failed."""
     price: Price | None = None
     cache: bool = True
     """Keep an endpoint's answers on disk, so that no question is paid for twice."""
+    watch: tuple[str, ...] = ()
+    """Files behind a `python:` or `command:` scorer that a run watches besides those it finds itself."""
+
+    def __post_init__(self) -> None:
+        least = {"batch_tokens": 1, "tensor_parallel": 1, "concurrency": 1, "retries": 0}
+        mistakes = [
+            f"{name} is {value!r}: give a whole number, {bound} or more."
+            for name, bound in least.items()
+            if not (type(value := getattr(self, name)) is int and value >= bound)
+        ]
+        mistakes += [
+            f"{name} is {value!r}: give a number above 0."
+            for name, value in (("timeout", self.timeout), ("rate", 1.0 if self.rate is None else self.rate))
+            if not 0 < value < math.inf
+        ]
+        if self.price is not None and not all(0 <= each < math.inf for each in self.price):
+            mistakes.append(f"price is {tuple(self.price)}: give two numbers, 0 or more.")
+        if mistakes:
+            raise InputError(mistakes)
 
 
 Backend = Engine | Grader | Reranker | Recording
@@ -142,29 +178,52 @@ def spent(backend: Any, before: dict[str, Any] | None = None) -> dict[str, Any]:
     return {what: count - (before or {}).get(what, 0) for what, count in now.items()}
 
 
+def watch_of(backend: Any) -> Watch:
+    """What a scorer or a backend says of the files behind it; nothing where its identity holds all there is."""
+    if hasattr(backend, "watch"):
+        return backend.watch()
+    if hasattr(backend, "endpoint"):
+        return Watch(unwatched=("What answers at the endpoint is not watched: it may change while its address stays.",))
+    return Watch()
+
+
+def endpoint_of(backend: Any) -> str | None:
+    """The base address of a scorer that is asked over HTTP, which carries no credentials; None of any other.
+
+    No part of the identity, since a model may move to another server; a run notes it, so that another one is noticed.
+    """
+    endpoint = getattr(backend, "endpoint", None)
+    return None if endpoint is None else endpoint.base
+
+
 class Kind(NamedTuple):
     """Where the loader of an address's kind lives: `loader(rest, options, variant)` of a module beside this one."""
 
     module: str
     loader: str
-    extra: str = ""
-    """The optional dependency that brings its libraries."""
+    modules: tuple[str, ...] = ()
+    """Libraries that it needs in this process."""
+    served: tuple[str, ...] = ()
+    """Those it needs instead for a server, as in `vllm:<model>@<base url>`."""
     variants: tuple[str, ...] = ()
     """What may follow the kind after a plus, as in `rerank+tei:`."""
     grades: bool = False
     """Whether it is a `Grader`, which takes windows of the task's width; a reranker takes the whole pool."""
 
 
+HF, SERVED = ("torch", "transformers"), ("httpx", "transformers")
+"""A local model; the tokenizer of a model behind a server."""
+
 KINDS: dict[str, Kind] = {
-    "hf": Kind("transformers", "TransformersEngine.open", "local", grades=True),
-    "vllm": Kind("vllm", "open_vllm", "vllm", ("classifier", "token-ids", "top-k"), grades=True),
-    "sglang": Kind("served", "open_sglang", "hosted", grades=True),
-    "openai": Kind("hosted", "open_openai", "hosted", ("logprobs",), grades=True),
-    "rerank": Kind("rerank", "open_rerank", "hosted", ("cohere", "jina", "tei")),
-    "llamacpp": Kind("llamacpp", "open_llamacpp", "llamacpp", grades=True),
-    "system": Kind("systems", "open_system", "local"),
-    "python": Kind("rerankers", "open_python"),
-    "command": Kind("rerankers", "open_command"),
+    "hf": Kind("transformers", "TransformersEngine.open", HF, grades=True),
+    "vllm": Kind("vllm", "open_vllm", ("vllm", "transformers"), SERVED, ("classifier", "token-ids", "top-k"), grades=True),
+    "sglang": Kind("served", "open_sglang", SERVED, SERVED, grades=True),
+    "openai": Kind("hosted", "open_openai", ("httpx",), ("httpx",), ("logprobs",), grades=True),
+    "rerank": Kind("rerank", "open_rerank", ("httpx",), ("httpx",), ("cohere", "jina", "tei")),
+    "llamacpp": Kind("llamacpp", "open_llamacpp", ("llama_cpp", "transformers", "gguf"), (*SERVED, "gguf"), grades=True),
+    "system": Kind("systems", "open_system"),
+    "python": Kind("python_scorer", "open_python"),
+    "command": Kind("command_scorer", "open_command"),
     "scores": Kind("recorded", "open_scores"),
     "synthetic": Kind("recorded", "open_synthetic"),
 }
@@ -182,6 +241,7 @@ def parse_address(address: str) -> Address:
     """`kind[+variant]:rest`, of a kind and a variant that there are; a bare name is an embedded model."""
     from ..models import embedded_scorers
 
+    check_credentials(address)  # first: the sentences below repeat the address
     head, found, rest = address.partition(":")
     if not found:
         if address.partition("+")[0] not in embedded_scorers():
@@ -200,6 +260,24 @@ def parse_address(address: str) -> Address:
     return Address(name, variant, rest)
 
 
+def check_address(address: str) -> None:
+    """Refuse an address that there is no kind of, or whose libraries are not installed, before anything is opened."""
+    check_installed(address, *needed_modules(parse_address(address)))
+
+
+def needed_modules(address: Address) -> tuple[str, ...]:
+    kind, rest = KINDS[address.kind], address.rest
+    if address.kind == "system":
+        from .systems import SYSTEMS
+
+        return SYSTEMS[name].needs if (name := rest.partition("@")[0]) in SYSTEMS else ()
+    if address.kind == "hf":
+        from ..models import shipped_adapters
+
+        return (*kind.modules, "peft") if "+" in rest or rest in shipped_adapters() else kind.modules
+    return kind.served if "@http" in rest else kind.modules
+
+
 def open_engine(address: str, options: EngineOptions | None = None, *, gate: bool = True) -> Any:
     """Open a scorer address.
 
@@ -207,13 +285,9 @@ def open_engine(address: str, options: EngineOptions | None = None, *, gate: boo
     """
     name, variant, rest = parse_address(address)
     kind = KINDS[name]
-    try:
-        loader: Callable[..., Backend] = attrgetter(kind.loader)(importlib.import_module(f".{kind.module}", __name__))
-        backend = loader(rest, options or EngineOptions(), *([variant] if kind.variants else []))
-    except ModuleNotFoundError as missing:
-        if kind.extra and (missing.name or "").split(".")[0] != __name__.split(".")[0]:
-            raise MissingExtra(f"{address} (module {missing.name} is not installed)", kind.extra) from missing
-        raise
+    check_address(address)
+    loader: Callable[..., Backend] = attrgetter(kind.loader)(importlib.import_module(f".{kind.module}", __name__))
+    backend = loader(rest, options or EngineOptions(), *([variant] if kind.variants else []))
     if not gate or not hasattr(backend, "reference"):
         return backend
     from ..parity import gated

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ from ..prompt import PromptText, messages
 from ..readout import Reading
 from ..terms import GRADES
 from . import Capabilities, EngineOptions, Price
-from .http import KEY, Endpoint, Malformed, Unusable, field, model_at, number
+from .http import KEY, Endpoint, Malformed, Refused, field, model_at, number
 
 T = TypeVar("T")
 Chat = list[dict[str, str]]
@@ -29,6 +30,8 @@ Chat = list[dict[str, str]]
 TOP = 20
 """Alternatives asked for per written token: the most that endpoints give."""
 LINE = re.compile(r"\[(?P<marker>[^\[\]\n]+)\]\s*Grade\s*:\s*(?P<grade>-?\d+(?:\.\d+)?)", re.IGNORECASE)
+ADAPTED = ("max_tokens", "temperature")
+"""Decoding settings that an endpoint may refuse by name."""
 TOKENS_PER_LINE = 9
 """`[12] Grade: 3` and its line break: what one grade costs to write, for estimates."""
 
@@ -45,6 +48,7 @@ class HostedEngine:
         self.tokens = {"prompt": 0, "completion": 0}
         endpoint.on_answer = self._count
         self._settings: dict[str, Any] = {"temperature": 0, "max_tokens": 1536}
+        self._lock = threading.Lock()
 
     def identity(self) -> dict[str, Any]:
         return {"kind": "openai", "model": self.model, "logprobs": self.logprobs}
@@ -81,32 +85,39 @@ class HostedEngine:
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": TOP}
         while True:
-            settings = dict(self._settings)
-            if most_tokens and "max_tokens" in settings:  # a model that thinks refuses it, and needs room to think
-                settings["max_tokens"] = most_tokens
+            sent = self._decoding(most_tokens)
             try:
-                return self.endpoint.post("/chat/completions", body | settings, read)
-            except Unusable as refusal:
-                if not self._adapted(str(refusal)):
+                return self.endpoint.post("/chat/completions", body | sent, read)
+            except Refused as refusal:
+                # By what this request sent: of several that were refused at once, one has changed the settings for all.
+                name = next((name for name in ADAPTED if name in sent and name in str(refusal)), None)
+                if name is None:
                     raise
+                self._leave_out(name, str(refusal))
 
-    def _adapted(self, refusal: str) -> bool:
-        """Leave out a decoding setting that the endpoint refuses by name: reasoning models fix their own."""
-        if "HTTP 4" not in refusal:
-            return False
-        for name in ("max_tokens", "temperature"):
-            if name in refusal and name in self._settings:
-                value = self._settings.pop(name)
-                if name == "max_tokens" and "max_completion_tokens" in refusal:
-                    self._settings["max_completion_tokens"] = value
-                self.endpoint.counts[f"left out: {name}"] = 1
-                return True
-        return False
+    def _decoding(self, most_tokens: int | None) -> dict[str, Any]:
+        """The decoding settings of a request, as the endpoint is known to take them."""
+        with self._lock:
+            settings = dict(self._settings)
+        if most_tokens and "max_tokens" in settings:  # a model that thinks refuses it, and needs room to think
+            settings["max_tokens"] = most_tokens
+        return settings
+
+    def _leave_out(self, name: str, refusal: str) -> None:
+        """Send no more what the endpoint refuses by name: reasoning models fix their own decoding."""
+        with self._lock:
+            if name not in self._settings:
+                return
+            value = self._settings.pop(name)
+            if name == "max_tokens" and "max_completion_tokens" in refusal:
+                self._settings["max_completion_tokens"] = value
+            self.endpoint.counts[f"left out: {name}"] = 1
 
     def _count(self, answer: Any) -> None:
         usage = answer.get("usage") if isinstance(answer, dict) else None
         for what in self.tokens:
-            self.tokens[what] += int((usage or {}).get(f"{what}_tokens") or 0)
+            count = usage.get(f"{what}_tokens") if isinstance(usage, dict) else None
+            self.tokens[what] += count if isinstance(count, int) and count > 0 else 0
 
 
 def open_openai(rest: str, options: EngineOptions, variant: str = "") -> HostedEngine:

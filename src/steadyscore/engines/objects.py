@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import InputError
 from . import Engine, Grader, Recording, Reranker
-from .rerankers import PythonReranker
+from .python_scorer import PythonReranker
 
 Score = Callable[[str, list[str]], Sequence[float]]
 

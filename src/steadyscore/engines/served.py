@@ -62,7 +62,7 @@ class ServedEngine:
         """Address of the same weights for the parity gate, where they are on this disk."""
 
     def identity(self) -> dict[str, Any]:
-        # Where it is served is left out: moving a server does not change what it says.
+        # Where it is served is not part of what it is; a run records it beside, at every start (`endpoint_of`).
         route = {"route": self._route.name} if self._route.name else {}
         return {"kind": self.kind, "model": self.model, "tokenizer": self.encoder.name, **route}
 
@@ -217,7 +217,7 @@ def listed(kind: str, rest: str, options: EngineOptions) -> tuple[str, str, Endp
 
 def served_model(endpoint: Endpoint, model: str) -> tuple[str, int]:
     """The tokenizer and the context of a served model, from `/v1/models`. An adapter's are those of its parent."""
-    cards = {card.get("id"): card for card in endpoint.get("/v1/models", lambda answer: field(answer, "data"))}
+    cards = endpoint.get("/v1/models", lambda answer: {field(card, "id"): card for card in field(answer, "data")})
     if model not in cards:
         raise InputError(f"{endpoint.base} does not serve {model!r}. It serves {', '.join(map(str, cards)) or 'nothing'}.")
     card = cards[model]

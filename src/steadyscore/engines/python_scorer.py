@@ -1,0 +1,127 @@
+"""A Python function as a scorer: somebody else's code in this process."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ..console import foreign_code
+from ..errors import InputError
+from . import Capabilities, EngineOptions, ScorerFailed, Watch
+from .sources import named_files, watch_modules
+
+Score = Callable[[str, list[str]], Sequence[float]]
+
+
+class PythonReranker:
+    """`def score(query: str, candidates: list[str]) -> list[float]`, addressed as `python:module:function`."""
+
+    def __init__(self, function: Score, name: str, *, module: str = "", loaded: Sequence[str] = (), watched: Sequence[str] = ()):
+        self.function, self.name = function, name
+        self.capabilities = Capabilities(gives="score")
+        self._module, self._loaded, self._watched = module, tuple(loaded), tuple(watched)
+
+    def identity(self) -> dict[str, Any]:
+        try:
+            source = inspect.getsource(self.function)
+        except (OSError, TypeError):
+            source = ""
+        return {"kind": "python", "function": self.name, "source": source}
+
+    def watch(self) -> Watch:
+        """The modules behind the function that stand beside it, and what the user named."""
+        found = watch_modules([self._module, *_modules_of(self.function)], self._loaded, self.name)
+        return Watch(found.files | named_files(self._watched), found.unwatched)
+
+    def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        """What the function returns. Whatever it raises is a failure of the query, unless the user asked us to stop."""
+        with foreign_code(), stops_kept():
+            try:
+                return self.function(query, list(texts))
+            except Exception:
+                raise
+            except BaseException as fault:  # sys.exit() and the like end a query, not the run
+                raise ScorerFailed(f"{self.name} raised {fault!r}") from fault
+
+
+@contextmanager
+def stops_kept() -> Iterator[None]:
+    """Inside, somebody's code may catch or raise what it likes: a stop that a signal asked for is raised again at the end.
+
+    So a KeyboardInterrupt of its own can be told from the user's Ctrl-C. Signals reach the main thread only.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    asked: list[BaseException] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        try:
+            handlers[number](number, frame)
+        except BaseException as stop:
+            asked.append(stop)
+            raise
+
+    handled = [number for number, handler in handlers.items() if callable(handler)]
+    for number in handled:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number in handled:
+            signal.signal(number, handlers[number])
+        if asked:
+            raise asked[0]
+
+
+def open_python(rest: str, options: EngineOptions) -> PythonReranker:
+    module_name, _, function_name = rest.partition(":")
+    if not function_name:
+        raise InputError(f"python:{rest} names no function. Write python:<module>:<function>.")
+    if (here := str(Path.cwd())) not in sys.path:  # a user's own file, beside them
+        sys.path.insert(0, here)
+    named_files(options.watch)  # a file that is not there is refused before anything is scored
+    before = set(sys.modules)
+    with stops_kept():
+        try:
+            with foreign_code():
+                function = getattr(importlib.import_module(module_name), function_name)
+        except BaseException as fault:  # a user's module may do anything at its top
+            raise InputError(
+                f"python:{rest} could not be imported: {_reason(fault)}. Fix it, or name another function."
+            ) from fault
+    if not callable(function):
+        raise InputError(f"python:{rest} cannot score: {function_name!r} is not a function. Fix it, or name another function.")
+    _loaded_with.setdefault(module_name, set()).update(set(sys.modules) - before)
+    loaded = sorted(_loaded_with[module_name])
+    return PythonReranker(function, f"python:{rest}", module=module_name, loaded=loaded, watched=options.watch)
+
+
+_loaded_with: dict[str, set[str]] = {}
+"""Module -> what its first import in this process brought along; a second one brings nothing."""
+
+
+def _modules_of(function: Any) -> list[str]:
+    """Where a function, the function inside a partial, or the class of a callable object was written."""
+    inner = inspect.unwrap(getattr(function, "func", function))
+    return [module for module in (getattr(inner, "__module__", None), type(inner).__module__) if module and module != "builtins"]
+
+
+def _reason(fault: BaseException) -> str:
+    """What stopped an import, behind the line of the module that it stopped at."""
+    if isinstance(fault, SyntaxError):
+        place, what = [f"{fault.filename}, line {fault.lineno}: "], fault.msg
+    else:
+        tops = [frame for frame in traceback.extract_tb(fault.__traceback__) if frame.name == "<module>"]
+        place, what = [f"{frame.filename}, line {frame.lineno}: " for frame in tops[-1:]], str(fault)
+    return "".join(place) + f"{type(fault).__name__}: {' '.join(what.split())}"
