@@ -7,15 +7,22 @@ module is imported by the functions that read a file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from .errors import InputError
 from .tasks import TASKS
 from .terms import Markers, Partition, Placeholder, PromptStyle
 
-TaskName = Literal[tuple(TASKS)]  # type: ignore[valid-type]
+
+def _known_task(name: str) -> str:
+    if name not in TASKS:
+        raise ValueError(f"use one of {', '.join(TASKS)}")
+    return name
+
+
+TaskName = Annotated[str, AfterValidator(_known_task)]
 
 
 class HasErrors(Protocol):

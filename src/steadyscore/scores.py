@@ -165,7 +165,9 @@ def table_mistakes(table: pa.Table) -> list[str]:
     rows = table.group_by(keys).aggregate([]).num_rows
     if rows != table.num_rows:
         found.append(f"{table.num_rows - rows} rows are there more than once")
-    counts = table.group_by("query_id").aggregate([("permutation", "count_distinct"), ("candidate_id", "count_distinct"), ([], "count_all")])
+    counts = table.group_by("query_id").aggregate(
+        [("permutation", "count_distinct"), ("candidate_id", "count_distinct"), ([], "count_all")]
+    )
     full = pc.multiply(counts["permutation_count_distinct"], counts["candidate_id_count_distinct"])
     if ragged := counts.filter(pc.not_equal(full, counts["count_all"]))["query_id"].to_pylist():
         found.append(f"{len(ragged)} queries lack candidates under some permutations: {', '.join(sorted(ragged)[:5])}")
