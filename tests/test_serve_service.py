@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from conftest import a_card
 from serving import DOCUMENTS, QUERY, app_of, planted, service_of
 from steadyscore.commands import explore, serve
 from steadyscore.engines import EngineOptions, open_engine
@@ -65,8 +66,6 @@ def adapters(tiny_folder, tmp_path_factory):
     import torch
     from peft import LoraConfig, get_peft_model
 
-    from steadyscore.adapter import CARD_KEYS
-
     folders = []
     for seed in (1, 2):
         engine, folder = open_engine(f"hf:{tiny_folder}"), tmp_path_factory.mktemp(f"adapter{seed}")
@@ -83,7 +82,7 @@ def adapters(tiny_folder, tmp_path_factory):
         torch.manual_seed(seed)
         lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
         get_peft_model(engine.model, lora).save_pretrained(folder)
-        (folder / "card.json").write_text(json.dumps(dict.fromkeys(CARD_KEYS) | facts))
+        (folder / "card.json").write_text(a_card(**facts))
         folders.append(folder)
     return folders
 

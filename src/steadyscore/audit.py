@@ -231,12 +231,12 @@ def _together(sessions: list[dict[str, Any]]) -> dict[str, Any]:
     shrunk: dict[str, list[dict[str, Any]]] = {}
     charged: Counter[str] = Counter()
     for session in sessions:
-        shrunk |= {query_id: list(cuts) for query_id, cuts in groupby(session["shrunk"], key=itemgetter("query_id"))}
-        charged.update(session["spent"])
+        shrunk |= {query_id: list(cuts) for query_id, cuts in groupby(session.get("shrunk", []), key=itemgetter("query_id"))}
+        charged.update(session.get("spent", {}))
     return {
         "shrunk": [cut for cuts in shrunk.values() for cut in cuts],
-        "seconds": round(sum(session["seconds"] for session in sessions), 1),
-        "windows": sum(session["windows"] for session in sessions),
+        "seconds": round(sum(session.get("seconds", 0) for session in sessions), 1),
+        "windows": sum(session.get("windows", 0) for session in sessions),
         **({"spent": dict(charged)} if charged else {}),
     }
 

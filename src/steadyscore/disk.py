@@ -10,12 +10,13 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from .errors import InputError, StorageError
+from .checksums import BLANK, KEY, seal_parquet, seal_record
+from .errors import DamagedFile, InputError, StorageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,11 +100,41 @@ def write_json(file: Path, value: Any) -> None:
         stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
+def write_record(file: Path, record: dict[str, Any]) -> None:
+    """A JSON object with its checksum."""
+    write_json(file, seal_record(record))
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The object in a JSON file, whatever the bytes are; FileNotFoundError is the caller's to word."""
+    try:
+        value = json.loads(file.read_bytes().decode("utf-8"))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError) as damage:  # ValueError: bytes that are not UTF-8 or not JSON
+        raise DamagedFile(file, f"cannot be read: {' '.join(str(damage).split())}") from damage
+    if not isinstance(value, dict):
+        raise DamagedFile(file, f"holds {_JSON_KINDS[type(value)]} instead of a JSON object")
+    return value
+
+
+_JSON_KINDS = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false", type(None): "null"}
+
+
 def write_parquet(file: Path, table: pa.Table) -> None:
+    write_tables(file, table.schema, [table])
+
+
+def write_tables(file: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """One Parquet file of tables that need not be in memory at once, with a checksum for each page and one for the whole."""
     import pyarrow.parquet as pq
 
     with atomic(file) as stream:
-        pq.write_table(table, stream)
+        with pq.ParquetWriter(stream, schema, write_page_checksum=True) as writer:
+            for table in tables:
+                writer.write_table(table)
+            writer.add_key_value_metadata({KEY: BLANK})
+        seal_parquet(stream)
 
 
 def sha256(file: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from ..audit import AuditConfig, Cut, bar, keep_scores, noise_floor, score_collection, scorer_for
 from ..choice import scoring_address
 from ..collection import open_collection
-from ..disk import storage, write_json, write_parquet
+from ..disk import storage, write_parquet, write_record
 from ..engines import check_address, open_engine, parse_address
 from ..engines.generator import check_reader
 from ..errors import InputError, SteadyscoreError
@@ -202,7 +202,7 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
                 allow_scorer_change=args.allow_scorer_change,
             )
             coverage = run_.record["coverage"]
-            if coverage["windows"] and not args.mitigation:
+            if coverage.get("windows") and not args.mitigation:
                 whole = estimate(address, source, config)
                 remember_speed(address, round(whole.tokens * coverage["windows"] / max(whole.windows, 1)), coverage["seconds"])
             failed = _score_beside(args, config, scorer, run_, source)
@@ -299,7 +299,7 @@ def _write(args: argparse.Namespace, found: list[tuple[Run, Measured, dict[str, 
         write_parquet(
             args.out / "measures.parquet", measures_table((r.record["name"], r.record["collection"], m) for r, m, _ in found)
         )
-        write_json(args.out / "summary.json", _as_json(args, found))
+        write_record(args.out / "summary.json", _as_json(args, found))
     if not args.no_report:
         from ..report import load_variants, write_report
 

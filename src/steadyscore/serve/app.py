@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from .. import __version__
 from ..errors import SteadyscoreError
+from ..schemas import mistakes_of
 from . import explorer, shapes
 from .batcher import Busy, Closing, EngineFailed, Gone, TimedOut
 from .desk import Desk
@@ -136,19 +137,14 @@ def refusals(app: FastAPI, settings: ServerSettings, metrics: Metrics) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         if any(mistake["type"] == "json_invalid" for mistake in error.errors()):
             return problem(400, "the body is no JSON in UTF-8.", "input")
-        return problem(422, mistakes_of(error), "input")
+        return problem(422, first_mistakes(error), "input")
 
 
-def mistakes_of(error: RequestValidationError) -> str:
-    """Every mistake once, with its place in the body; at most five, the rest are counted."""
-    found = []
-    for mistake in error.errors():
-        place = ".".join(str(part) for part in mistake["loc"] if part != "body" and "[" not in str(part))
-        words = mistake["msg"]
-        found.append(f"{place or 'the body'}: {words[:1].lower()}{words[1:]}")
-    unique = list(dict.fromkeys(found))
-    rest = f"; and {len(unique) - 5} more" if len(unique) > 5 else ""
-    return "; ".join(unique[:5]) + rest + "."
+def first_mistakes(error: RequestValidationError, most: int = 5) -> str:
+    """What is wrong with a body, in one sentence; beyond the first few the mistakes are counted."""
+    found = mistakes_of(error, whole="the body")
+    rest = f"; and {len(found) - most} more" if len(found) > most else ""
+    return "; ".join(found[:most]) + rest + "."
 
 
 def model_answer(model: Model) -> shapes.ModelAnswer:
