@@ -130,14 +130,19 @@ def _inline(svg: str, title: str, description: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.S)  # its style would be the whole page's
     key = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-    svg = re.sub(r'\bid="', f'id="{key}-', svg)
-    svg = re.sub(r'(url\(|xlink:href=")#', rf"\1#{key}-", svg)
-    for hexadecimal, variable in VARIABLES.items():
-        svg = svg.replace(hexadecimal, variable)
+    svg = re.sub("<[^>]*>", lambda tag: _adapt_tag(tag[0], key), svg)  # tags alone: a name may hold id=" or a colour
     opening, rest = svg.split(">", 1)
     opening = re.sub(r'\s(width|height)="[^"]*"', "", opening)  # the page gives the size, the view box the proportions
     named = f'<title id="{key}-title">{escape(title)}</title><desc id="{key}-desc">{escape(description)}</desc>'
     return f'{opening} role="img" aria-labelledby="{key}-title {key}-desc">{named}{rest}'
+
+
+def _adapt_tag(tag: str, key: str) -> str:
+    tag = re.sub(r'\bid="', f'id="{key}-', tag)
+    tag = re.sub(r'(url\(|xlink:href=")#', rf"\1#{key}-", tag)
+    for hexadecimal, variable in VARIABLES.items():
+        tag = tag.replace(hexadecimal, variable)
+    return tag
 
 
 def _counts(last: int) -> Array:

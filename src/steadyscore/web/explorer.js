@@ -94,10 +94,10 @@ async function score(event) {
   const began = performance.now();
   const runs = [];
   try {
-    for (const [place, name] of names.entries()) {
+    for (const name of names) {
       say(`Scoring ${documents.length} documents in ${Number($("orders").value) + 1} orders with ${name} …`);
       const found = await ask("/v1/audit", { model: name, query, documents, permutations: Number($("orders").value) });
-      runs.push({ name, colour: colourOf(name, place), ...found });
+      runs.push({ name, ...found });
     }
     load({ query, documents }, runs);
     say(`Scored in ${fixed((performance.now() - began) / 1000, 1)} s. Press S to shuffle.`);
@@ -114,12 +114,13 @@ function load(pool, runs) {
   state.k = Math.min(state.k, pool.documents.length);
   $("k").max = pool.documents.length;
   $("k").value = state.k;
-  state.runs = runs.map(run => {
+  state.runs = runs.map((run, place) => {
     const all = run.presentations.flatMap(p => p.scores);
     const cutoff = run.cutoff ?? run.threshold ?? matchedCutoff(run.presentations[0].scores, state.k);
     const low = Math.min(...all, cutoff), high = Math.max(...all, cutoff);
     const room = (high - low) * 0.04 || 0.01;
-    return { ...run, low: low - room, high: high + room, cutoff };
+    // The colour goes into a style: never one that a file names.
+    return { ...run, colour: colourOf(run.name, place), low: low - room, high: high + room, cutoff };
   });
   $("asked").textContent = pool.query;
   for (const id of ["stage", "all", "share"]) $(id).hidden = false;
