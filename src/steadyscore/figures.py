@@ -145,6 +145,11 @@ def _adapt_tag(tag: str, key: str) -> str:
     return tag
 
 
+def _shorten(name: str, longest: int = 36) -> str:
+    """A name that fits above a plot, with its figure; the legend has the whole."""
+    return name if len(name) <= longest else name[: longest - 1] + "…"
+
+
 def _counts(last: int) -> Array:
     """Whole numbers from 1 for an axis, some ten of them."""
     return np.arange(1, last + 1, -(-last // 10))
@@ -162,7 +167,7 @@ def spread(title: str, quality: dict[str, Array], look: dict[str, Look], measure
             row.vlines(at, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.45, linewidth=min(5.0, 130 / len(at)))
             row.plot(at, values.mean(axis=1), look[name].marker, color=colour, markersize=min(4.0, 120 / len(at)))
             fall = float((values.mean(axis=1) - values.min(axis=1)).mean())
-            row.set_title(f"{name}: spread {fall:.3f}", loc="left", fontsize=9.5)
+            row.set_title(f"{_shorten(name)}: spread {fall:.3f}", loc="left", fontsize=9.5)
             row.set_ylim(-0.03, 1.03)
             row.set_ylabel(measure)
         rows[-1].set_xticks(_counts(max(map(len, quality.values()))))

@@ -275,20 +275,20 @@ function download(name, kind, text) {
 async function savePage() {
   const text = async (path, tag) => document.querySelector(tag)?.textContent || (await fetch(path)).text();
   const [css, js] = await Promise.all([text("/explorer.css", "style"), text("/explorer.js", "script#explorer")]);
-  const page = new DOMParser().parseFromString(document.documentElement.outerHTML, "text/html");
-  for (const id of ["cards", "summaries", "models", "spoken", "state"]) page.getElementById(id).replaceChildren();
+  const page = document.documentElement.cloneNode(true);  // parsed anew, every style would be reported to the console
+  for (const id of ["cards", "summaries", "models", "spoken", "state"]) page.querySelector(`#${id}`).replaceChildren();
   page.querySelectorAll("script, link[rel=stylesheet], style, meta[http-equiv]").forEach(e => e.remove());
   const put = (tag, attributes, words) => {
-    const element = page.createElement(tag);
+    const element = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
     element.textContent = words;
-    (tag === "style" || tag === "meta" ? page.head : page.body).append(element);
+    page.querySelector(tag === "style" || tag === "meta" ? "head" : "body").append(element);
   };
   put("meta", { "http-equiv": "Content-Security-Policy", content: "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:" }, "");
   put("style", {}, css);
   put("script", { type: "application/json", id: "recorded" }, JSON.stringify(recorded()).replaceAll("<", "\\u003c"));
   put("script", { id: "explorer" }, js);
-  download("steadyscore-explorer.html", "text/html", `<!doctype html>\n${page.documentElement.outerHTML}\n`);
+  download("steadyscore-explorer.html", "text/html", `<!doctype html>\n${page.outerHTML}\n`);
 }
 
 async function openFile() {
