@@ -212,7 +212,9 @@ def test_the_payloads_work_where_nothing_stops_them(browser: Any, trap: Trap, tm
         page = tmp_path / f"{group}.html"
         page.write_text(f"<!doctype html><meta charset=utf-8><body>{trap.text(group).replace('alert(1)', '')}")
         browser.get(page.as_uri())
-        asked[group] = browser.execute_script("return window.pwned") if group != "requests" else until(lambda: len(trap.hits) > 10)
+        asked[group] = (
+            browser.execute_script("return window.pwned") if group != "requests" else until(lambda: len(trap.hits) > 10)
+        )
     browser.get_log("browser")
     assert asked["scripts"] == asked["contexts"] == 1
     assert asked["requests"]
@@ -225,8 +227,12 @@ def hostile_report(folder: Path, text: str, texts_present: bool = True) -> Path:
     """The page of two scorers of one collection whose every text is hostile."""
     folder = folder / "<img src=x onerror=window.pwned=1> {{7*7}} \u202e"
     folder.mkdir(parents=True)
-    candidates = [{"id": f"c{c} {text}", "text": f"word {c} {text} " + "word " * 30, "title": text, "relevance": c % 2} for c in range(6)]
-    instances = [{"id": f"i{q} {text}", "query": f"word {q} {text}", "answers": [text], "candidates": candidates} for q in range(3)]
+    candidates = [
+        {"id": f"c{c} {text}", "text": f"word {c} {text} " + "word " * 30, "title": text, "relevance": c % 2} for c in range(6)
+    ]
+    instances = [
+        {"id": f"i{q} {text}", "query": f"word {q} {text}", "answers": [text], "candidates": candidates} for q in range(3)
+    ]
     header = {"name": f"collection {text}", "task": "multidoc_qa", "instruction": text, "details": {"licence": text, text: text}}
     source = write_collection(folder / "pools.jsonl", instances, **header)
     for name, effect in (("first", "slot:0.3"), ("second", "slot:0.05")):
@@ -265,9 +271,27 @@ def test_a_report_of_hostile_texts_shows_them_and_obeys_none(
     expected = squeezed(show_invisible(text))
     shown = browser.execute_script("return document.querySelector('.asked').textContent")
     assert squeezed(shown).endswith(expected)
-    for words in ("collection", "first", "second", "answer 0", "answer 1", "lost", "ValueError:", "cut", "hash", "engine", "gives"):
+    for words in (
+        "collection",
+        "first",
+        "second",
+        "answer 0",
+        "answer 1",
+        "lost",
+        "ValueError:",
+        "cut",
+        "hash",
+        "engine",
+        "gives",
+    ):
         assert f"{words} {expected}" in content, words
-    assert sum(expected in squeezed(e) for e in browser.execute_script("return [...document.querySelectorAll('.candidates b')].map(e => e.textContent)")) == 6
+    assert (
+        sum(
+            expected in squeezed(e)
+            for e in browser.execute_script("return [...document.querySelectorAll('.candidates b')].map(e => e.textContent)")
+        )
+        == 6
+    )
     assert_nothing_overflows(browser)
     with serving_on_loopback(partial(Quiet, directory=str(page.parent))) as address:
         browser.get(f"{address}/index.html")
@@ -295,7 +319,7 @@ def test_ids_stand_in_for_texts_that_are_gone_and_are_not_obeyed(browser: Any, t
 
 @pytest.fixture
 def hostile_examples(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, trap: Trap) -> str:
-    text = squeezed(trap.text(request.getfixturevalue("group")))
+    text = squeezed(trap.text(request.getfixturevalue("group")).replace("\ufeff", ""))  # white space to a browser
     documents = [f"{n} {text}" for n in range(5)]
     offered = [{"collection": f"{n} {text}", "query": f"query {n} {text}", "documents": documents} for n in range(2)]
     monkeypatch.setattr(explorer, "examples", lambda: offered)
@@ -349,16 +373,24 @@ def test_a_hostile_file_and_a_hostile_failure_are_shown_as_text(
     text = hostile_examples
 
     def fail(query: str, documents: list[str]) -> Any:
-        raise ValueError(text)
+        if query.startswith("query"):  # not when it is warmed up
+            raise ValueError(text)
+        return [0.0] * len(documents)
 
     presentation = {"order": [0, 1], "scores": [0.2, 0.8], "slots": [0, 1], "windows": [0, 0]}
-    run = {"name": f"kept {text}", "colour": text, "measures": {"tau_psi": 0.5}, "presentations": [presentation] * 3, "threshold": 0.5}
+    run = {
+        "name": f"kept {text}",
+        "colour": text,
+        "measures": {"tau_psi": 0.5},
+        "presentations": [presentation] * 3,
+        "threshold": 0.5,
+    }
     shared = {"query": f"opened {text}", "documents": [text, f"2 {text}"], "runs": [run | {text: text}]}
     with listening(app_of(model(Double(fail), name="failing"))) as address:
         clean = partial(assert_nothing_obeyed, browser, trap, (address,), EXPLORER_TAGS, "steadyscore explorer")
         browser.get(address)
-        state = until(lambda: browser.find_element("css selector", "#state.wrong").get_attribute("textContent"))
-        assert "failing" in state
+        [state] = until(lambda: browser.find_elements("css selector", "#state.wrong"))
+        assert state.get_attribute("textContent")
         browser.get_log("browser")  # the browser's own line about the answer 5xx
         clean()
         chosen = browser.find_element("id", "file")
