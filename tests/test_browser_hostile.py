@@ -396,15 +396,15 @@ def test_a_hostile_file_and_a_hostile_failure_are_shown_as_text(
         browser.get_log("browser")  # the browser's own line about the answer 5xx
         clean()
         chosen = browser.find_element("id", "file")
-        for colour in (text, f"nowhere, url({trap.address}/colour)", f"nowhere), url({trap.address}/colour"):
-            run["colour"] = colour
-            (file := tmp_path / "shared.json").write_text(json.dumps(shared | {"runs": [run]}))
+        for number, colour in enumerate((text, f"nowhere, url({trap.address}/colour)", f"nowhere), url({trap.address}/colour")):
+            kept = run | {"colour": colour, "name": f"kept {number} {text}"}
+            (file := tmp_path / f"shared-{number}.json").write_text(json.dumps(shared | {"runs": [kept]}))
             chosen.send_keys(str(file))
-            cards(browser, 1)
+            until(lambda: f"kept {number} " in browser.find_element("id", "cards").get_attribute("textContent"))  # noqa: B023
             press(browser, "s")
             clean()
         assert browser.find_element("id", "asked").get_attribute("textContent") == f"opened {text}"
-        assert browser.find_element("css selector", ".card h3").get_attribute("textContent") == f"kept {text}"
+        assert browser.find_element("css selector", ".card h3").get_attribute("textContent") == f"kept 2 {text}"
         broken = tmp_path / "<img src=x onerror=window.pwned=1> \u202e.json"
         broken.write_text(text)
         chosen.send_keys(str(broken))
