@@ -18,7 +18,8 @@ from ..errors import SteadyscoreError
 from . import explorer, shapes
 from .batcher import Busy, Closing, EngineFailed, Gone, TimedOut
 from .desk import Desk
-from .gate import Gate, log_fault
+from .gate import Gate
+from .logs import log_fault
 from .metrics import Metrics
 from .monitor import Monitor
 from .routes import PROBLEMS, scoring
@@ -34,6 +35,7 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     SteadyscoreError: (422, "input"),
 }
 """Status of each refusal, and its name in the metrics. 499 is read by nobody but the log: the client is gone."""
+NOT_JSON = "the body is not JSON in UTF-8."
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds between two tries to warm up: twice as long each time, up to the longest."""
 
@@ -75,7 +77,7 @@ async def warm_up(service: Service, executor: Executor) -> None:
     pause = FIRST_PAUSE
     while failed := await asyncio.get_running_loop().run_in_executor(executor, service.warm_up):
         for name, fault in failed.items():
-            log_fault("warm-up failed", name, fault, words=str(fault))  # nobody's words: the pool is our own
+            log_fault("warm-up failed", fault, model=name, words=str(fault))  # nobody's words: the pool is our own
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -129,26 +131,33 @@ def refusals(app: FastAPI, settings: ServerSettings, metrics: Metrics) -> None:
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> JSONResponse:
-        sentence = "the body is no JSON in UTF-8." if error.status_code == 400 else str(error.detail)
+        sentence = NOT_JSON if error.status_code == 400 else str(error.detail)
         return problem(error.status_code, sentence, "input", dict(error.headers or {}))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         if any(mistake["type"] == "json_invalid" for mistake in error.errors()):
-            return problem(400, "the body is no JSON in UTF-8.", "input")
+            return problem(400, NOT_JSON, "input")
         return problem(422, mistakes_of(error), "input")
 
 
 def mistakes_of(error: RequestValidationError) -> str:
     """Every mistake once, with its place in the body; at most five, the rest are counted."""
     found = []
+    broken = {place_of(mistake) for mistake in error.errors() if mistake["type"] == "string_unicode"}
     for mistake in error.errors():
-        place = ".".join(str(part) for part in mistake["loc"] if part != "body" and "[" not in str(part))
-        words = mistake["msg"]
+        place, words = place_of(mistake), mistake["msg"]
+        if place in broken:  # that it is not an object either is beside the point
+            words = shapes.SURROGATE
         found.append(f"{place or 'the body'}: {words[:1].lower()}{words[1:]}")
     unique = list(dict.fromkeys(found))
     rest = f"; and {len(unique) - 5} more" if len(unique) > 5 else ""
     return "; ".join(unique[:5]) + rest + "."
+
+
+def place_of(mistake: dict[str, Any]) -> str:
+    """The field of the body, without the kinds that pydantic tried for it."""
+    return ".".join(str(part) for part in mistake["loc"] if part not in ("body", "str", "Document") and "[" not in str(part))
 
 
 def model_answer(model: Model) -> shapes.ModelAnswer:

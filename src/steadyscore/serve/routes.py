@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
 import numpy as np
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 
 from ..errors import InputError
 from ..metrics import Array, ranking
@@ -23,10 +26,12 @@ from .truncation import COHERE_TOKENS, to_tokens, truncated
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": shapes.Problem, "description": words}
     for status, words in {
-        400: "the body is no JSON",
+        400: "the body is not JSON",
         401: "no token",
         404: "unknown model",
+        408: "the body did not arrive in time",
         413: "the body is too large",
+        421: "a host that this server does not answer for",
         422: "a mistake in the body",
         429: "the queue is full, see Retry-After",
         500: "the scorer failed",
@@ -36,8 +41,29 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
+class StrictRequest(Request):
+    """NaN and Infinity are Python's, not JSON's."""
+
+    async def json(self) -> Any:
+        return json.loads(await self.body(), parse_constant=_refuse_constant)
+
+
+class StrictRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_strictly(request: Request) -> Response:
+            return await handle(StrictRequest(request.scope, request.receive))
+
+        return handle_strictly
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
 def scoring(desk: Desk) -> APIRouter:
-    router = APIRouter(responses=PROBLEMS)
+    router = APIRouter(responses=PROBLEMS, route_class=StrictRoute)
     post = partial(router.post, response_model_exclude_none=True)
     service = desk.service
 

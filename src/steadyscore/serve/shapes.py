@@ -9,8 +9,22 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic_core import PydanticCustomError
 
-Query = Annotated[str, Field(min_length=1, examples=["what is the capital of portugal"])]
+SURROGATE = "holds half of a surrogate pair, which is not a character. Send text that UTF-8 can carry"
+
+
+def check_characters(text: str) -> str:
+    """JSON can spell text that no tokenizer, file or answer can hold: `\\ud800` alone."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("string_unicode", SURROGATE) from None
+    return text
+
+
+Words = Annotated[str, AfterValidator(check_characters)]
+Query = Annotated[str, Field(min_length=1, examples=["what is the capital of portugal"]), AfterValidator(check_characters)]
 Count = Annotated[int, Field(ge=1)]
 Direction = Annotated[Literal["left", "right", "Left", "Right"], AfterValidator(str.lower)]
 """TEI takes both spellings."""
@@ -30,11 +44,11 @@ class Ours(BaseModel):
 class Document(BaseModel):
     """A document as an object."""
 
-    text: str
-    title: str | None = None
+    text: Words
+    title: Words | None = None
 
 
-Documents = Annotated[list[str | Document], Field(min_length=1, examples=[DOCUMENTS])]
+Documents = Annotated[list[Words | Document], Field(min_length=1, examples=[DOCUMENTS])]
 
 
 class Order(BaseModel):
@@ -53,7 +67,7 @@ class Order(BaseModel):
 class JinaRequest(BaseModel):
     """POST /v1/rerank."""
 
-    model: str | None = None
+    model: Words | None = None
     query: Query
     documents: Documents
     top_n: Count | None = None
@@ -64,7 +78,7 @@ class JinaRequest(BaseModel):
 class CohereRequest(BaseModel):
     """POST /v2/rerank. Answers never carry documents."""
 
-    model: str | None = None
+    model: Words | None = None
     query: Query
     documents: Documents
     top_n: Count | None = None
@@ -78,14 +92,14 @@ class AnyRequest(BaseModel):
     """POST /rerank: TEI's shape where `texts` is given, else the union of Cohere's, Jina's and vLLM's."""
 
     query: Query
-    texts: Annotated[list[str], Field(min_length=1)] | None = Field(default=None, description="TEI's documents.")
+    texts: Annotated[list[Words], Field(min_length=1)] | None = Field(default=None, description="TEI's documents.")
     raw_scores: bool = Field(default=False, description="TEI: the expected grade from 0 to 3 instead of the score from 0 to 1.")
     return_text: bool = False
     truncate: bool | None = Field(
-        default=None, description="TEI: cut a text that is too long, or refuse it; without a word, as the server was started."
+        default=None, description="TEI: cut a text that is too long, or refuse it; without this field, as the server was started."
     )
     truncation_direction: Direction = Field(default="right", description="TEI: the side that is cut.")
-    model: str | None = None
+    model: Words | None = None
     documents: Documents | None = None
     top_n: int | None = Field(default=None, ge=0, description="0 keeps all, as vLLM has it.")
     max_tokens_per_doc: int | None = Field(
@@ -98,13 +112,13 @@ class AnyRequest(BaseModel):
 class ScoreRequest(BaseModel):
     """POST /score, vLLM's shape: one query and its documents, or as many queries as documents."""
 
-    model: str | None = None
+    model: Words | None = None
     queries: Query | Annotated[list[Query], Field(min_length=1)] | None = None
-    documents: str | Documents | None = None
+    documents: Words | Documents | None = None
     text_1: Query | Annotated[list[Query], Field(min_length=1)] | None = Field(
         default=None, description="Older name of `queries`."
     )
-    text_2: str | Documents | None = Field(default=None, description="Older name of `documents`.")
+    text_2: Words | Documents | None = Field(default=None, description="Older name of `documents`.")
 
 
 class Threshold(Ours):
@@ -134,7 +148,7 @@ class DecideRequest(Ours):
             ]
         },
     )
-    model: str | None = None
+    model: Words | None = None
     query: Query
     documents: Documents
     decision: DecisionShape | None = Field(
@@ -150,7 +164,7 @@ class DecideRequest(Ours):
 class AuditRequest(Ours):
     """POST /v1/audit: one pool under M permutations."""
 
-    model: str | None = None
+    model: Words | None = None
     query: Query
     documents: Documents
     permutations: Annotated[int, Field(ge=2)] = 10
