@@ -382,7 +382,8 @@ def test_a_client_that_goes_away_stops_the_work():
     app = app_of(model(Double(slow), width=1))
     with listening(app) as url:
         body = json.dumps({"query": "q", "documents": ["d"] * 200}).encode()
-        head = f"POST /v1/rerank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = "POST /v1/rerank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
         with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1]))) as connection:
             connection.sendall(head.encode() + body)
             time.sleep(0.2)
