@@ -30,13 +30,15 @@ QUERY = "what is the capital of portugal"
 DOCUMENTS = ["Bread rises because yeast makes gas.", "the capital of portugal is lisbon", "Porto is a town.", "what a river"]
 
 LAUNCH = """
-import argparse, sys
+import argparse, os, resource, sys
+if files := int(os.environ.get("FILES", "0")):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 from steadyscore.commands import serve
 parser = argparse.ArgumentParser()
 serve.arguments(parser)
 sys.exit(serve.run(parser.parse_args(sys.argv[1:])))
 """
-"""`steadyscore serve`, without the other verbs."""
+"""`steadyscore serve`, without the other verbs; where FILES is set, with so many open files."""
 
 
 class Double:
@@ -92,16 +94,15 @@ def listening(app: Any) -> Iterator[str]:
 
 
 @contextmanager
-def serving(folder: Path, *flags: str, ready: float = 240.0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serving(folder: Path, *flags: str, ready: float = 240.0, files: int = 0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The command as a process of its own, ready."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     command = [sys.executable, "-c", LAUNCH, *flags, "--port", str(port)]
     with open(folder / "log", "w+") as log:
-        process = subprocess.Popen(
-            command, cwd=folder, stdout=log, stderr=log, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
-        )
+        settings = {"OMP_NUM_THREADS": "1", "FILES": str(files)}
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, text=True, env=os.environ | settings)
         url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + ready
         try:
             with httpx.Client(base_url=url, verify=False) as client:

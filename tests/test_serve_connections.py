@@ -44,6 +44,17 @@ def half_open(url: str, count: int, sent: bytes) -> Iterator[list[socket.socket]
         yield held
 
 
+@contextmanager
+def open_files(count: int) -> Iterator[None]:
+    """This process may have so many files open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count if hard == resource.RLIM_INFINITY else min(count, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def rest_of(connection: socket.socket) -> bytes:
     """All that comes until the server closes; a connection it reset has nothing more."""
     found = b""
@@ -85,9 +96,12 @@ def test_a_half_sent_request_is_closed_at_its_deadline(kind):
 
 @pytest.mark.parametrize("half", [HEAD, HEAD + b"\r\n"])
 def test_dripping_bytes_do_not_move_the_deadline(half):
-    with listening(app_of(planted(), limits=QUICK)) as url, half_open(url, 1, half) as (connection,):
-        with pytest.raises(OSError, match=r"reset|Broken pipe"):
-            drip(connection, seconds=10)
+    with (
+        listening(app_of(planted(), limits=QUICK)) as url,
+        half_open(url, 1, half) as (connection,),
+        pytest.raises(OSError, match=r"reset|Broken pipe"),
+    ):
+        drip(connection, seconds=10)
 
 
 def test_a_second_request_on_a_connection_has_its_own_deadline():
@@ -186,22 +200,16 @@ def test_sigterm_does_not_wait_for_half_sent_requests(tmp_path: Path, kind: str)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", HALVES)
 def test_more_connections_than_files_stop_nobody_and_fill_no_log(tmp_path: Path, kind: str) -> None:
-    """1,100 half-open connections against a server that may open 1,024 files."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with serving(tmp_path, "synthetic:none", "--head-timeout", "60", "--body-timeout", "60") as (url, process):
-        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
-        try:
-            with half_open(url, 1100, HALVES[kind]):
-                times = []
-                for _ in range(10):
-                    began = time.monotonic()
-                    assert httpx.get(f"{url}/health", timeout=20).status_code == 200
-                    times.append(time.monotonic() - began)
-                files = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        size = (tmp_path / "log").stat().st_size
+    """1,100 half-open connections against a server that was started with 1,024 files."""
+    flags = ("synthetic:none", "--head-timeout", "60", "--body-timeout", "60")
+    with open_files(4096), serving(tmp_path, *flags, files=1024) as (url, process), half_open(url, 1100, HALVES[kind]):
+        times = []
+        for _ in range(10):
+            began = time.monotonic()
+            assert httpx.get(f"{url}/health", timeout=20).status_code == 200
+            times.append(time.monotonic() - began)
+        files = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
+    size = (tmp_path / "log").stat().st_size
     print(f"\n{kind}: /health took at most {max(times):.3f} s, {files} files were open, the log has {size:,} bytes")
     assert files < 1024
     assert size < 100_000

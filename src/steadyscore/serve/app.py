@@ -25,6 +25,7 @@ from .monitor import Monitor
 from .routes import PROBLEMS, scoring
 from .service import Model, Service
 from .settings import ServerSettings
+from .specification import specify
 
 STATUS: dict[type[Exception], tuple[int, str]] = {
     Busy: (429, "busy"),
@@ -67,6 +68,7 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> 
     operations(app, service, metrics)
     explorer.add_routes(app)
     refusals(app, settings, metrics)
+    app.openapi = specify(app, settings)  # type: ignore[method-assign]
     routes = frozenset(app.openapi()["paths"]) | frozenset(explorer.FILES)
     app.add_middleware(Gate, settings=settings, metrics=metrics, routes=routes)  # type: ignore[arg-type]
     return app

@@ -29,15 +29,16 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         400: "the body is not JSON",
         401: "no token",
         404: "unknown model",
-        408: "the body did not arrive in time",
-        413: "the body is too large",
-        421: "a host that this server does not answer for",
         422: "a mistake in the body",
         429: "the queue is full, see Retry-After",
         500: "the scorer failed",
         503: "shutting down",
         504: "out of time",
     }.items()
+}
+"""Refusals of a scoring route; those that come before any route are added to the specification elsewhere."""
+PROBLEMS[429]["headers"] = {
+    "Retry-After": {"required": True, "schema": {"type": "integer", "minimum": 1, "maximum": 60}, "description": "Seconds."}
 }
 
 
