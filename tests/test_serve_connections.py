@@ -212,7 +212,7 @@ def test_more_connections_than_files_stop_nobody_and_fill_no_log(tmp_path: Path,
     size = (tmp_path / "log").stat().st_size
     print(f"\n{kind}: /health took at most {max(times):.3f} s, {files} files were open, the log has {size:,} bytes")
     assert files < 1024
-    assert size < 100_000
+    assert size < 1100 * 400, "a request that got as far as its body has its one line"
 
 
 def test_a_warning_that_repeats_is_counted_instead_of_written() -> None:
