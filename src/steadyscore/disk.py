@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, and what the disk refuses as one sentence.
 
-The cache folder is `$STEADYSCORE_CACHE`, else `~/.cache/steadyscore`.
+The cache folder is `$STEADYSCORE_CACHE`, else `~/.cache/steadyscore`. It holds texts and answers, so what is made in it is for
+its owner alone.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,8 +24,31 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
+
+
 def cache_folder() -> Path:
     return Path(os.environ.get("STEADYSCORE_CACHE") or Path.home() / ".cache" / "steadyscore")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, private in the cache. A cache folder that the user made and named stays as it is."""
+    root = cache_folder()
+    if not folder.is_relative_to(root):
+        folder.mkdir(parents=True, exist_ok=True)
+        return
+    root.parent.mkdir(parents=True, exist_ok=True)
+    for made in reversed([folder, *(above for above in folder.parents if above.is_relative_to(root))]):
+        made.mkdir(PRIVATE_FOLDER, exist_ok=True)
+        if not os.environ.get("STEADYSCORE_CACHE") and made.stat().st_mode & 0o077:
+            with contextlib.suppress(PermissionError):  # somebody else's, who lets us write in it
+                made.chmod(PRIVATE_FOLDER)  # made by an earlier version
+
+
+def open_to_write(file: Path, mode: str, **how: Any) -> IO[Any]:
+    """A file to be written, private in the cache."""
+    private = file.is_relative_to(cache_folder())
+    return open(file, mode, opener=partial(os.open, mode=PRIVATE_FILE) if private else None, **how)
 
 
 @contextmanager
@@ -44,7 +69,7 @@ def held(folder: Path) -> Iterator[None]:
     import fcntl
 
     with storage(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         handle = os.open(folder, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # a file system that knows no locks
@@ -67,12 +92,12 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears under its name only when it is whole: written beside it, synced, renamed. Gzip by its ending."""
     scratch = scratch_beside(path)
     with storage(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         for left in path.parent.glob(f".{path.name}.*.tmp*"):
             if not _is_running(left.name.removeprefix(f".{path.name}.").split(".")[0]):
                 left.unlink(missing_ok=True)  # of a process that was killed
         try:
-            with scratch.open("wb") as raw:
+            with open_to_write(scratch, "wb") as raw:
                 if path.suffix == ".gz":  # without a name and a time, so that equal contents are equal files
                     with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed:
                         yield packed  # type: ignore[misc]

@@ -6,7 +6,7 @@ module is imported by the functions that read a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -31,13 +31,23 @@ class HasErrors(Protocol):
     def errors(self) -> Iterable[Mapping[str, Any]]: ...
 
 
-def mistakes_of(error: HasErrors, whole: str = "") -> list[str]:
+def place_of(mistake: Any, unnamed: Sequence[str] = ("body",)) -> str:
+    """Where a mistake stands, without the parts that pydantic names only for itself."""
+    return ".".join(str(part) for part in mistake["loc"] if part not in unnamed and "[" not in str(part))
+
+
+def words_of(mistake: Any) -> str:
+    return mistake["msg"].removeprefix("Value error, ")
+
+
+def mistakes_of(
+    error: HasErrors, whole: str = "", *, place: Callable[[Any], str] = place_of, words: Callable[[Any], str] = words_of
+) -> list[str]:
     """Every mistake once, with its place; `whole` names the place of what is wrong with all of it."""
     found = []
     for mistake in error.errors():
-        place = ".".join(str(part) for part in mistake["loc"] if part != "body" and "[" not in str(part))
-        words = mistake["msg"].removeprefix("Value error, ")
-        found.append(f"{place or whole}: {words[:1].lower()}{words[1:]}".removeprefix(": "))
+        said = words(mistake)
+        found.append(f"{place(mistake) or whole}: {said[:1].lower()}{said[1:]}".removeprefix(": "))
     return list(dict.fromkeys(found))
 
 
