@@ -5,7 +5,6 @@ Scoring is slow and resumable (`score_collection`); measuring reads the table an
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -195,12 +194,15 @@ def _score_missing(run: Run, scorer: Scorer, source: str, config: AuditConfig, p
     def account() -> None:
         session.update(seconds=round(time.monotonic() - began, 1), spent=spent(scorer.backend, before))
 
-    todo = cut_instances(instances(), config.cut)
-    try:
-        for instance in progress(todo, _count(collection, config.cut)) if progress else todo:
+    def missing() -> Iterator[Instance]:
+        for instance in cut_instances(instances(), config.cut):
             order.append(instance.id)
-            if instance.id in done:
-                continue
+            if instance.id not in done:
+                yield instance
+
+    everyone = _count(collection, config.cut)
+    try:
+        for instance in progress(missing(), everyone and everyone - len(done)) if progress else missing():
             with naming_failures(failed, instance.id):
                 scored, windows, shrunk = _score_query(scorer, instance, config)
                 session["windows"] += windows
@@ -270,7 +272,7 @@ def drawn_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndar
 
 
 def noise_floor(
-    scorer: Scorer, source: str, config: AuditConfig, known: Sequence[Scored] = ()
+    scorer: Scorer, source: str, config: AuditConfig, known: Sequence[Scored] = (), progress: Progress | None = None
 ) -> tuple[list[Scored], list[dict[str, str]]]:
     """The same presentation scored again, each time in another batch composition: what an engine moves by itself.
 
@@ -278,11 +280,12 @@ def noise_floor(
     """
     if isinstance(scorer.backend, Recording):
         raise InputError(f"{scorer.name} holds scores that were given before; a noise floor needs a scorer that can score again.")
-    _, instances = open_collection(source)
+    collection, instances = open_collection(source)
     found, done = list(known), {query.query_id for query in known}
     failed: list[dict[str, str]] = []
     cut = replace(config.cut, queries=min(config.cut.queries or NOISE_QUERIES, NOISE_QUERIES))
-    for instance in cut_instances(instances(), cut):
+    todo = cut_instances(instances(), cut)
+    for instance in progress(todo, _count(collection, cut)) if progress else todo:
         if instance.id not in done:
             with naming_failures(failed, instance.id):
                 found.append(_repeated(scorer, instance, config.seed))
@@ -298,17 +301,6 @@ def _repeated(scorer: Scorer, instance: Instance, seed: int) -> Scored:
         others = permutations(n, repeat, seed=seed + 1, query_id=instance.id)
         rows.append(scorer.score_orders(instance, np.vstack([order[None], others]), range(repeat + 1)))
     return rows_of(rows[0], np.stack([row.scores[0] for row in rows]))
-
-
-def bar(description: str, quiet: bool = False) -> Progress:
-    """A progress bar over queries on stderr, with rate and remaining time; silent where stderr is no terminal."""
-
-    def wrap(items: Iterable[Instance], total: int | None) -> Iterable[Instance]:
-        from tqdm import tqdm
-
-        return tqdm(items, total=total, desc=description, unit="query", file=sys.stderr, disable=True if quiet else None)
-
-    return wrap
 
 
 def _count(collection: Collection, cut: Cut) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..audit import AuditConfig, Cut, bar, keep_scores, noise_floor, score_collection, scorer_for
+from ..audit import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
 from ..choice import scoring_address
 from ..collection import open_collection
 from ..disk import storage, write_parquet, write_record
@@ -22,6 +22,7 @@ from ..measurement import Measured, Threshold, at_budget, measure
 from ..measures import MEASURES
 from ..mitigations import MITIGATIONS, mitigated
 from ..perturbed import KINDS, score_perturbed
+from ..progress import bar, job
 from ..reading import EVIDENCE, check_readable, read_run
 from ..readings import same_evidence_control
 from ..runs import Run
@@ -187,7 +188,8 @@ def audit(args: argparse.Namespace, config: AuditConfig) -> list[tuple[Run, Meas
     many = len(args.scorer) * len(args.data) > 1
     found: list[tuple[Run, Measured, dict[str, Any]]] = []
     for address in args.scorer:
-        backend = open_engine(_chosen(args, address, many), engine_options(args))
+        with job(f"loading {address}", unit=""):
+            backend = open_engine(_chosen(args, address, many), engine_options(args))
         for source in args.data:
             collection, _ = open_collection(source)
             scorer = mitigated(scorer_for(backend, collection, config), args.mitigation)
@@ -228,7 +230,8 @@ def _score_beside(
     """Noise floor and perturbations, where asked for, kept beside the run; gives what failed, by flag."""
     failed: dict[str, list[dict[str, str]]] = {}
     if config.noise_floor:
-        floor, failed["noise-floor"] = noise_floor(scorer, source, config, run_.noise())
+        progress = bar(f"{scorer.name}, noise floor", args.json)
+        floor, failed["noise-floor"] = noise_floor(scorer, source, config, run_.noise(), progress)
         if floor:
             run_.keep_noise(floor)
     if args.perturb:
