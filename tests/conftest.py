@@ -111,6 +111,13 @@ def smollm2():
     return open_engine("smollm2-135m")
 
 
+def a_card(**facts) -> str:
+    """card.json of the shipped adapter, with other facts."""
+    from steadyscore.models import shipped_adapters
+
+    return json.dumps(json.loads((shipped_adapters()["smollm2-135m-oc"] / "card.json").read_text()) | facts)
+
+
 def write_collection(file: Path, instances: list[dict], **header) -> Path:
     lines = [{"collection": {"name": file.stem, "task": "passage_reranking", **header}}, *instances]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))

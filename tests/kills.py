@@ -28,7 +28,7 @@ CALLS = "STEADYSCORE_TEST_CALLS"
 """The environment variable that names the file in which calls are counted."""
 SECONDS = {"python": 0.01, "command": 0.01, "http": 0.01}
 """What a call takes."""
-LONGEST = {"python": 1.5, "command": 1.5, "http": 1.0}
+LONGEST = {"python": 1.5, "command": 1.5, "http": 0.4}
 """Kills fall anywhere in this many seconds: the first two write a second's work at once, an endpoint's query by query."""
 QUERIES, POOL, PERMUTATIONS = 60, 5, 2
 
@@ -76,26 +76,32 @@ def run_server() -> None:
 # -- attempts
 
 
-def audit(address: str, data: Path, out: Path) -> None:
+def audit(address: str, data: Path, out: Path, ready: int) -> None:
     from steadyscore.audit import AuditConfig, open_scorer, score_collection
     from steadyscore.collection import open_collection
 
     config = AuditConfig(permutations=PERMUTATIONS)
-    score_collection(open_scorer(address, open_collection(str(data))[0], config), str(data), out, config)
+    scorer = open_scorer(address, open_collection(str(data))[0], config)
+    os.write(ready, b".")
+    score_collection(scorer, str(data), out, config)
 
 
 def attempt(address: str, data: Path, out: Path, seconds: float | None = None) -> bool:
-    """Audit in a process of its own, which is killed after `seconds`; whether it was."""
+    """Audit in a process of its own, which is killed `seconds` after its scorer is open; whether it was."""
+    opened, ready = os.pipe()
     child = os.fork()
     if not child:
         code = 1
         try:
-            audit(address, data, out)
+            audit(address, data, out, ready)
             code = 0
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(code)
+    os.close(ready)
+    os.read(opened, 1)
+    os.close(opened)
     ends = time.monotonic() + (600 if seconds is None else seconds)
     while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < ends:
         time.sleep(0.002)

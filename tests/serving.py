@@ -21,6 +21,7 @@ from steadyscore.engines.recorded import SyntheticReranker
 from steadyscore.scorer import Settings
 from steadyscore.serve.app import create_app
 from steadyscore.serve.metrics import Metrics
+from steadyscore.serve.server import bound, configured
 from steadyscore.serve.service import Model, Service
 from steadyscore.serve.settings import Limits, ServerSettings
 from steadyscore.tasks import TASKS
@@ -29,13 +30,15 @@ QUERY = "what is the capital of portugal"
 DOCUMENTS = ["Bread rises because yeast makes gas.", "the capital of portugal is lisbon", "Porto is a town.", "what a river"]
 
 LAUNCH = """
-import argparse, sys
+import argparse, os, resource, sys
+if files := int(os.environ.get("FILES", "0")):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 from steadyscore.commands import serve
 parser = argparse.ArgumentParser()
 serve.arguments(parser)
 sys.exit(serve.run(parser.parse_args(sys.argv[1:])))
 """
-"""`steadyscore serve`, without the other verbs."""
+"""`steadyscore serve`, without the other verbs; where FILES is set, with so many open files."""
 
 
 class Double:
@@ -65,43 +68,41 @@ def service_of(*models: Model, limits: Limits | None = None, metrics: Metrics | 
 
 
 def app_of(*models: Model, **settings: Any) -> Any:
-    metrics, made = Metrics(), ServerSettings(**settings)
+    """An app that also answers to the name that test clients call it by."""
+    metrics, made = Metrics(), ServerSettings(**{"allowed_hosts": ("testserver",)} | settings)
     service = service_of(*models, limits=made.limits, metrics=metrics)
     app = create_app(service, made, metrics)
-    app.state.service = service
+    app.state.service, app.state.config = service, configured(app, made.limits, metrics)
     return app
 
 
 @contextmanager
 def listening(app: Any) -> Iterator[str]:
     """A real server on loopback."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=5))
-    thread = threading.Thread(target=server.run, daemon=True)
+    held = bound("127.0.0.1", 0)
+    server = uvicorn.Server(app.state.config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [held]}, daemon=True)
     thread.start()
     while not (server.started and app.state.service.warm):
         assert thread.is_alive()
         time.sleep(0.01)
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{held.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join(10)
 
 
 @contextmanager
-def serving(folder: Path, *flags: str, ready: float = 240.0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serving(folder: Path, *flags: str, ready: float = 240.0, files: int = 0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The command as a process of its own, ready."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     command = [sys.executable, "-c", LAUNCH, *flags, "--port", str(port)]
     with open(folder / "log", "w+") as log:
-        process = subprocess.Popen(
-            command, cwd=folder, stdout=log, stderr=log, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
-        )
+        settings = {"OMP_NUM_THREADS": "1", "FILES": str(files)}
+        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, text=True, env=os.environ | settings)
         url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + ready
         try:
             with httpx.Client(base_url=url, verify=False) as client:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from steadyscore.adapter import CARD_KEYS
+from conftest import a_card
 from steadyscore.engines import Engine, EngineOptions, open_engine
 from steadyscore.engines.http import Unusable
 from steadyscore.errors import InputError, MissingExtra, ModelError
@@ -204,14 +204,13 @@ def adapter(tiny_engine, tmp_path):
     """An adapter folder as far as this side looks into it."""
 
     def written(weights="", rank=12):
-        card = dict.fromkeys(CARD_KEYS) | {
-            "base": {"model": "tiny", "weights": weights or tiny_engine.identity()["weights"]},
-            "task": "passage_reranking",
-            "settings": {"prompt": "compact", "chars": 240},
-            "prompt_hash": "0123",
-            "grade_tokens": [1, 2, 3, 4],
-        }
-        (tmp_path / "card.json").write_text(json.dumps(card))
+        card = a_card(
+            base={"model": "tiny", "weights": weights or tiny_engine.identity()["weights"]},
+            settings={"prompt": "compact", "chars": 240},
+            prompt_hash="0123",
+            grade_tokens=[1, 2, 3, 4],
+        )
+        (tmp_path / "card.json").write_text(card)
         (tmp_path / "adapter_config.json").write_text(json.dumps({"r": rank}))
         (tmp_path / "adapter_model.safetensors").write_bytes(b"")
         return tmp_path

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from conftest import some_instances, write_collection
-from steadyscore.adapter import CARD_KEYS
+from conftest import a_card, some_instances, write_collection
 from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.collection import open_collection
 from steadyscore.engines.systems import SYSTEMS
@@ -42,8 +39,7 @@ def test_an_adapters_card_tells_width_characters_and_words(tmp_path):
     config = AuditConfig(permutations=10, cut=Cut(queries=2))
     assert estimate("smollm2-135m-oc", "passages", config).windows == 44
     assert estimate("hf:smollm2-135m-oc", "passages", config).windows == 44
-    told = {key: {} for key in CARD_KEYS} | {"settings": {"width": 4, "chars": 50, "prompt": "compact"}}
-    (tmp_path / "card.json").write_text(json.dumps(told))
+    (tmp_path / "card.json").write_text(a_card(settings={"width": 4, "chars": 50, "prompt": "compact"}))
     plain, adapted = (
         estimate(address, "passages", how)
         for address, how in (

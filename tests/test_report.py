@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from markdown_it import MarkdownIt
 
 from steadyscore import cli, exhibit, figures, findings
 from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
@@ -23,7 +24,7 @@ from steadyscore.consumers import threshold
 from steadyscore.errors import InputError, MissingExtra
 from steadyscore.measurement import Threshold, measure
 from steadyscore.readings import keep_outputs, same_evidence_control
-from steadyscore.report import Variant, load_variant, load_variants, write_report
+from steadyscore.report import Variant, load_variant, load_variants, markdown_code, markdown_text, show_invisible, write_report
 from steadyscore.runs import Run
 from steadyscore.scores import Scored
 from steadyscore.summary import summary
@@ -370,6 +371,62 @@ def test_candidate_text_stays_text(tmp_path: Path) -> None:
     assert "<script>document.title" in outline.text  # shown as it is
     assert "{{ 7 * 7 }}" in outline.text
     assert "<script" not in (tmp_path / "page" / "report.md").read_text()
+
+
+HARMLESS = {"paragraph", "inline", "text", "text_special", "table", "thead", "tbody", "tr", "th", "td"}
+
+
+def markdown_parts(source: str) -> tuple[set[str], str]:
+    """Kinds of markup that a reader of GitHub's Markdown finds, and the text it shows."""
+    tokens = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(source)
+    inner = [child for token in tokens for child in token.children or []]
+    return {t.type.removesuffix("_open").removesuffix("_close") for t in [*tokens, *inner]}, "".join(t.content for t in inner)
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="ab `*_[]()!|~<>&#;\\\n\u2028\"'x/:", max_size=40))
+def test_markdown_shows_any_text_as_it_is(text: str) -> None:
+    kinds, shown = markdown_parts(f"A: x{markdown_text(text)}x")
+    assert kinds <= HARMLESS
+    assert shown == f"A: x{' '.join(text.split())}x"
+    kinds, shown = markdown_parts(f"|h|\n|---|\n|x{markdown_text(text)}x|")
+    assert kinds <= HARMLESS
+    assert shown == f"hx{' '.join(text.split())}x"
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="ab `<>\\\n\u2028", min_size=1, max_size=30).filter(str.strip))
+def test_markdown_shows_any_command_as_code(text: str) -> None:
+    kinds, shown = markdown_parts(f"- command: {markdown_code(f'x{text}x')}")
+    assert "html_inline" not in kinds
+    assert shown == f"command: x{' '.join(f'{text}x'.splitlines())}"
+
+
+def test_markdown_loads_no_image_and_has_no_link(tmp_path: Path) -> None:
+    hostile = "![i](http://there/leak) [l](javascript:x) `</code><img src=http://there/leak>` <b>"
+    run = scored_run("synthetic:slot:0.3", str(hostile_collection(tmp_path)), tmp_path / "run")
+    found = replace(load_variant(run), name=hostile, collection=hostile, record=run.record | {"command": ["audit", hostile]})
+    write_report([found], tmp_path / "page")
+    kinds, shown = markdown_parts((tmp_path / "page" / "report.md").read_text())
+    assert not {"image", "link", "html_inline", "html_block"} & kinds
+    assert hostile in shown
+
+
+def test_characters_that_reorder_others_are_named(tmp_path: Path) -> None:
+    """After a right-to-left override in a name, the figure beside it would read backwards."""
+    assert show_invisible("a\u202eb\u2069\x1b") == "a⟨U+202E⟩b⟨U+2069⟩⟨U+001B⟩"
+    assert show_invisible("אב\u200f é\n\t") == "אב\u200f é\n\t"
+    run = scored_run("synthetic:slot:0.3", "responses", tmp_path / "run")
+    page = write_report([replace(load_variant(run), name="odd \u202e")], tmp_path / "page")
+    for text in (page.read_text(), (tmp_path / "page" / "report.md").read_text()):
+        assert "odd ⟨U+202E⟩" in text
+        assert "\u202e" not in text
+
+
+def test_names_in_figures_are_not_taken_for_attributes() -> None:
+    name = 'id="x" #010101 url(#a)'
+    svg = figures.spread("title", {name: np.array([[0.1, 0.9]])}, figures.looks([name]), "nDCG@10")
+    assert f">{name}: spread 0.400<" in svg
 
 
 def test_without_the_collection_only_ids_are_shown(tmp_path: Path) -> None:

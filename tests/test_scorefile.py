@@ -1,6 +1,7 @@
 """Anybody's score file: every format, and every mistake in one sentence."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -343,3 +344,8 @@ def test_a_small_file_of_very_many_rows_is_refused_before_it_is_read(tmp_path, m
     monkeypatch.setattr("steadyscore.scorefile._memory", lambda: 2 * len(ROWS) * 250)
     with pytest.raises(InputError, match=r"24 rows, which need about .* GB of memory; this machine has .* Split it by query"):
         read_scores([write(tmp_path / "s.parquet")])
+
+
+def test_a_damaged_footer_is_refused_and_does_not_end_the_process():
+    with pytest.raises(InputError, match=r"cannot be read as parquet: .*INT64"):
+        read_scores([Path(__file__).parent / "assets" / "damaged_footer.parquet"])

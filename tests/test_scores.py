@@ -82,5 +82,5 @@ def test_a_truncated_file_is_named(tmp_path):
     file = tmp_path / "000000.parquet"
     pq.write_table(to_table(scored()), file)
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(StorageError, match=r"000000.parquet is damaged.*Delete it and run the same command again"):
+    with pytest.raises(StorageError, match=r"000000.parquet is damaged.*Run the command that made it again"):
         read_table(file)

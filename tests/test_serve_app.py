@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,11 +14,13 @@ from starlette.testclient import TestClient
 
 from serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted, service_of
 from steadyscore.errors import InputError, UsageError
-from steadyscore.serve.gate import JsonLines, may_enter
+from steadyscore.serve.app import create_app
+from steadyscore.serve.gate import may_enter
+from steadyscore.serve.logs import JsonLines
 from steadyscore.serve.metrics import Metrics
 from steadyscore.serve.monitor import Monitor
-from steadyscore.serve.service import instance_of
-from steadyscore.serve.settings import Limits, ServerSettings, read_keys, refuse_open_door
+from steadyscore.serve.service import Service, instance_of
+from steadyscore.serve.settings import Limits, ServerSettings, host_name, known_hosts, read_keys, refuse_open_door
 
 ASKED = {"query": QUERY, "documents": DOCUMENTS}
 
@@ -204,7 +208,13 @@ BODIES = {
     "no documents": (b'{"query": "q"}', 422),
     "number": (b'{"query": "q", "documents": [1]}', 422),
     "top_n 0": (b'{"query": "q", "documents": ["a"], "top_n": 0}', 422),
-    "nan": (b'{"query": "q", "documents": ["a"], "order": {"threshold": NaN}}', 422),
+    "nan": (b'{"query": "q", "documents": ["a"], "order": {"threshold": NaN}}', 400),
+    "infinity in a field nobody reads": (b'{"query": "q", "documents": ["a"], "rank": -Infinity}', 400),
+    "a float beyond all floats": (b'{"query": "q", "documents": ["a"], "order": {"threshold": 1e999}}', 422),
+    "a number of 5,000 digits": (b'{"query": "q", "documents": ["a"], "top_n": ' + b"9" * 5000 + b"}", 400),
+    "a seed beyond 64 bits": (b'{"query": "q", "documents": ["a"], "order": {"seed": 9223372036854775808}}', 422),
+    "documents 500 deep": (b'{"query": "q", "documents": ' + b"[" * 500 + b"]" * 500 + b"}", 422),
+    "documents 100,000 deep": (b'{"query": "q", "documents": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
     "unknown model": (b'{"query": "q", "documents": ["a"], "model": "gpt"}', 404),
     "permutations": (b'{"query": "q", "documents": ["a"], "order": {"permutations": 1000}}', 422),
 }
@@ -218,6 +228,55 @@ def test_a_bad_body_gets_one_sentence(client, name):
     assert list(answer.json()) == ["message"]
     assert answer.json()["message"].endswith(".")
     assert client.get("/health").status_code == 200
+
+
+HALF = "\\ud800"
+SURROGATES = {
+    "/v1/rerank query": ("/v1/rerank", {"query": HALF, "documents": ["a"]}, "query"),
+    "/v1/rerank text": ("/v1/rerank", {"query": "q", "documents": ["a", HALF]}, "documents.1"),
+    "/v1/rerank canonical": ("/v1/rerank", {"query": "q", "documents": ["a", HALF], "order": {"canonical": True}}, "documents.1"),
+    "/v1/rerank object": ("/v1/rerank", {"query": "q", "documents": [{"text": HALF}]}, "documents.0.text"),
+    "/v1/rerank title": ("/v1/rerank", {"query": "q", "documents": [{"text": "a", "title": HALF}]}, "documents.0.title"),
+    "/v1/rerank model": ("/v1/rerank", {"query": "q", "documents": ["a"], "model": HALF}, "model"),
+    "/v2/rerank text": ("/v2/rerank", {"query": "q", "documents": [HALF]}, "documents.0"),
+    "/rerank texts": ("/rerank", {"query": "q", "texts": ["a", HALF]}, "texts.1"),
+    "/rerank documents": ("/rerank", {"query": "q", "documents": ["a", HALF]}, "documents.1"),
+    "/score query": ("/score", {"queries": HALF, "documents": "a"}, "queries"),
+    "/score queries": ("/score", {"queries": ["q", HALF], "documents": ["a", "b"]}, "queries.1"),
+    "/score text": ("/score", {"queries": "q", "documents": HALF}, "documents"),
+    "/score text_2": ("/score", {"text_1": "q", "text_2": ["a", HALF]}, "text_2.1"),
+    "/v1/decide text": ("/v1/decide", {"query": "q", "documents": [HALF], "decision": {"top_k": 1}}, "documents.0"),
+    "/v1/audit text": ("/v1/audit", {"query": "q", "documents": ["a", HALF]}, "documents.1"),
+}
+
+
+@pytest.mark.parametrize("name", SURROGATES)
+def test_half_of_a_surrogate_pair_is_refused_wherever_it_stands(client, name):
+    path, body, place = SURROGATES[name]
+    content = json.dumps(body).replace("\\\\ud800", "x\\ud800").encode()
+    answer = client.post(path, content=content, headers={"content-type": "application/json"})
+    assert answer.status_code == 422
+    assert f"{place}: holds half of a surrogate pair" in answer.json()["message"]
+
+
+def test_a_whole_surrogate_pair_is_a_character(client):
+    body = b'{"query": "q", "documents": ["\\ud83d\\ude00"]}'
+    answer = client.post("/v1/rerank", content=body, headers={"content-type": "application/json"})
+    assert answer.json()["results"][0]["document"] == {"text": "\N{GRINNING FACE}"}
+
+
+def test_a_mistake_of_ours_is_answered_in_the_promised_shape_and_quotes_nothing(client, caplog, monkeypatch):
+    def broken(*given):
+        raise KeyError("secret words")
+
+    monkeypatch.setattr("steadyscore.serve.routes.ranked", broken)
+    with caplog.at_level(logging.INFO, "steadyscore.serve"):
+        answer = client.post("/v1/rerank", json=ASKED)
+    assert answer.status_code == 500
+    assert answer.json() == {"message": "the server failed (KeyError). The log names the place."}
+    lines = [JsonLines().format(record) for record in caplog.records]
+    assert any('"request failed"' in line and "in broken" in line for line in lines)
+    assert not any("secret" in line for line in lines)
 
 
 def test_every_limit_at_once_in_one_sentence():
@@ -280,8 +339,6 @@ def test_scores_that_are_no_numbers_are_refused():
 
 
 def test_a_slow_scorer_times_out_and_the_queue_pushes_back():
-    import threading
-
     begun, hold = threading.Event(), threading.Event()
 
     def slow(query, texts):
@@ -325,7 +382,8 @@ def test_a_client_that_goes_away_stops_the_work():
     app = app_of(model(Double(slow), width=1))
     with listening(app) as url:
         body = json.dumps({"query": "q", "documents": ["d"] * 200}).encode()
-        head = f"POST /v1/rerank HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = "POST /v1/rerank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
         with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1]))) as connection:
             connection.sendall(head.encode() + body)
             time.sleep(0.2)
@@ -392,6 +450,35 @@ def test_other_sites_get_no_permission_and_the_page_asks_nobody_else(client):
     assert "default-src 'none'" in client.get("/").headers["content-security-policy"]
 
 
+REBOUND = "this server does not answer for the host 'evil.example'. Start it with --allowed-host to add a name."
+
+
+@pytest.mark.parametrize("path", ["/", "/explorer.js", "/v1/models", "/metrics", "/openapi.json", "/v1/examples", "/nowhere"])
+def test_a_page_that_points_its_own_name_at_this_machine_reads_nothing(path):
+    with TestClient(app_of(planted())) as client:
+        answer = client.get(path, headers={"Host": "evil.example:8000"})
+        assert (answer.status_code, answer.json()) == (421, {"message": REBOUND})
+        assert client.get("/health", headers={"Host": "evil.example"}).status_code == 200
+        assert 'steadyscore_refused_total{reason="host"} 1.0' in client.get("/metrics").text
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "[::1]", "rerank.internal"])
+def test_this_machine_s_names_and_those_allowed_are_answered(host):
+    with TestClient(app_of(planted(), allowed_hosts=("Rerank.internal",))) as client:
+        assert client.get("/v1/models", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["", "localhost.evil.example", "evil.example#localhost", "127.0.0.1.evil.example", "[::2]"])
+def test_a_host_that_only_looks_like_this_machine_is_refused(host):
+    assert host_name(host) not in known_hosts(ServerSettings())
+
+
+def test_a_public_address_answers_for_any_host_until_names_are_given():
+    assert known_hosts(ServerSettings(host="0.0.0.0")) is None
+    named = known_hosts(ServerSettings(host="0.0.0.0", allowed_hosts=("rerank.example",)))
+    assert named == {"0.0.0.0", "localhost", "127.0.0.1", "::1", "rerank.example"}
+
+
 # -- operations
 
 
@@ -422,24 +509,48 @@ def test_a_log_line_counts_and_does_not_quote(client, caplog):
     assert not any(word in json.dumps(line) for word in ("lisbon", "portugal"))
 
 
-def test_models_are_reloaded_and_what_runs_keeps_its_own(client):
-    service = client.app.state.service
+def test_models_are_reloaded_and_what_runs_keeps_its_own():
+    """A request that is being scored while the models are opened again ends with the model it began with."""
+    begun, go = threading.Event(), threading.Event()
+
+    def first(query, texts):
+        if query == QUERY:
+            begun.set()
+            assert go.wait(20)
+        return [0.25] * len(texts)
+
+    versions = iter([first, lambda query, texts: [0.75] * len(texts)])
+    service = Service(lambda: {"planted": model(Double(next(versions)))}, Limits(workers=2))
     before = service.models["planted"]
-    service.reload()
-    assert service.models["planted"] is before or service.models["planted"].name == "planted"
-    assert post(client, "/v1/rerank", **ASKED)
+    app = create_app(service, ServerSettings(allowed_hosts=("testserver",)), Metrics())
+    with TestClient(app) as client, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(post, client, "/v1/rerank", **ASKED)
+        assert begun.wait(20)
+        service.reload()
+        assert service.models["planted"] is not before
+        assert [row["relevance_score"] for row in post(client, "/v1/rerank", query="new", documents=["a"])["results"]] == [0.75]
+        assert not running.done()
+        go.set()
+        assert [row["relevance_score"] for row in running.result()["results"]] == [0.25] * 4
 
 
 def test_the_monitor_sees_a_planted_order_effect_and_none_in_a_steady_scorer():
-    with TestClient(app_of(planted("slot", 2.0), monitor_share=1.0)) as client:
+    steady = model(Double(lambda query, texts: [len(text) / 100 for text in texts]), "steady")
+    with TestClient(app_of(planted("slot", 2.0), steady, monitor_share=1.0)) as client:
         for i in range(8):
-            post(client, "/v1/rerank", query=f"{QUERY} {i}", documents=DOCUMENTS, top_n=1)
-        deadline = time.monotonic() + 10
-        while 'samples_total{model="planted"} 8.0' not in (page := client.get("/metrics").text) and time.monotonic() < deadline:
-            time.sleep(0.05)
-    assert 'steadyscore_stability_samples_total{model="planted"} 8.0' in page
-    flips = float(page.split('steadyscore_stability_top1_flips_total{model="planted"} ')[1].split()[0])
-    assert flips >= 4, "with an effect of 2.0 the first document is the first in the prompt"
+            for name in ("planted", "steady"):
+                post(client, "/v1/rerank", query=f"{QUERY} {i}", documents=DOCUMENTS, top_n=1, model=name)
+        for name in ("planted", "steady"):
+            page = wait_for(lambda: client.get("/metrics").text, f'stability_samples_total{{model="{name}"}} 8.0')
+    assert figure(page, "top1_flips_total", "planted") >= 4, "with an effect of 2.0 the first document is the first in the prompt"
+    assert figure(page, "top1_flips_total", "steady") == 0
+    assert figure(page, "overlap_sum", "steady") == figure(page, "overlap_count", "steady") == 8
+
+
+def figure(page, name, of_model):
+    """A figure of the monitor; a counter that was never raised is not on the page."""
+    _, found, rest = page.partition(f'steadyscore_stability_{name}{{model="{of_model}"}} ')
+    return float(rest.split()[0]) if found else 0.0
 
 
 def test_the_monitor_leaves_order_free_scorers_alone():

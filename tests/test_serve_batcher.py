@@ -134,6 +134,29 @@ def test_a_full_queue_refuses_and_says_when(batcher):
     assert batcher.idle
 
 
+def retry_after_of(batcher, model, other):
+    with batcher.admitted(90, 1, model), pytest.raises(Busy) as refusal, batcher.admitted(20, 1, other):
+        pass
+    return refusal.value.retry_after
+
+
+def test_a_full_queue_counts_the_rate_of_the_models_in_it(batcher):
+    """However fast another model is, and whichever model the refused request asks for."""
+
+    def slowly(batch):
+        time.sleep(0.1)
+        return echo(batch)
+
+    for model, run, passes in (("slow", slowly, 1), ("fast", echo, 50)):
+        with batcher.admitted(passes, 10, model) as ticket:
+            for _ in range(passes):
+                batcher.call(ticket, (0, False), run, [1])
+    assert (
+        retry_after_of(batcher, "slow", "fast") == retry_after_of(batcher, "slow", "slow") >= 4
+    )  # 90 windows, at most 10 a second
+    assert retry_after_of(batcher, "fast", "slow") == 1
+
+
 def test_time_runs_out(batcher):
     def slow(batch):
         time.sleep(0.2)

@@ -9,8 +9,10 @@ import warnings
 from collections.abc import Iterator
 
 import pytest
+from starlette.testclient import TestClient
 
-from serving import DOCUMENTS, QUERY, app_of, listening, planted
+from serving import DOCUMENTS, QUERY, app_of, listening, model, planted
+from steadyscore.serve.settings import Limits
 
 # Other people's clients leave their sockets to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
@@ -112,35 +114,112 @@ def test_curl_as_the_docs_print_it(url):
     assert answer["results"][0]["index"] == BEST
 
 
-def test_schemathesis_finds_no_5xx_and_no_violation():
-    schemathesis = pytest.importorskip("schemathesis", reason="pip install schemathesis")
-    from hypothesis import HealthCheck, Phase, given, settings
-    from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+SMALL = Limits(candidates=4, query_chars=24, document_chars=32, permutations=10)
+"""Limits whose edges cost little to try."""
 
-    app = app_of(planted())
-    schema = schemathesis.openapi.from_asgi("/openapi.json", app)
-    checks = [
-        schemathesis.checks.not_a_server_error,
-        status_code_conformance,
-        content_type_conformance,
-        response_schema_conformance,
-    ]
-    asked: dict[str, set[int]] = {}
+
+def cannot_be_paired(case) -> bool:
+    """Several queries with another number of documents, the one rule of /score that JSON Schema cannot state."""
+    if case.path != "/score" or not isinstance(case.body, dict):
+        return False
+    queries, documents = (
+        case.body.get(new) or case.body.get(old) for new, old in (("queries", "text_1"), ("documents", "text_2"))
+    )
+    return (
+        isinstance(queries, list) and len(queries) > 1 and len(queries) != (len(documents) if isinstance(documents, list) else 1)
+    )
+
+
+@pytest.mark.parametrize("mode", ["positive", "negative"])
+def test_the_specification_says_what_every_route_does(tiny_engine, mode):
+    """Schemathesis, with every check it has: what the specification allows is accepted, what it forbids is refused."""
+    schemathesis = pytest.importorskip("schemathesis", reason="pip install schemathesis")
+    from hypothesis import HealthCheck, Phase, assume, given, settings
+
+    app = app_of(model(tiny_engine, cutoff=0.5), limits=SMALL, keys=(KEY,))
+    schema, asked = schemathesis.openapi.from_asgi("/openapi.json", app), {}
     for result in schema.get_all_operations():
         operation = result.ok()
-        if operation.path == "/metrics":
-            continue
+        if mode == "negative" and operation.method == "get":
+            continue  # there is nothing to get wrong
 
-        @settings(max_examples=12, deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate],
+        @settings(max_examples=15, deadline=None, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate],
                   suppress_health_check=list(HealthCheck))  # fmt: skip
-        @given(case=operation.as_strategy())
+        @given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
         def holds(case):
-            answer = case.call_and_validate(checks=checks)
+            assume(not cannot_be_paired(case))
+            answer = case.call_and_validate(headers={"Authorization": f"Bearer {KEY}"})
             asked.setdefault(case.path, set()).add(answer.status_code)
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             holds()
-    assert {"/v1/rerank", "/v2/rerank", "/rerank", "/score", "/v1/decide", "/v1/audit"} <= asked.keys()
-    assert all(200 in asked[path] for path in ("/v1/rerank", "/v2/rerank", "/v1/audit", "/v1/models")), asked
     app.state.service.close()
+    if mode == "positive":
+        assert asked.keys() == app.openapi()["paths"].keys()
+        assert all(200 in statuses for statuses in asked.values()), asked
+    else:
+        assert asked.keys() == {"/v1/rerank", "/v2/rerank", "/rerank", "/score", "/v1/decide", "/v1/audit"}
+        assert all(422 in statuses for statuses in asked.values()), asked
+
+
+def test_every_status_a_route_can_give_is_in_the_specification():
+    app = app_of(planted(), limits=Limits(body_bytes=10))
+    with TestClient(app) as client:
+        for path, operations in client.get("/openapi.json").json()["paths"].items():
+            for method, operation in operations.items():
+                declared = {int(status) for status in operation["responses"]}
+                seen = {
+                    client.request(method, path, headers={"Host": "elsewhere.example"}).status_code,
+                    client.request(method, path, content=b"x" * 11).status_code,
+                    client.request(method, path).status_code,
+                }
+                assert seen | {408, 413, 500, 503} <= declared, path
+                assert 413 in seen
+                assert path in ("/health", "/ready") or 421 in seen
+
+
+def test_the_specification_states_the_limits_and_the_token_of_this_server():
+    closed, open_to_all = app_of(planted(), limits=SMALL, keys=(KEY,)).openapi(), app_of(planted()).openapi()
+    documents = closed["components"]["schemas"]["JinaRequest"]["properties"]["documents"]
+    assert documents["maxItems"] == 4
+    assert documents["items"]["anyOf"][0]["maxLength"] == 32
+    assert closed["components"]["schemas"]["Order"]["properties"]["permutations"]["maximum"] == 10
+    assert closed["components"]["schemas"]["Order"]["properties"]["seed"]["exclusiveMaximum"] == 2**63
+    assert closed["paths"]["/score"]["post"]["security"] == [{"token": []}]
+    assert "security" not in closed["paths"]["/health"]["get"]
+    assert "securitySchemes" not in open_to_all["components"]
+
+
+@pytest.mark.parametrize(
+    ("path", "extra", "place"),
+    [
+        ("/v1/rerank", {"top_n": True}, "top_n"),
+        ("/v1/rerank", {"top_n": "2"}, "top_n"),
+        ("/v1/rerank", {"return_documents": 0}, "return_documents"),
+        ("/v1/rerank", {"order": {"threshold": "0.5"}}, "order.threshold"),
+        ("/v1/audit", {"threshold": False}, "threshold"),
+        ("/v1/decide", {"decision": {"pair": 1}}, "decision"),
+        ("/v1/decide", {"decision": {"top_k": 1}, "seed": "7"}, "seed"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_and_not_converted(path, extra, place):
+    with TestClient(app_of(planted())) as client:
+        answer = client.post(path, json={"query": QUERY, "documents": DOCUMENTS} | extra)
+        assert answer.status_code == 422
+        assert place in answer.json()["message"]
+
+
+def test_what_the_older_names_hold_is_not_read_beside_the_newer_ones():
+    with TestClient(app_of(planted(), limits=SMALL)) as client:
+        body = {"queries": "a", "documents": ["b"], "text_1": "c" * 99, "text_2": ["d"] * 99}
+        assert client.post("/score", json=body).status_code == 200
+    first, *_ = client.app.openapi()["components"]["schemas"]["ScoreRequest"]["anyOf"]
+    assert "maxItems" in str(first["properties"]["documents"])
+    assert "maxItems" not in str(first["properties"]["text_2"])
+
+
+def test_a_whole_number_may_be_written_with_a_point():
+    with TestClient(app_of(planted())) as client:
+        body = {"query": QUERY, "documents": DOCUMENTS, "top_n": 2.0, "order": {"threshold": 1}}
+        assert len(client.post("/v1/rerank", json=body).json()["results"]) == 2

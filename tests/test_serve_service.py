@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from conftest import a_card
 from serving import DOCUMENTS, QUERY, app_of, planted, service_of
 from steadyscore.commands import explore, serve
 from steadyscore.engines import EngineOptions, open_engine
@@ -49,7 +50,7 @@ def test_two_scorers_of_one_name_and_a_share_above_one_are_refused():
         serve.named(args.scorers)
     with pytest.raises(UsageError, match=r"'=synthetic:slot' lacks a name or a scorer.*\n'a=' lacks"):
         serve.named(["=synthetic:slot", "a="])
-    with pytest.raises(UsageError, match="no share"):
+    with pytest.raises(UsageError, match="not a share"):
         serve.settings_of(args)
 
 
@@ -64,8 +65,6 @@ def adapters(tiny_folder, tmp_path_factory):
     """Two adapters of random weights on the tiny model, as training writes them."""
     import torch
     from peft import LoraConfig, get_peft_model
-
-    from steadyscore.adapter import CARD_KEYS
 
     folders = []
     for seed in (1, 2):
@@ -83,7 +82,7 @@ def adapters(tiny_folder, tmp_path_factory):
         torch.manual_seed(seed)
         lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
         get_peft_model(engine.model, lora).save_pretrained(folder)
-        (folder / "card.json").write_text(json.dumps(dict.fromkeys(CARD_KEYS) | facts))
+        (folder / "card.json").write_text(a_card(**facts))
         folders.append(folder)
     return folders
 
@@ -115,7 +114,7 @@ def test_adapters_share_a_base_and_keep_their_scores(tiny_folder, adapters):
     assert len({id(model.backend._base.engine.model) for model in models.values()}) == 1
 
     def one(name):
-        with running.admitted(1) as ticket:
+        with running.admitted(1, name) as ticket:
             return name, running.scored(models[name], ticket, pool, np.arange(4)[None]).scores[0]
 
     with ThreadPoolExecutor(6) as threads:
@@ -194,7 +193,7 @@ def test_scores_given_before_cannot_be_served(monkeypatch):
 def test_several_permutations_decide_on_their_mean():
     with_effect = service_of(planted("slot", 0.3))
     model, pool, decision = with_effect.models["planted"], instance_of(QUERY, DOCUMENTS), Decision("top_k", 2)
-    with with_effect.admitted(8) as ticket:
+    with with_effect.admitted(8, model.name) as ticket:
         found = with_effect.decided(model, ticket, pool, decision, 8, adaptive=False)
         orders = service.permutations(4, 8, seed=0, query_id=QUERY)
         each = with_effect.scored(model, ticket, pool, orders).scores

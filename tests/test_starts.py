@@ -104,7 +104,7 @@ def test_starts_that_find_the_same_are_one_entry_with_several_times(begun):
 def test_a_folder_from_before_starts_were_noted_goes_on_and_keeps_its_first_versions(begun):
     file, data, out = begun
     record = json.loads((out / "run.json").read_text())
-    del record["starts"], record["sessions"][0]["start"]
+    del record["starts"], record["sessions"][0]["start"], record["sha256"]
     record["versions"]["steadyscore"] = "0.0.1"
     (out / "run.json").write_text(json.dumps(record))
     run = score(Program(file), data, out)
@@ -130,7 +130,7 @@ def test_another_address_of_the_same_model_is_another_scorer(tmp_path):
         with pytest.raises(RunMismatch, match=r"endpoint was http://\S+/ok, now http://\S+/rev\."):
             attempt(server, "/rev")
         assert len(server.requests) == 2 * 3
-    assert "only the address is watched" in unwatched(Run.open(tmp_path / "run").record)[0]
+    assert "What answers at the endpoint is not watched" in unwatched(Run.open(tmp_path / "run").record)[0]
 
 
 def test_an_address_is_kept_without_its_secrets():

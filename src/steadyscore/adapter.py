@@ -6,18 +6,13 @@ torch and peft are imported by the functions that need them.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from .disk import sha256, storage, write_json
-from .errors import InputError, ModelError, StorageError
+from .disk import read_json, sha256, storage, write_json
+from .errors import DamagedFile, InputError, ModelError, StorageError
 from .models import EMBEDDED, shipped_adapters
 
-CARD_KEYS = (
-    "base", "task", "objective", "weight", "weight_convention", "views", "widths", "settings", "prompt_hash", "grade_tokens",
-    "data", "labels", "seed", "steps", "learning_rate", "lora", "held_out", "versions",
-)  # fmt: skip
 WEIGHTS = "adapter_model.safetensors"
 TIED = frozenset({"embed_tokens", "lm_head"})
 """Modules that share one matrix in many models."""
@@ -27,19 +22,20 @@ TIED = frozenset({"embed_tokens", "lm_head"})
 
 def read_card(folder: Path) -> dict[str, Any]:
     file = folder / "card.json"
+    restore = "Copy it back from a backup, or train the adapter again."
     try:
-        card = json.loads(file.read_text())
+        card = read_json(file)
     except FileNotFoundError:
         if not folder.exists():
             raise InputError(f"there is no adapter folder {folder}. Shipped: {', '.join(shipped_adapters())}.") from None
         raise InputError(
             f"{folder} has no card.json, so what it was trained for is unknown. Train it with steadyscore train."
         ) from None
-    except (OSError, json.JSONDecodeError) as damage:
-        raise StorageError(f"{file} cannot be read: {damage}.") from damage
-    missing = [key for key in CARD_KEYS if key not in card]
-    if missing:
-        raise InputError(f"{file} lacks {', '.join(missing)}.")
+    except DamagedFile as damage:
+        raise DamagedFile(file, damage.what, restore) from damage
+    from .schemas import Card, check_record
+
+    check_record(Card, card, f"{file} cannot be used", restore)
     return card
 
 
@@ -211,7 +207,7 @@ def model_card(card: dict[str, Any]) -> str:
         "prompt": f"{card['settings']['prompt']}, {card['settings']['chars'] or 'all'} characters of each candidate",
         "data": f"{card['data']['name']}, {card['data']['queries']} queries",
         "labels": ", ".join(f"{key} {value}" for key, value in card["labels"].items() if isinstance(value, str | int)),
-        "steps": f"{card['steps']} of {card['batch']} windows, seed {card['seed']}",
+        "steps": f"{card['steps']} of {card.get('batch', 'unknown')} windows, seed {card['seed']}",
         "learning rate": f"{card['learning_rate']:g}",
         "LoRA": ", ".join(
             f"{key} {value}" for key, value in card["lora"].items() if key in ("rank", "alpha", "dropout", "layers")

@@ -5,7 +5,6 @@ Scoring is slow and resumable (`score_collection`); measuring reads the table an
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -195,12 +194,15 @@ def _score_missing(run: Run, scorer: Scorer, source: Source, config: AuditConfig
     def account() -> None:
         session.update(seconds=round(time.monotonic() - began, 1), spent=spent(scorer.backend, before))
 
-    todo = cut_instances(source.instances(), config.cut)
-    try:
-        for instance in progress(todo, _count(source.collection, config.cut)) if progress else todo:
+    def missing() -> Iterator[Instance]:
+        for instance in cut_instances(source.instances(), config.cut):
             order.append(instance.id)
-            if instance.id in done:
-                continue
+            if instance.id not in done:
+                yield instance
+
+    everyone = _count(source.collection, config.cut)
+    try:
+        for instance in progress(missing(), everyone and everyone - len(done)) if progress else missing():
             with naming_failures(failed, instance.id):
                 shown = scorer.tokens
                 scored, windows, shrunk = _score_query(scorer, instance, config)
@@ -234,12 +236,12 @@ def _together(sessions: list[dict[str, Any]]) -> dict[str, Any]:
     shrunk: dict[str, list[dict[str, Any]]] = {}
     charged: Counter[str] = Counter()
     for session in sessions:
-        shrunk |= {query_id: list(cuts) for query_id, cuts in groupby(session["shrunk"], key=itemgetter("query_id"))}
-        charged.update(session["spent"])
+        shrunk |= {query_id: list(cuts) for query_id, cuts in groupby(session.get("shrunk", []), key=itemgetter("query_id"))}
+        charged.update(session.get("spent", {}))
     return {
         "shrunk": [cut for cuts in shrunk.values() for cut in cuts],
-        "seconds": round(sum(session["seconds"] for session in sessions), 1),
-        "windows": sum(session["windows"] for session in sessions),
+        "seconds": round(sum(session.get("seconds", 0) for session in sessions), 1),
+        "windows": sum(session.get("windows", 0) for session in sessions),
         "tokens": sum(session.get("tokens", 0) for session in sessions),
         **({"spent": dict(charged)} if charged else {}),
     }
@@ -276,7 +278,7 @@ def drawn_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndar
 
 
 def noise_floor(
-    scorer: Scorer, data: Data, config: AuditConfig, known: Sequence[Scored] = ()
+    scorer: Scorer, data: Data, config: AuditConfig, known: Sequence[Scored] = (), progress: Progress | None = None
 ) -> tuple[list[Scored], list[Failure]]:
     """The same presentation scored again, each time in another batch composition: what an engine moves by itself.
 
@@ -284,10 +286,12 @@ def noise_floor(
     """
     if isinstance(scorer.backend, Recording):
         raise InputError(f"{scorer.name} holds scores that were given before; a noise floor needs a scorer that can score again.")
+    source = open_collection(data)
     found, done = list(known), {query.query_id for query in known}
     failed: list[Failure] = []
     cut = replace(config.cut, queries=min(config.cut.queries or NOISE_QUERIES, NOISE_QUERIES))
-    for instance in cut_instances(open_collection(data).instances(), cut):
+    todo = cut_instances(source.instances(), cut)
+    for instance in progress(todo, _count(source.collection, cut)) if progress else todo:
         if instance.id not in done:
             with naming_failures(failed, instance.id):
                 found.append(_repeated(scorer, instance, config.seed))
@@ -303,17 +307,6 @@ def _repeated(scorer: Scorer, instance: Instance, seed: int) -> Scored:
         others = permutations(n, repeat, seed=seed + 1, query_id=instance.id)
         rows.append(scorer.score_orders(instance, np.vstack([order[None], others]), range(repeat + 1)))
     return rows_of(rows[0], np.stack([row.scores[0] for row in rows]))
-
-
-def bar(description: str, quiet: bool = False) -> Progress:
-    """A progress bar over queries on stderr, with rate and remaining time; silent where stderr is no terminal."""
-
-    def wrap(items: Iterable[Instance], total: int | None) -> Iterable[Instance]:
-        from tqdm import tqdm
-
-        return tqdm(items, total=total, desc=description, unit="query", file=sys.stderr, disable=True if quiet else None)
-
-    return wrap
 
 
 def _count(collection: Collection, cut: Cut) -> int | None:

@@ -42,7 +42,7 @@ VERBS: dict[str, str] = {
     "data": "list, get, check, build, show and export collections",
     "models": "list, get and locate language models",
     "scorers": "list what can be audited, and what to install for the rest",
-    "doctor": "check versions, device, cache and the readout itself",
+    "doctor": "check versions, device, cache and the readout itself, or the files of a run",
 }
 """Verbs that work, in the order of `--help`; each is the module `commands/<verb>.py` with `arguments` and `run`."""
 

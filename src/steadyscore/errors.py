@@ -5,7 +5,8 @@ SteadyscoreError            exit 1: something the user can mend; the message is 
 ├── ModelError              a model, tokenizer or adapter that cannot serve the readout
 ├── WindowTooLong           a window that does not fit the model's context
 ├── RunMismatch             a run folder made by another fingerprint
-├── StorageError            the disk refused (permission, space) or a file on it is damaged
+├── StorageError            the disk refused (permission, space)
+│   └── DamagedFile         a file that is missing, or is not what was written
 └── MissingExtra            an optional dependency that is not installed, with the line that installs it
 UsageError                  exit 2: the command line itself is wrong
 GateFailed                  exit 3: a measured figure is on the wrong side of a bound
@@ -51,6 +52,14 @@ class RunMismatch(SteadyscoreError):
 
 class StorageError(SteadyscoreError):
     """The disk refused, or a file on it is damaged."""
+
+
+class DamagedFile(StorageError):
+    """A file that is missing, or is not what was written."""
+
+    def __init__(self, file: object, what: str, remedy: str = ""):
+        self.what = what
+        super().__init__(f"{file} {what}. {remedy}".rstrip())
 
 
 class MissingExtra(SteadyscoreError):

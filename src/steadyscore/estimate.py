@@ -108,7 +108,6 @@ def remember_speed(address: str, tokens: int, seconds: float) -> None:
 
 def keep_speed(name: str, rate: float) -> float:
     file = cache_folder() / "speed.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, speeds() | {name: rate})
     return rate
 

@@ -42,9 +42,9 @@ def most_affected(queries: Sequence[Scored], steadiness: Array, measure: str, cu
     """The query whose decisions agree least; of equals, the one where most candidates change. None where all are steady."""
     if np.isnan(steadiness).all():
         return None
-    worst = np.flatnonzero(steadiness == np.nanmin(steadiness))
+    worst = np.flatnonzero(steadiness == np.nanmin(steadiness)).tolist()
     changing = [_changing(states(queries[i], measure, cutoff)[1]) for i in worst]
-    return int(worst[int(np.argmax(changing))]) if max(changing) else None
+    return worst[int(np.argmax(changing))] if max(changing) else None
 
 
 def _changing(decided: Array) -> int:

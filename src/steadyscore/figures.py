@@ -128,14 +128,24 @@ def _inline(svg: str, title: str, description: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.S)  # its style would be the whole page's
     key = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-    svg = re.sub(r'\bid="', f'id="{key}-', svg)
-    svg = re.sub(r'(url\(|xlink:href=")#', rf"\1#{key}-", svg)
-    for hexadecimal, variable in VARIABLES.items():
-        svg = svg.replace(hexadecimal, variable)
+    svg = re.sub("<[^>]*>", lambda tag: _adapt_tag(tag[0], key), svg)  # tags alone: a name may hold id=" or a colour
     opening, rest = svg.split(">", 1)
     opening = re.sub(r'\s(width|height)="[^"]*"', "", opening)  # the page gives the size, the view box the proportions
     named = f'<title id="{key}-title">{escape(title)}</title><desc id="{key}-desc">{escape(description)}</desc>'
     return f'{opening} role="img" aria-labelledby="{key}-title {key}-desc">{named}{rest}'
+
+
+def _adapt_tag(tag: str, key: str) -> str:
+    tag = re.sub(r'\bid="', f'id="{key}-', tag)
+    tag = re.sub(r'(url\(|xlink:href=")#', rf"\1#{key}-", tag)
+    for hexadecimal, variable in VARIABLES.items():
+        tag = tag.replace(hexadecimal, variable)
+    return tag
+
+
+def _shorten(name: str, longest: int = 36) -> str:
+    """A name that fits above a plot, with its figure; the legend has the whole."""
+    return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
 def _counts(last: int) -> Array:
@@ -155,7 +165,7 @@ def spread(title: str, quality: dict[str, Array], look: dict[str, Look], measure
             row.vlines(at, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.45, linewidth=min(5.0, 130 / len(at)))
             row.plot(at, values.mean(axis=1), look[name].marker, color=colour, markersize=min(4.0, 120 / len(at)))
             fall = float((values.mean(axis=1) - values.min(axis=1)).mean())
-            row.set_title(f"{name}: spread {fall:.3f}", loc="left", fontsize=9.5)
+            row.set_title(f"{_shorten(name)}: spread {fall:.3f}", loc="left", fontsize=9.5)
             row.set_ylim(-0.03, 1.03)
             row.set_ylabel(measure)
         rows[-1].set_xticks(_counts(max(map(len, quality.values()))))

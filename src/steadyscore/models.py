@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .disk import cache_folder, sha256
+from .disk import cache_folder, make_folder, sha256
 from .errors import InputError, ModelError, StorageError
 from .extras import check_installed
 
@@ -187,7 +187,7 @@ def _convert(gguf: Path, folder: Path, source: str) -> None:
     model.hf_quantizer = None  # type: ignore[assignment]
     del model.config.quantization_config
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(folder.parent)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             model.save_pretrained(scratch)
             tokenizer.save_pretrained(scratch)
@@ -195,7 +195,6 @@ def _convert(gguf: Path, folder: Path, source: str) -> None:
             Path(scratch, "source.json").write_text(json.dumps(record, indent=2) + "\n")
             if folder.exists():
                 shutil.rmtree(folder)
-            os.chmod(scratch, 0o755)
             os.rename(scratch, folder)
             os.mkdir(scratch)  # what the context manager removes
     except OSError as refusal:

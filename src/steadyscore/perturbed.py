@@ -7,20 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from .audit import AuditConfig, Progress, naming_failures
 from .collection import Data, open_collection
-from .disk import write_parquet
 from .instability import pool_psi, tau_psi, top_k_changed
 from .metrics import delta_ndcg_pool
 from .perturb import perturbed_rank, pool_drop, pool_replace, sampled_queries
 from .runs import Run
 from .scorer import Scorer
-from .scores import CANONICAL, Scored, read_table
+from .scores import CANONICAL, Scored
 from .terms import Failure, Instance, Markers
 
 Kind = Literal["replace", "drop", "markers"]
@@ -43,23 +41,17 @@ def score_perturbed(
     Gives the queries that the scorer failed on, with the reason: in no mean, tried again by the same command.
     """
     scored = {query.query_id: query for query in queries}
-    files = {kind: run.folder / f"perturbed-{kind}.parquet" for kind in kinds}
-    return {kind: _score(scorer, scored, source, config, kind, file, progress) for kind, file in files.items()}
+    return {kind: _score(scorer, run, scored, source, config, kind, progress) for kind in kinds}
 
 
 def _score(
-    scorer: Scorer,
-    scored: dict[str, Scored],
-    source: Data,
-    config: AuditConfig,
-    kind: Kind,
-    file: Path,
-    progress: Progress | None,
+    scorer: Scorer, run: Run, scored: dict[str, Scored], source: Data, config: AuditConfig, kind: Kind, progress: Progress | None
 ) -> list[Failure]:
-    """Score the queries that the file lacks; gives what failed."""
+    """Score the queries that the run's table of this kind lacks; gives what failed."""
     import pyarrow as pa
 
-    rows: list[dict[str, Any]] = read_table(file).to_pylist() if file.exists() else []
+    name = f"perturbed-{kind}.parquet"
+    rows: list[dict[str, Any]] = run.read(name).to_pylist() if run.has(name) else []
     failed: list[Failure] = []
     missing = set(sampled_queries(list(scored), QUERIES, seed=config.seed)) - {row["query_id"] for row in rows}
     if not missing:
@@ -70,7 +62,7 @@ def _score(
             values = _values(scorer, scored[instance.id], instance, config, kind)
             rows += [{"query_id": instance.id, "measure": name, "value": float(value)} for name, value in values.items()]
     kinds = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
-    write_parquet(file, pa.Table.from_pylist(rows, schema=kinds))
+    run.write(name, pa.Table.from_pylist(rows, schema=kinds))
     return failed
 
 

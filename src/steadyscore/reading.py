@@ -20,7 +20,7 @@ from .audit import naming_failures
 from .collection import Data, open_collection
 from .consumers import reader as arithmetic
 from .consumers.reader import EVIDENCE
-from .disk import cache_folder, storage
+from .disk import cache_folder, make_folder, open_to_write, storage
 from .engines import EngineOptions, check_address, open_engine, spent
 from .engines.generator import Generator, cannot_read
 from .engines.http import TooLong
@@ -76,8 +76,8 @@ class Reader:
         self._known |= said
         self.asked += len(said)
         with storage(self.file):
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            with self.file.open("a", encoding="utf-8") as stream:
+            make_folder(self.file.parent)
+            with open_to_write(self.file, "a", encoding="utf-8") as stream:
                 for key, output in said.items():  # the break comes first: it ends a line a kill cut short
                     stream.write("\n" + json.dumps({"prompt": key, "output": output}, ensure_ascii=False))
 

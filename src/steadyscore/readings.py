@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from .consumers import reader as arithmetic
-from .disk import write_parquet
 from .errors import InputError
 from .intervals import mean_interval
 from .runs import Run
-from .scores import Scored, read_table
+from .scores import Scored
 from .tasks import TASKS, Task
 
 Array = np.ndarray
@@ -59,13 +58,12 @@ def keep_outputs(run: Run, label: str, outputs: Outputs) -> None:
         for query_id, given in written.items()
         for permutation, output in enumerate(given)
     ]
-    write_parquet(run.folder / "outputs.parquet", pa.Table.from_pylist(rows, schema=kinds))
+    run.write("outputs.parquet", pa.Table.from_pylist(rows, schema=kinds))
 
 
 def _kept(run: Run) -> dict[str, Outputs]:
-    file = run.folder / "outputs.parquet"
     found: dict[str, Outputs] = {}
-    for row in read_table(file).to_pylist() if file.exists() else []:
+    for row in run.read("outputs.parquet").to_pylist() if run.has("outputs.parquet") else []:
         found.setdefault(row["reader"], {}).setdefault(row["query_id"], []).append(row["output"])
     return found
 
@@ -81,7 +79,7 @@ def readings_of(run: Run, query_ids: Sequence[str], serving_permutations: int | 
     """Every reader of a run (of one serving budget, where given), the first one first, over the queries named."""
     if not (kept := _kept(run)):
         return {}
-    gold = {row["query_id"]: row for row in read_table(run.folder / "queries.parquet").to_pylist()}
+    gold = {row["query_id"]: row for row in run.read("queries.parquet").to_pylist()}
     task, found = TASKS[run.record["task"]], {}
     for label, outputs in kept.items():
         if serving_permutations in (None, label_parts(label)[2]):

@@ -195,6 +195,9 @@ def from_mapping(values: Mapping[str, Any], start: TrainConfig | None = None) ->
     for key, value in values.items():
         if key == "width":
             key, value = "widths", value if isinstance(value, list | tuple) else [value]
+        if not isinstance(key, str):
+            found.append(f"key {key!r} is not a word. Known: {', '.join(known)}.")
+            continue
         if key not in known:
             near = difflib.get_close_matches(key, [*known, "width"], n=1)
             found.append(f"unknown key {key!r}" + (f": did you mean {near[0]!r}?" if near else f". Known: {', '.join(known)}."))
@@ -242,8 +245,12 @@ def read_recipe(name: str) -> dict[str, Any]:
     if not file.exists():
         raise InputError(f"there is no recipe {name}. Shipped: {', '.join(shipped())}; a file ends in .yaml.")
     try:
-        values = yaml.safe_load(file.read_text())
-    except yaml.YAMLError as damage:
+        values = yaml.safe_load(file.read_bytes().decode("utf-8"))
+    except UnicodeDecodeError as damage:
+        raise InputError(f"{file} is not text in UTF-8: {damage}. Save it as UTF-8.") from damage
+    except OSError as refusal:
+        raise InputError(f"{file} cannot be read: {refusal.strerror or refusal}.") from refusal
+    except (yaml.YAMLError, ValueError, RecursionError) as damage:  # ValueError: a date or number that does not exist
         raise InputError(f"{file} is not YAML: {' '.join(str(damage).split())}") from damage
     if not isinstance(values, dict):
         raise InputError(f"{file} holds no keys. A recipe is a list of `key: value` lines.")

@@ -6,31 +6,38 @@
     noise.parquet     the same presentation scored repeatedly, where a noise floor was asked for
     shards/           whole queries, appended while scoring; gone once scores.parquet stands
     scores.parquet    the score table, queries in the order of the collection
+    damaged/          what was not what had been written, set aside before it was made again
 
 Every file appears by rename, so a kill at any moment leaves either the old state or the new one. Starting the same
-command again goes on after the last query on disk; another fingerprint is refused.
+command again goes on after the last query on disk; another fingerprint is refused. Every table
+carries its checksum (`checksums.py`), and run.json its own and the names of the tables that must be there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import platform
 import shutil
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .disk import atomic, storage, write_json, write_parquet
-from .errors import InputError, RunMismatch, StorageError
-from .scores import Scored, from_table, read_table, row_groups, schema, to_table
+from .checksums import record_state
+from .disk import read_json, storage, write_parquet, write_record, write_tables
+from .errors import DamagedFile, InputError, RunMismatch
+from .inspection import damage_of, repair_command
+from .scores import MAKE_AGAIN, Scored, from_table, read_table, row_groups, schema, to_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +54,9 @@ class Piece(NamedTuple):
     group: int
     start: int
     stop: int
+
+
+log = logging.getLogger("steadyscore")
 
 
 class Run:
@@ -66,34 +76,27 @@ class Run:
         file = folder / "run.json"
         if file.exists() and not (run := cls.open(folder)).is_empty:
             _refuse_mismatch(folder, run.record["fingerprint"], fingerprint)
+            run._set_aside_damaged()
             if not run.is_complete:
                 run._take_up()
             return run
         record = {
             "format": FORMAT,
             "status": "scoring",
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "created": _now(),
             "fingerprint": fingerprint,
             **about,
             "versions": versions(),
         }
         with storage(folder):
             (folder / "shards").mkdir(parents=True, exist_ok=True)
-            write_json(file, record)
+            write_record(file, record)
         return cls(folder, record)
 
     @classmethod
     def open(cls, folder: Path) -> Run:
         """Open an existing folder."""
-        try:
-            record = json.loads((folder / "run.json").read_text())
-        except FileNotFoundError:
-            raise InputError(f"{folder} is not a run folder: it has no run.json.") from None
-        except (OSError, json.JSONDecodeError) as damage:
-            raise StorageError(f"{folder / 'run.json'} cannot be read: {damage}.") from damage
-        if record.get("format") != FORMAT:
-            raise InputError(f"{folder} has format {record.get('format')}, this version reads {FORMAT}. Score it again.")
-        return cls(folder, record)
+        return cls(folder, read_run_record(folder))
 
     @property
     def is_complete(self) -> bool:
@@ -106,7 +109,7 @@ class Run:
     def reopen(self) -> None:
         """Take a complete run up again, for queries that could not be scored."""
         self.record["status"] = "scoring"
-        write_json(self.folder / "run.json", self.record)
+        self._write_record()
         self._take_up()
 
     def _take_up(self) -> None:
@@ -118,6 +121,30 @@ class Run:
             shards.mkdir(exist_ok=True)
             if table.exists():
                 os.replace(table, shards / "000000.parquet")
+
+    def _set_aside_damaged(self) -> None:
+        """Move what is not what was written to `damaged/`; a complete run without one of its two tables is taken up again."""
+        found = damage_of(self.folder, self.record)
+        for finding in found:
+            file = self.folder / finding.file
+            if file.exists():
+                with storage(self.folder):
+                    kept = _free_name(self.folder / "damaged" / finding.file)
+                    kept.parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(file, kept)
+            log.warning("%s %s. %s", file, finding.words, finding.remedy)
+        if found:
+            lost = {finding.file for finding in found}
+            told = [{"file": f.file, "reason": f.words, "time": _now()} for f in found]
+            self.record["set_aside"] = [*self.record.get("set_aside", []), *told]
+            self.record["files"] = [name for name in self.record.get("files", []) if name not in lost]
+            if lost & {"scores.parquet", "queries.parquet"}:
+                self.record["status"] = "scoring"
+            self._write_record()
+
+    def _write_record(self) -> None:
+        with storage(self.folder):
+            write_record(self.folder / "run.json", self.record)
 
     # -- scoring
 
@@ -149,8 +176,7 @@ class Run:
             self.flush()
 
     def flush(self) -> None:
-        with storage(self.folder):  # before the shard: what was spent is spent, whether or not the scores get here
-            write_json(self.folder / "run.json", self.record)
+        self._write_record()  # before the shard: what was spent is spent, whether or not the scores get here
         if self._buffer:
             import pyarrow as pa
 
@@ -166,42 +192,62 @@ class Run:
 
     def finish(self, coverage: dict[str, Any], order: Sequence[str], queries: Iterable[pa.Table]) -> None:
         """Join the shards in the order of the queries and mark the run complete, last."""
-        import pyarrow.parquet as pq
-
         self.flush()
         with storage(self.folder):
-            _write_tables(self.folder / "queries.parquet", queries)
-            with atomic(self.folder / "scores.parquet") as stream, pq.ParquetWriter(stream, schema()) as writer:
-                for table in _join(self._shards(), order):  # a part at a time: a run may be larger than memory
-                    writer.write_table(table)
+            rows = iter(queries)
+            first = next(rows)  # there is at least one query
+            write_tables(self.folder / "queries.parquet", first.schema, chain([first], rows))
+            # A part at a time: a run may be larger than memory.
+            write_tables(self.folder / "scores.parquet", schema(), _join(self._shards(), order))
             shutil.rmtree(self.folder / "shards", ignore_errors=True)
             self.record |= {"status": "complete", "coverage": coverage}
-            write_json(self.folder / "run.json", self.record)
+            self._list("queries.parquet", "scores.parquet")
 
     def keep(self, **about: Any) -> None:
         """Have run.json say something more."""
         if any(self.record.get(key) != value for key, value in about.items()):
             self.record |= about
-            write_json(self.folder / "run.json", self.record)
+            self._write_record()
 
     # -- reading
 
+    def has(self, name: str) -> bool:
+        """Whether a table belongs to this run: it is there, or it was and must be."""
+        return name in self.record.get("files", []) or (self.folder / name).exists()
+
+    def read(self, name: str) -> pa.Table:
+        """A table of this run, or what repairs it."""
+        return read_table(self.folder / name, remedy=self._remedy(name))
+
+    def _remedy(self, name: str) -> str:
+        return f"To repair the run: {repair_command(self.record, name)}"
+
+    def write(self, name: str, table: pa.Table) -> None:
+        """Keep a table beside the scores."""
+        write_parquet(self.folder / name, table)
+        self._list(name)
+
+    def _list(self, *names: str) -> None:
+        """Have run.json name tables that must be there from now on."""
+        self.record["files"] = sorted({*self.record.get("files", []), *names})
+        self._write_record()
+
     def noise(self) -> list[Scored]:
         """One presentation of each query scored repeatedly, where that was asked for."""
-        file = self.folder / "noise.parquet"
-        return list(from_table(read_table(file))) if file.exists() else []
+        return list(from_table(self.read("noise.parquet"))) if self.has("noise.parquet") else []
 
     def keep_noise(self, queries: list[Scored]) -> None:
         import pyarrow as pa
 
-        write_parquet(self.folder / "noise.parquet", pa.concat_tables([to_table(query) for query in queries]))
+        self.write("noise.parquet", pa.concat_tables([to_table(query) for query in queries]))
 
     def perturbed(self, query_ids: Sequence[str]) -> dict[str, np.ndarray]:
         """Measure -> (Q,) of what perturbations moved, NaN where a query was not perturbed."""
         place = {query_id: i for i, query_id in enumerate(query_ids)}
         found: dict[str, np.ndarray] = {}
-        for file in sorted(self.folder.glob("perturbed-*.parquet")):
-            for row in read_table(file).to_pylist():
+        there = {file.name for file in self.folder.glob("perturbed-*.parquet")}
+        for name in sorted(there | {name for name in self.record.get("files", []) if name.startswith("perturbed-")}):
+            for row in self.read(name).to_pylist():
                 values = found.setdefault(row["measure"], np.full(len(place), np.nan))
                 values[place[row["query_id"]]] = row["value"]
         return found
@@ -218,7 +264,9 @@ class Run:
         """The queries of a complete run one by one, so that a run may be larger than memory."""
         if not self.is_complete:
             raise InputError(f"{self.folder} is not complete. Run the command that made it again; it goes on where it stopped.")
-        return _with_ideals(_iter_queries(self.folder / "scores.parquet"), _iter_judged(self.folder / "queries.parquet"))
+        queries = _iter_queries(self.folder / "scores.parquet", self._remedy("scores.parquet"))
+        judged = _iter_judged(self.folder / "queries.parquet", self._remedy("queries.parquet"))
+        return _with_ideals(queries, judged)
 
 
 class ScoredQueries:
@@ -272,25 +320,13 @@ def _join(files: Sequence[Path], order: Iterable[str]) -> Iterator[pa.Table]:
         yield pa.concat_tables(held).combine_chunks()
 
 
-def _write_tables(file: Path, tables: Iterable[pa.Table]) -> None:
-    """One file of several tables with the same columns, at least one."""
-    import pyarrow.parquet as pq
-
-    tables = iter(tables)
-    first = next(tables)
-    with atomic(file) as stream, pq.ParquetWriter(stream, first.schema) as writer:
-        writer.write_table(first)
-        for table in tables:
-            writer.write_table(table)
-
-
-def _iter_queries(file: Path) -> Iterator[Scored]:
+def _iter_queries(file: Path, remedy: str = MAKE_AGAIN) -> Iterator[Scored]:
     """The queries of a score table, a row group at a time; one that goes on in the next row group is whole."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     carried: pa.Table | None = None
-    for table in row_groups(file):
+    for table in row_groups(file, remedy=remedy):
         table = table if carried is None else pa.concat_tables([carried, table])
         last = pc.index(table.column("query_id"), table.column("query_id")[-1]).as_py() if table.num_rows else 0
         yield from from_table(table.slice(0, last))
@@ -299,8 +335,8 @@ def _iter_queries(file: Path) -> Iterator[Scored]:
         yield from from_table(carried)
 
 
-def _iter_judged(file: Path) -> Iterator[tuple[str, np.ndarray | None]]:
-    for table in row_groups(file, ["query_id", "judged"]):
+def _iter_judged(file: Path, remedy: str = MAKE_AGAIN) -> Iterator[tuple[str, np.ndarray | None]]:
+    for table in row_groups(file, ["query_id", "judged"], remedy=remedy):
         for query_id, judged in zip(*(column.to_pylist() for column in table.columns), strict=True):
             yield query_id, None if judged is None else np.asarray(judged, dtype=float)
 
@@ -314,15 +350,51 @@ def _with_ideals(queries: Iterable[Scored], judged: Iterator[tuple[str, np.ndarr
         yield replace(query, ideal=ahead.pop(query.query_id, None))
 
 
-def find_runs(folders: list[Path]) -> list[Run]:
-    """The runs in and below some folders."""
-    runs = []
+def read_run_record(folder: Path) -> dict[str, Any]:
+    """run.json of a folder, as it was written and of the kinds that this version reads, without its checksum."""
+    from .schemas import RunRecord, check_record
+
+    file = folder / "run.json"
+    restore = "Copy it back from a backup, or score into another --out."
+    try:
+        record = read_json(file)
+    except FileNotFoundError:
+        raise InputError(f"{folder} is not a run folder: it has no run.json.") from None
+    except DamagedFile as damage:
+        raise DamagedFile(file, damage.what, restore) from damage
+    if record.get("format") != FORMAT:
+        raise InputError(f"{folder} has format {record.get('format')}, this version reads {FORMAT}. Score it again.")
+    if record_state(record) == "damaged":
+        remedy = f'If you changed it on purpose, delete its line "sha256" and it is taken as it stands; if not: {restore}'
+        raise DamagedFile(file, "was changed since it was written", remedy)
+    check_record(RunRecord, record, f"{file} cannot be used", restore)
+    return {key: value for key, value in record.items() if key != "sha256"}
+
+
+def find_folders(folders: Sequence[Path]) -> list[Path]:
+    """The run folders in and below some folders."""
+    found = []
     for folder in folders:
         files = [folder / "run.json"] if (folder / "run.json").exists() else sorted(folder.glob("**/run.json"))
         if not files:
             raise InputError(f"{folder} holds no run: there is no run.json in or below it.")
-        runs += [Run.open(file.parent) for file in files]
-    return runs
+        found += [file.parent for file in files]
+    return found
+
+
+def find_runs(folders: Sequence[Path]) -> list[Run]:
+    """The runs in and below some folders."""
+    return [Run.open(folder) for folder in find_folders(folders)]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _free_name(file: Path) -> Path:
+    """The name itself, or the first of `name.2`, `name.3`, ... that is not taken."""
+    names = (file.with_name(f"{file.name}.{n}") for n in range(2, sys.maxsize))
+    return file if not file.exists() else next(name for name in names if not name.exists())
 
 
 def _refuse_mismatch(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> None:

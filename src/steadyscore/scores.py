@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import StorageError
+from .checksums import State, parquet_state
+from .errors import DamagedFile
 from .terms import Partition
 
 if TYPE_CHECKING:
@@ -137,34 +138,81 @@ def to_table(scored: Scored) -> pa.Table:
     return pa.table(columns, schema=schema())
 
 
-def read_table(file: Path, columns: list[str] | None = None) -> pa.Table:
+MAKE_AGAIN = "Run the command that made it again: it sets the file aside and makes it anew."
+
+
+def read_table(file: Path, columns: list[str] | None = None, remedy: str = MAKE_AGAIN) -> pa.Table:
+    """A table of ours, or DamagedFile with the remedy."""
     import pyarrow.parquet as pq
 
-    with name_damage(file):
-        return pq.read_table(file, columns=columns)
+    check_file(file, remedy)
+    with _name_damage(file, remedy):
+        return pq.read_table(file, columns=columns, page_checksum_verification=True)
 
 
-def row_groups(file: Path, columns: list[str] | None = None, only: int | None = None) -> Iterator[pa.Table]:
-    """The row groups of a table one after the other, or only one of them."""
+def row_groups(
+    file: Path, columns: list[str] | None = None, only: int | None = None, remedy: str = MAKE_AGAIN
+) -> Iterator[pa.Table]:
+    """The row groups of a table one after the other; or only one of them, of a file that was gone through before."""
     import pyarrow.parquet as pq
 
-    with name_damage(file), pq.ParquetFile(file) as opened:
+    if only is None:
+        check_file(file, remedy)
+    with _name_damage(file, remedy), pq.ParquetFile(file, page_checksum_verification=True) as opened:
         for group in range(opened.num_row_groups) if only is None else [only]:
             yield opened.read_row_group(group, columns=columns)
 
 
 @contextmanager
-def name_damage(file: Path) -> Iterator[None]:
+def _name_damage(file: Path, remedy: str) -> Iterator[None]:
     """What Arrow cannot read, in one sentence."""
     import pyarrow as pa
 
     try:
         yield
-    except (pa.ArrowInvalid, OSError) as damage:
-        raise StorageError(
-            f"{file} is damaged and cannot be read ({str(damage).splitlines()[0]}). "
-            "Delete it and run the same command again: its queries are scored anew."
-        ) from damage
+    except (pa.ArrowException, OSError, ValueError) as damage:  # ValueError: texts that are not UTF-8, numbers out of range
+        raise DamagedFile(file, f"is damaged and cannot be read ({str(damage).splitlines()[0]})", remedy) from damage
+
+
+def check_file(file: Path, remedy: str = MAKE_AGAIN) -> State:
+    """Refuse a table that is missing or is not what was written."""
+    try:
+        state = parquet_state(file)
+    except FileNotFoundError:
+        raise DamagedFile(file, "is missing", remedy) from None
+    except OSError as refusal:
+        raise DamagedFile(file, f"cannot be read ({refusal.strerror or refusal})", remedy) from refusal
+    if state == "damaged":
+        raise DamagedFile(file, "is damaged: it is not what was written", remedy)
+    return state
+
+
+def table_mistakes(table: pa.Table) -> list[str]:
+    """What is wrong with the rows of a score table: each query stands once, with every candidate under every permutation."""
+    import pyarrow.compute as pc
+
+    needed = ("query_id", "permutation", "candidate_id", "score")
+    if absent := [name for name in needed if name not in table.column_names]:
+        return [f"column {name} is missing" for name in absent]
+    keys = ["query_id", "permutation", "candidate_id"]
+    if holes := [name for name in needed if table.column(name).null_count]:
+        return [f"column {name} has empty cells" for name in holes]
+    found = []
+    ids = pc.run_end_encode(table.column("query_id").combine_chunks()).values
+    if len(ids) != len(ids.unique()):
+        found.append(f"the rows of {len(ids) - len(ids.unique())} queries stand in more than one place")
+    rows = table.group_by(keys).aggregate([]).num_rows
+    if rows != table.num_rows:
+        found.append(f"{table.num_rows - rows} rows are there more than once")
+    counts = table.group_by("query_id").aggregate(
+        [("permutation", "count_distinct"), ("candidate_id", "count_distinct"), ([], "count_all")]
+    )
+    full = pc.multiply(counts["permutation_count_distinct"], counts["candidate_id_count_distinct"])
+    if ragged := counts.filter(pc.not_equal(full, counts["count_all"]))["query_id"].to_pylist():
+        found.append(f"{len(ragged)} queries lack candidates under some permutations: {', '.join(sorted(ragged)[:5])}")
+    if infinite := table.num_rows - (pc.sum(pc.is_finite(table.column("score"))).as_py() or 0):
+        found.append(f"{infinite} scores are not finite")
+    return found
 
 
 def from_table(table: pa.Table, ideals: dict[str, np.ndarray] | None = None) -> Iterator[Scored]:

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
 
-from .engines import Backend, watch_of
+from .engines import Backend, endpoint_of, watch_of
 from .errors import RunMismatch
 from .runs import Run, versions
 
@@ -55,17 +54,8 @@ class Start:
 def start_of(backend: Backend) -> Start:
     """What stands behind a scorer now."""
     watch, identity = watch_of(backend), backend.identity()
-    endpoint = plain_address(backend.endpoint.base) if hasattr(backend, "endpoint") else None
-    unwatched = watch.unwatched
-    if endpoint and not unwatched:
-        unwatched = (f"What answers at {endpoint} may change; only the address is watched.",)
-    return Start(versions(), endpoint, identity.get("weights") or identity.get("revision"), watch.files, unwatched)
-
-
-def plain_address(base: str) -> str:
-    """An address without user, password and query, in which keys travel."""
-    parts = urlsplit(base)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    revision = identity.get("weights") or identity.get("revision")
+    return Start(versions(), endpoint_of(backend), revision, watch.files, watch.unwatched)
 
 
 def note_start(run: Run, now: Start, *, allow_scorer_change: bool = False) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from .audit import AuditConfig, score_collection
 from .collection import open_collection
 from .decomposition import silver_beta
-from .disk import sha256, storage, write_json, write_parquet
+from .disk import sha256, storage, write_parquet, write_record
 from .errors import InputError
 from .metrics import ndcg
 from .presentation import generator
@@ -194,14 +194,15 @@ def write_labels(folder: Path, labels: Sequence[Label], record: dict[str, Any] |
     with storage(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if record is not None:
-            write_json(folder / "derived.json", record)
+            write_record(folder / "derived.json", record)
         write_parquet(folder / "labels.parquet", pa.Table.from_pylist(rows, schema=pa.schema(kinds)))
 
 
 def read_labels(folder: Path) -> list[Label]:
     if not (folder / "labels.parquet").exists():
         raise InputError(f"{folder} holds no labels.parquet. Make it with: steadyscore label ... --out {folder}")
-    table = read_table(folder / "labels.parquet").to_pydict()
+    remedy = "Make it again with the `steadyscore label` command that made it."
+    table = read_table(folder / "labels.parquet", remedy=remedy).to_pydict()
     found: dict[str, list[int]] = {}
     for row, query_id in enumerate(table["query_id"]):
         found.setdefault(query_id, []).append(row)
@@ -227,7 +228,7 @@ def labels_identity(source: str) -> dict[str, Any]:
     record: dict[str, Any] = {"source": folder.name, "sha256": sha256(folder / "labels.parquet")[:16]}
     if (folder / "run.json").exists():
         asked = Run.open(folder).record["fingerprint"]
-        record |= {"teacher": asked["scorer"], "teacher_orders": asked["permutations"], "width": asked["width"]}
+        record |= {"teacher": asked.get("scorer"), "teacher_orders": asked.get("permutations"), "width": asked.get("width")}
     return record
 
 

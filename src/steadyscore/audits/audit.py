@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from ..audit import AuditConfig, Cut, bar, keep_scores, noise_floor, score_collection, scorer_for
+from ..audit import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
 from ..choice import scoring_address
 from ..collection import Data, Source, open_collection
-from ..disk import atomic, storage, write_json
+from ..disk import storage, write_record, write_tables
 from ..engines import Backend, EngineOptions, check_address, open_engine, parse_address
 from ..engines.generator import check_reader
 from ..engines.objects import open_object
@@ -29,6 +29,7 @@ from ..library import library_values, parsed
 from ..measurement import Threshold
 from ..mitigations import mitigated
 from ..perturbed import Kind, score_perturbed
+from ..progress import bar
 from ..reading import EVIDENCE, check_readable, read_run
 from ..readings import control, reader_label
 from ..runs import Run
@@ -40,7 +41,7 @@ from .figure import mean_figure
 from .load import budget_values, load_run
 from .result import Audit, Audits, ReaderReport
 from .score_arrays import read_any_scores
-from .table import measure_batches, measures_schema
+from .table import measure_tables, measures_schema
 
 Scorers = Any
 """An address, a Python callable, an object with `.predict` or `.rank`, an opened backend; or several, in a list or by name."""
@@ -203,7 +204,8 @@ def audit_scorers(
         }
         audits: list[Audit] = []
         for name, scorer in scorers.items():
-            backend = _open(name, scorer, options, beside, [places[name, source.name] for source in sources], output)
+            with job(f"loading {name}", unit=""):
+                backend = _open(name, scorer, options, beside, [places[name, source.name] for source in sources], output)
             for source in sources:
                 before = next((audit for audit in audits if audit.opened is source), None)
                 work = _Work(config, options, beside, output, source, places[name, source.name])
@@ -260,7 +262,9 @@ def _score_beside(scorer: Scorer, run: Run, queries: Sequence[Scored], work: _Wo
     """Noise floor and perturbations, where asked for, kept beside the run; gives what failed, by flag."""
     failed: dict[str, list[Failure]] = {}
     if work.config.noise_floor:
-        floor, failed["noise-floor"] = noise_floor(scorer, work.source, work.config, run.noise())
+        floor, failed["noise-floor"] = noise_floor(
+            scorer, work.source, work.config, run.noise(), bar(f"{scorer.name}, noise floor", work.output.quiet)
+        )
         if floor:
             run.keep_noise(floor)
     if work.beside.perturb:
@@ -365,13 +369,9 @@ def _keep(audits: Audits, output: Output) -> Audits:
     """Write tables, summary and page beside the runs."""
     if output.folder is None:
         return audits
-    import pyarrow.parquet as pq
-
     with storage(output.folder):
-        with atomic(output.folder / "measures.parquet") as stream, pq.ParquetWriter(stream, measures_schema()) as writer:
-            for batch in measure_batches(audits):
-                writer.write_batch(batch)
-        write_json(output.folder / "summary.json", audits.to_json())
+        write_tables(output.folder / "measures.parquet", measures_schema(), measure_tables(audits))
+        write_record(output.folder / "summary.json", audits.to_json())
     if output.report and not absent(PAGE):
         audits.page = audits.report(output.folder / "report")
     return audits

@@ -21,7 +21,7 @@ from ..tasks import Task
 from ..terms import Failure, Instance
 from .figure import Figure
 from .remarks import remarks
-from .table import figures_table, measure_batches, measures_schema
+from .table import figures_table, measure_tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,7 +158,7 @@ class Audits(Sequence[Audit]):
         """Per-query rows: variant, collection, query_id, measure, value."""
         import pyarrow as pa
 
-        return pa.Table.from_batches(measure_batches(self), measures_schema())
+        return pa.concat_tables(measure_tables(self))
 
     def to_pandas(self, *, queries: bool = False) -> pd.DataFrame:
         """One row per scorer, collection and measure; with `queries` one per query too."""

@@ -68,15 +68,15 @@ def _is_number(cell: str) -> bool:
     return cell == "-" or cell.replace(".", "", 1).replace("-", "", 1).replace(",", "").isdigit()
 
 
-def measure_batches(audits: Iterable[Audit]) -> Iterator[pa.RecordBatch]:
-    """Per-query rows, a batch per scorer, collection and measure: variant, collection, query_id, measure, value."""
+def measure_tables(audits: Iterable[Audit]) -> Iterator[pa.Table]:
+    """Per-query rows, a table per scorer, collection and measure: variant, collection, query_id, measure, value."""
     import pyarrow as pa
 
     for audit in audits:
         ids = pa.array(audit.measured.query_ids, pa.string())
         for measure, values in audit.measured.values.items():
             told = [pa.repeat(text, len(ids)) for text in (audit.name, audit.collection, measure)]
-            yield pa.record_batch([told[0], told[1], ids, told[2], pa.array(values, pa.float64())], schema=measures_schema())
+            yield pa.table([told[0], told[1], ids, told[2], pa.array(values, pa.float64())], schema=measures_schema())
 
 
 def measures_schema() -> pa.Schema:

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..disk import atomic, sha256, storage
+from ..disk import atomic, make_folder, sha256, storage
 from ..disk import cache_folder as cache_root
 from ..errors import InputError
 from ..terms import Collection, Instance, TaskName
@@ -156,7 +156,7 @@ def write(path: str | Path, collection: Collection, instances: Iterable[Instance
         raise InputError(f"{path}: a collection is written as .jsonl or .jsonl.gz; give --out one of these endings.")
     digest, queries = hashlib.sha256(), 0
     with storage(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
     with storage(path), tempfile.TemporaryFile(dir=path.parent) as body:  # nameless: the system frees it even after kill -9
         for instance in instances:
             line = encoded(instance_record(instance))

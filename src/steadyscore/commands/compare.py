@@ -11,6 +11,7 @@ from ..compare import Contrast, Values, contrasts, disagreement
 from ..errors import InputError
 from ..extras import PAGE, check_installed
 from ..measures import MEASURES
+from ..missing import missing_queries, missing_remark
 from ..report_settings import distinct_names
 from ..runs import find_runs
 from . import add_budget, add_json, add_threshold, examples, print_json, print_table, refuse, threshold_of

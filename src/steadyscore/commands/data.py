@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,7 @@ from ..collection.first_stage import first_stage
 from ..collection.splits import parts, shared
 from ..disk import scratch_beside
 from ..errors import InputError, UsageError
+from ..progress import bar
 from ..terms import Collection, Instance
 from . import add_json, examples, note, positive, print_json, print_table
 
@@ -121,7 +122,7 @@ def _make(args: argparse.Namespace) -> int:
     report = Report()
     out = args.out or cache_folder() / f"{args.name}.jsonl.gz"
     collection, found = from_folder(args.folder, request, report) if args.action == "build" else from_hub(request, report)
-    found = _progress(found, known.sample or known.limit)
+    found = bar(f"{args.action} {args.name}")(found, known.sample or known.limit)
     written = _write_parts(out, collection, found, sizes) if sizes else {out: write(out, collection, found)}
     for what, count in [*report.dropped.items(), *report.notes.items()]:
         note(f"{count:,} {what}")
@@ -197,7 +198,7 @@ def _show(args: argparse.Namespace) -> int:
 
     source = open_collection(args.source)
     collection, instances = source.collection, source.instances
-    made = card(collection, _progress(instances(), collection.queries))
+    made = card(collection, bar(f"card of {collection.name}")(instances(), collection.queries))
     if args.json:
         print_json(made)
     else:
@@ -211,17 +212,11 @@ def _export(args: argparse.Namespace) -> int:
 
     source = open_collection(args.source)
     collection, instances = source.collection, source.instances(reserve=args.format == "jsonl")
-    found = islice(_progress(instances, args.queries or collection.queries), args.queries)
+    found = bar(f"export of {collection.name}")(islice(instances, args.queries), args.queries or collection.queries)
     if args.format == "jsonl":
         return _told({args.out: write(args.out, collection, found)}, args)
     written = export(args.out, args.format, found, collection.name)
     return _told({args.out / file: count for file, count in written.items()}, args, unit="lines")
-
-
-def _progress(instances: Iterable[Instance], total: int | None) -> Iterator[Instance]:
-    from tqdm import tqdm
-
-    return iter(tqdm(instances, total=total, unit=" queries", mininterval=0.5))
 
 
 def _parts(text: str) -> dict[str, int]:

@@ -1,17 +1,23 @@
-"""`steadyscore doctor`: is this machine able to score, and does the readout read what the model says?"""
+"""`steadyscore doctor`: is this machine able to score, does the readout read what the model says, is a run folder whole?"""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
+from ..errors import SteadyscoreError
 from ..extras import install_line, is_installed
+from ..inspection import Finding, inspect_run
 from ..models import EMBEDDED, cache_folder, is_present
-from ..runs import versions
+from ..runs import Run, find_folders, versions
 from . import add_engine, add_json, engine_options, examples, print_json, print_table
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs", nargs="*", type=Path, metavar="RUN", help="check these run folders, or folders that hold some, and nothing else"
+    )
     parser.add_argument("--scorer", default="smollm2-135m", metavar="ADDRESS", help="what to probe (default smollm2-135m)")
     parser.add_argument(
         "--reference",
@@ -24,10 +30,35 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-probe", action="store_true", help="look at the installation only; load no model")
     add_json(parser)
     add_engine(parser)
-    examples(parser, "steadyscore doctor --no-probe", "steadyscore doctor --json")
+    examples(parser, "steadyscore doctor --no-probe", "steadyscore doctor runs/first", "steadyscore doctor --json")
 
 
 def run(args: argparse.Namespace) -> int:
+    return check_runs(args) if args.runs else check_machine(args)
+
+
+def check_runs(args: argparse.Namespace) -> int:
+    """Every file of some run folders: its checksum, and its rows against what run.json says."""
+    found = [(folder, finding) for folder in find_folders(args.runs) for finding in _inspect(folder)]
+    rows = [
+        {"run": str(folder), "file": f.file, "state": f.state, "about": ". ".join(filter(None, (f.words, f.remedy)))}
+        for folder, f in found
+    ]
+    if args.json:
+        print_json(rows)
+    else:
+        print_table(["run", "file", "state", "about"], [list(row.values()) for row in rows])
+    return 1 if any(finding.state == "damaged" for _, finding in found) else 0
+
+
+def _inspect(folder: Path) -> list[Finding]:
+    try:
+        return inspect_run(folder, Run.open(folder).record)
+    except SteadyscoreError as refusal:  # without run.json nothing else can be judged
+        return [Finding("run.json", "damaged", str(refusal))]
+
+
+def check_machine(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = [
         {"check": f"version of {name}", "result": value, "ok": True} for name, value in versions().items()
     ]
@@ -52,7 +83,6 @@ def probe(args: argparse.Namespace) -> list[dict[str, Any]]:
     """What an address gives, and whether it reads what the model says: the parity gate for engines, a trial for the rest."""
     from ..engines import Engine, Recording, open_engine
     from ..engines.http import Unusable
-    from ..errors import SteadyscoreError
 
     try:
         backend = open_engine(args.scorer, engine_options(args), gate=False)

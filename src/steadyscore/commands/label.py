@@ -6,9 +6,10 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from ..audit import AuditConfig, Cut, bar, cut_instances, open_scorer
+from ..audit import AuditConfig, Cut, cut_instances, open_scorer
 from ..collection import open_collection
 from ..errors import InputError
+from ..progress import bar
 from ..runs import Run
 from ..starts import start_remarks, unwatched
 from ..tasks import TASKS
@@ -127,7 +128,7 @@ def scored(args: argparse.Namespace, out: Path) -> tuple[list[Label], list[Failu
         config,
         scale=args.scale,
         command=args.command,
-        progress=bar("labels", args.json),
+        progress=bar(f"labels of {args.scorer} for {collection.name}", args.json),
         allow_scorer_change=args.allow_scorer_change,
     )
     record = Run.open(out).record

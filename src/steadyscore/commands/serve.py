@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -25,7 +26,10 @@ LIMITS = [
     ("--max-body", "body_bytes", "BYTES", "size of a body"),
     ("--queue-windows", "queue_windows", "N", "windows waiting or running, then 429"),
     ("--batch-windows", "batch_windows", "N", "windows handed to the engine at once"),
-    ("--request-timeout", "seconds", "SECONDS", "from arrival to answer"),
+    ("--request-timeout", "seconds", "SECONDS", "from a whole request to its answer"),
+    ("--head-timeout", "head_seconds", "SECONDS", "for the head of a request, then 408"),
+    ("--body-timeout", "body_seconds", "SECONDS", "for the body of a request, then 408; also for a client to read its answer"),
+    ("--max-connections", "connections", "N", "open connections; beyond them the one that waits longest is closed"),
 ]
 """Flag, field of `Limits`, unit, help."""
 
@@ -67,11 +71,19 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cutoff", type=float, metavar="X", help="cutoff of a decision that names none (default: the adapter's)")
     access = parser.add_argument_group("access")
     access.add_argument("--api-key-file", type=Path, metavar="FILE", help="bearer tokens, one a line")
+    access.add_argument(
+        "--allowed-host",
+        dest="allowed_hosts",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name that a Host header may hold, besides this machine's own; can be repeated (default: on a public address any)",
+    )
     access.add_argument("--insecure", action="store_true", help="bind a public address without a token")
     limits = parser.add_argument_group("limits")
     for flag, field, unit, words in LIMITS:
         usual = getattr(Limits(), field)
-        kind = float if isinstance(usual, float) else positive
+        kind = seconds if isinstance(usual, float) else positive
         limits.add_argument(flag, dest=field, type=kind, default=usual, metavar=unit, help=f"{words} (default {usual:,.0f})")
     limits.add_argument(
         "--workers",
@@ -88,6 +100,12 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="share of requests scored again in idle time (default 0)",
     )
+
+
+def seconds(text: str) -> float:
+    if not 0 < (value := float(text)) < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a time: give seconds above 0, for example 30")
+    return value
 
 
 def open_models(scorers: list[str], args: argparse.Namespace) -> dict[str, Model]:
@@ -122,8 +140,14 @@ def named(scorers: list[str]) -> dict[str, str]:
 
 def settings_of(args: argparse.Namespace) -> ServerSettings:
     share = args.monitor_share
-    refuse(*([] if 0 <= share <= 1 else [f"--monitor {share:g} is no share. Give a number from 0 to 1."]))
-    return from_flags(ServerSettings, args, keys=read_keys(args.api_key_file), limits=from_flags(Limits, args))
+    refuse(*([] if 0 <= share <= 1 else [f"--monitor {share:g} is not a share. Give a number from 0 to 1."]))
+    return from_flags(
+        ServerSettings,
+        args,
+        keys=read_keys(args.api_key_file),
+        limits=from_flags(Limits, args),
+        allowed_hosts=tuple(args.allowed_hosts),
+    )
 
 
 def serve(scorers: list[str], args: argparse.Namespace, ready: Callable[[str], Any] = lambda url: None) -> int:

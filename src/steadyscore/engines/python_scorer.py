@@ -53,6 +53,10 @@ class PythonReranker:
                 raise ScorerFailed(f"{self.name} raised {fault!r}") from fault
 
 
+STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""Signals that stop a command; SIGHUP is not on every system."""
+
+
 @contextmanager
 def stops_kept() -> Iterator[None]:
     """Inside, somebody's code may catch or raise what it likes: a stop that a signal asked for is raised again at the end.
@@ -62,7 +66,7 @@ def stops_kept() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in STOPS}
     asked: list[BaseException] = []
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -5,8 +5,9 @@ batcher    passes that requests share          service   pools in, scores and de
 adapters   several models on one base          truncation  what is read of a long document
 monitor    live stability in idle time         metrics   what Prometheus reads
 shapes     requests and answers as JSON        desk      what every scoring route does
-routes     each shape to a pool and back       gate      token, size, request id and log line
-explorer   the page and its examples           app       all of it as one application
+routes     each shape to a pool and back       gate      host, token, size, request id and log line
+explorer   the page and its examples           logs      JSON lines that do not repeat themselves
+app        all of it as one application        connections  deadlines and a bound on open connections
 server     uvicorn around it
 
 One rule above all: candidates of different requests never share a prompt. Windows of many requests share a forward pass

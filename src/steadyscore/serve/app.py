@@ -15,15 +15,18 @@ from starlette.exceptions import HTTPException
 
 from .. import __version__
 from ..errors import SteadyscoreError
+from ..schemas import mistakes_of, place_of, words_of
 from . import explorer, shapes
 from .batcher import Busy, Closing, EngineFailed, Gone, TimedOut
 from .desk import Desk
-from .gate import Gate, log_fault
+from .gate import Gate
+from .logs import log_fault
 from .metrics import Metrics
 from .monitor import Monitor
 from .routes import PROBLEMS, scoring
 from .service import Model, Service
 from .settings import ServerSettings
+from .specification import specify
 
 STATUS: dict[type[Exception], tuple[int, str]] = {
     Busy: (429, "busy"),
@@ -34,6 +37,7 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     SteadyscoreError: (422, "input"),
 }
 """Status of each refusal, and its name in the metrics. 499 is read by nobody but the log: the client is gone."""
+NOT_JSON = "the body is not JSON in UTF-8."
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds between two tries to warm up: twice as long each time, up to the longest."""
 
@@ -65,6 +69,7 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> 
     operations(app, service, metrics)
     explorer.add_routes(app)
     refusals(app, settings, metrics)
+    app.openapi = specify(app, settings)  # type: ignore[method-assign]
     routes = frozenset(app.openapi()["paths"]) | frozenset(explorer.FILES)
     app.add_middleware(Gate, settings=settings, metrics=metrics, routes=routes)  # type: ignore[arg-type]
     return app
@@ -75,7 +80,7 @@ async def warm_up(service: Service, executor: Executor) -> None:
     pause = FIRST_PAUSE
     while failed := await asyncio.get_running_loop().run_in_executor(executor, service.warm_up):
         for name, fault in failed.items():
-            log_fault("warm-up failed", name, fault, words=str(fault))  # nobody's words: the pool is our own
+            log_fault("warm-up failed", fault, model=name, words=str(fault))  # nobody's words: the pool is our own
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -129,26 +134,31 @@ def refusals(app: FastAPI, settings: ServerSettings, metrics: Metrics) -> None:
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> JSONResponse:
-        sentence = "the body is no JSON in UTF-8." if error.status_code == 400 else str(error.detail)
+        sentence = NOT_JSON if error.status_code == 400 else str(error.detail)
         return problem(error.status_code, sentence, "input", dict(error.headers or {}))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         if any(mistake["type"] == "json_invalid" for mistake in error.errors()):
-            return problem(400, "the body is no JSON in UTF-8.", "input")
-        return problem(422, mistakes_of(error), "input")
+            return problem(400, NOT_JSON, "input")
+        return problem(422, first_mistakes(error), "input")
 
 
-def mistakes_of(error: RequestValidationError) -> str:
-    """Every mistake once, with its place in the body; at most five, the rest are counted."""
-    found = []
-    for mistake in error.errors():
-        place = ".".join(str(part) for part in mistake["loc"] if part != "body" and "[" not in str(part))
-        words = mistake["msg"]
-        found.append(f"{place or 'the body'}: {words[:1].lower()}{words[1:]}")
-    unique = list(dict.fromkeys(found))
-    rest = f"; and {len(unique) - 5} more" if len(unique) > 5 else ""
-    return "; ".join(unique[:5]) + rest + "."
+def first_mistakes(error: RequestValidationError, most: int = 5) -> str:
+    """What is wrong with a body, in one sentence; beyond the first few the mistakes are counted."""
+    broken = {_field(mistake) for mistake in error.errors() if mistake["type"] == "string_unicode"}
+
+    def words(mistake: Any) -> str:  # that broken text is not an object either is beside the point
+        return shapes.SURROGATE if _field(mistake) in broken else words_of(mistake)
+
+    found = mistakes_of(error, "the body", place=_field, words=words)
+    rest = f"; and {len(found) - most} more" if len(found) > most else ""
+    return "; ".join(found[:most]) + rest + "."
+
+
+def _field(mistake: Any) -> str:
+    """The field of the body, without the kinds that pydantic tried for it."""
+    return place_of(mistake, ("body", "str", "Document"))
 
 
 def model_answer(model: Model) -> shapes.ModelAnswer:

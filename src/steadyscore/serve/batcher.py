@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import contextmanager, suppress
@@ -54,6 +54,7 @@ class Ticket:
     """One request's claim on the workers."""
 
     deadline: float
+    model: str = ""
     windows: int = 0
     """Windows scored so far."""
     tokens: int = 0
@@ -78,6 +79,7 @@ class Job:
     lane: int | None
     """Held by one pass at a time; None: any number of passes."""
     results: list[Any]
+    model: str = ""
     taken: int = 0
     missing: int = 0
     future: Future[list[Any]] = field(default_factory=Future)
@@ -94,10 +96,12 @@ class Batcher:
         on_batch: Callable[[int, int, float], None] = lambda windows, requests, seconds: None,
     ):
         self.batch_windows, self.queue_windows, self.requests, self.on_batch = batch_windows, queue_windows, requests, on_batch
-        self.reserved = self.in_flight = 0
-        """Windows and requests that were let in and are not answered yet."""
-        self.rate = 1.0
-        """Windows per second of one worker, smoothed over passes."""
+        self.in_flight = 0
+        """Requests that were let in and are not answered yet."""
+        self._reserved: Counter[str] = Counter()
+        """Their windows, by model."""
+        self._rates: dict[str, float] = {}
+        """Windows per second of one worker, by model, smoothed over passes."""
         self._jobs: list[Job] = []
         self._lanes: set[int] = set()
         """Lanes that a pass is in."""
@@ -112,27 +116,34 @@ class Batcher:
     # -- requests
 
     @contextmanager
-    def admitted(self, windows: int, seconds: float) -> Iterator[Ticket]:
+    def admitted(self, windows: int, seconds: float, model: str = "") -> Iterator[Ticket]:
         """Let a request in for all the windows it may ever need, or raise Busy: what was let in is never refused later."""
         with self._changed:
             if self._closing:
                 raise Closing("the server is shutting down.")
             if self.in_flight >= self.requests or self.reserved + windows > self.queue_windows:
                 raise Busy(self.retry_after())
-            self.reserved += windows
+            self._reserved[model] += windows
             self.in_flight += 1
-        ticket = Ticket(time.monotonic() + seconds)
+        ticket = Ticket(time.monotonic() + seconds, model)
         try:
             yield ticket
         finally:
             with self._changed:
-                self.reserved -= windows
+                self._reserved[model] -= windows
                 self.in_flight -= 1
                 self._changed.notify_all()  # workers that are closing wait for the last request
 
     def retry_after(self) -> int:
-        """Seconds until about half of what is let in will be through, from 1 to 60."""
-        return int(min(60, max(1, self.reserved / 2 / self.rate)))
+        """Seconds until about half of what is let in will be through, each model at its own rate, from 1 to 60."""
+        seconds = sum(windows / self._rates.get(model, 1.0) for model, windows in self._reserved.items())
+        return int(min(60, max(1, seconds / 2)))
+
+    @property
+    def reserved(self) -> int:
+        """Windows that were let in and are not answered yet."""
+        with self._changed:
+            return self._reserved.total()
 
     @property
     def idle(self) -> bool:
@@ -153,7 +164,7 @@ class Batcher:
         """Queue a request's windows and wait for their results."""
         if not items:
             return []
-        ticket.job = job = Job(key, run, items, lane, [None] * len(items), missing=len(items))
+        ticket.job = job = Job(key, run, items, lane, [None] * len(items), ticket.model, missing=len(items))
         if ticket.cancelled:
             raise Gone
         with self._changed:
@@ -225,13 +236,17 @@ class Batcher:
         seconds = time.monotonic() - began
         self.on_batch(len(batch), len({id(job) for job, _ in batch}), seconds)
         with self._changed:  # a request's windows may be in two passes
-            self.rate += 0.2 * (len(batch) / max(seconds, 1e-6) - self.rate)
+            self._learn(batch[0][0].model, len(batch) / max(seconds, 1e-6))
             for (job, i), result in zip(batch, found, strict=True):
                 job.results[i] = result
                 job.missing -= 1
                 if not job.missing:
                     with suppress(InvalidStateError):  # the client went away meanwhile
                         job.future.set_result(job.results)
+
+    def _learn(self, model: str, rate: float) -> None:
+        known = self._rates.get(model, rate)
+        self._rates[model] = known + 0.2 * (rate - known)
 
     def _fail(self, job: Job, fault: Exception) -> None:
         with suppress(InvalidStateError):

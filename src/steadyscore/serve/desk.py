@@ -19,7 +19,7 @@ from ..terms import Instance
 from . import shapes
 from .batcher import Closing, EngineFailed, Gone, Ticket, TimedOut
 from .decide import Decision, outcome
-from .gate import log_fault
+from .logs import log_fault
 from .metrics import Metrics
 from .monitor import Monitor
 from .service import Model, Service, content_order, instance_of
@@ -71,7 +71,7 @@ class Desk:
         self, request: Request, model: Model, documents: int, windows: int, work: Callable[[Ticket], T]
     ) -> tuple[T, shapes.Usage]:
         """Let a request in, work in a thread, and stop when the client goes away."""
-        with self.service.admitted(windows) as ticket:
+        with self.service.admitted(windows, model.name) as ticket:
             task = asyncio.get_running_loop().run_in_executor(self.executor, work, ticket)
             try:
                 while not (await asyncio.wait({task}, timeout=POLL))[0]:
@@ -83,7 +83,7 @@ class Desk:
                     self.metrics.overflow.labels(model.name).inc()
                 raise
             except Exception as fault:
-                log_fault("engine failed", model.name, fault)
+                log_fault("engine failed", fault, model=model.name)
                 raise EngineFailed(
                     f"the scorer of {model.name} failed ({type(fault).__name__}). The log names the place."
                 ) from fault

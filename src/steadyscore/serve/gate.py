@@ -1,28 +1,30 @@
-"""What every request passes before its route: a request id, the token, the size of the body; and after it, the log line.
+"""What every request passes before its route: a request id, the host it asks for, the token, size and deadline of the body;
+and after it, the log line.
 
 Plain ASGI: the frameworks' own middleware hides a client that goes away from the routes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
-import logging
 import time
-import traceback
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from starlette.exceptions import HTTPException
 
+from .logs import log, log_fault
 from .metrics import Metrics
-from .settings import ServerSettings
+from .settings import ServerSettings, host_name, known_hosts
 
-log = logging.getLogger("steadyscore.serve")
 OPEN = frozenset({"/", "/health", "/ready", "/openapi.json", "/explorer.css", "/explorer.js"})
 """Paths without a token: they hold nobody's data and start no work."""
+PROBES = frozenset({"/health", "/ready"})
+"""Paths for any host: what looks after a server calls it by its address."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -34,6 +36,8 @@ SECURITY = [
 ]
 
 Message = dict[str, Any]
+Headers = Sequence[tuple[bytes, bytes]]
+Refusal = tuple[int, str, Headers]
 App = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
 
 
@@ -47,6 +51,7 @@ def may_enter(header: bytes, keys: tuple[str, ...]) -> bool:
 class Gate:
     def __init__(self, app: App, settings: ServerSettings, metrics: Metrics, routes: frozenset[str]):
         self.app, self.settings, self.metrics, self.routes = app, settings, metrics, routes
+        self.hosts = known_hosts(settings)
         self.span = _tracer()
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
@@ -66,18 +71,28 @@ class Gate:
             await send(message)
 
         route = scope["path"] if scope["path"] in self.routes else "other"
-        with self.span(f"{scope['method']} {route}"):
-            if refusal := self._refusal(scope["path"], headers):
-                await _problem(answer, *refusal)
-            else:
-                await self.app(scope, self._limited(receive), answer)
+        try:
+            with self.span(f"{scope['method']} {route}"):
+                if refusal := self._refusal(scope["path"], headers):
+                    await _problem(answer, *refusal)
+                else:
+                    await self.app(scope, self._limited(receive), answer)
+        except Exception as fault:  # a mistake of ours, and still an answer as promised
+            log_fault("request failed", fault, route=route)
+            if status:
+                raise
+            await _problem(answer, 500, f"the server failed ({type(fault).__name__}). The log names the place.")
         seconds = time.monotonic() - began
         self.metrics.requests.labels(route, str(status)).inc()
         self.metrics.latency.labels(route).observe(seconds)
         facts = {"id": request_id, "method": scope["method"], "route": route, "status": status, "seconds": round(seconds, 4)}
         log.info("request", extra={"facts": facts | scope["state"]["facts"]})
 
-    def _refusal(self, path: str, headers: dict[bytes, bytes]) -> tuple[int, str, list[tuple[bytes, bytes]]] | None:
+    def _refusal(self, path: str, headers: dict[bytes, bytes]) -> Refusal | None:
+        host = host_name(headers.get(b"host", b"").decode("latin-1"))
+        if self.hosts is not None and path not in PROBES and host not in self.hosts:
+            self.metrics.refused.labels("host").inc()
+            return 421, f"this server does not answer for the host {host[:80]!r}. Start it with --allowed-host to add a name.", ()
         if self.settings.keys and path not in OPEN and not may_enter(headers.get(b"authorization", b""), self.settings.keys):
             self.metrics.refused.labels("token").inc()
             return (
@@ -95,22 +110,31 @@ class Gate:
         return f"the body is larger than {self.settings.limits.body_bytes:,} bytes. Send fewer or shorter documents."
 
     def _limited(self, receive: Callable[[], Awaitable[Message]]) -> Callable[[], Awaitable[Message]]:
-        """Counts what arrives: a body sent in chunks states no length."""
-        total = 0
+        """Counts what arrives, since a body sent in chunks states no length, and does not wait for the rest of it for ever."""
+        limits, total, more = self.settings.limits, 0, True
+        deadline = asyncio.get_running_loop().time() + limits.body_seconds
 
-        async def counted() -> Message:
-            nonlocal total
-            message = await receive()
+        async def limited() -> Message:
+            nonlocal total, more
+            try:
+                async with asyncio.timeout_at(deadline if more else None):
+                    message = await receive()
+            except TimeoutError:
+                self.metrics.refused.labels("body").inc()
+                raise HTTPException(
+                    408, f"the body did not arrive within {limits.body_seconds:g} s.", {"Connection": "close"}
+                ) from None
+            more = message.get("more_body", False)
             total += len(message.get("body", b""))
-            if total > self.settings.limits.body_bytes:
+            if total > limits.body_bytes:
                 self.metrics.refused.labels("size").inc()
-                raise HTTPException(413, self._too_large())
+                raise HTTPException(413, self._too_large(), {"Connection": "close"})
             return message
 
-        return counted
+        return limited
 
 
-async def _problem(send: Any, status: int, sentence: str, headers: list[tuple[bytes, bytes]]) -> None:
+async def _problem(send: Any, status: int, sentence: str, headers: Headers = ()) -> None:
     body = json.dumps({"message": sentence}).encode()
     head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
     await send({"type": "http.response.start", "status": status, "headers": head})
@@ -124,21 +148,3 @@ def _tracer() -> Callable[[str], AbstractContextManager[Any]]:
     except ImportError:
         return lambda name: nullcontext()
     return trace.get_tracer("steadyscore").start_as_current_span
-
-
-def log_fault(event: str, model: str, fault: Exception, **told: str) -> None:
-    """The place in the code, not the words: somebody's exception may quote a document."""
-    place = traceback.format_tb(fault.__traceback__)[-1].splitlines()[0].strip()
-    log.error(event, extra={"facts": {"model": model, "fault": type(fault).__name__, "place": place, **told}})
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object a line. Candidate text never stands in one: routes log counts, faults their place in the code."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S"),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-        }
-        return json.dumps(line | getattr(record, "facts", {}), ensure_ascii=False)

@@ -17,7 +17,7 @@ from ..presentation import generator, permutation
 from ..terms import Instance
 from .batcher import Busy, Closing
 from .decide import Decision, roles
-from .gate import log_fault
+from .logs import log_fault
 from .metrics import Metrics
 from .service import Model, Service
 
@@ -65,14 +65,14 @@ class Monitor:
                     continue  # traffic came back, or the server ends
                 except Exception as fault:  # whatever it is: a monitor that ended would look like a scorer that is stable
                     self.metrics.unsampled.labels(sample.model.name).inc()
-                    log_fault("monitor failed", sample.model.name, fault)
+                    log_fault("monitor failed", fault, model=sample.model.name)
 
     def check(self, sample: Sample) -> tuple[float, bool]:
         """Score a sample under another order; (overlap, whether the first document changed)."""
         n = len(sample.instance.pool)
         other = permutation(n, seed=int(self._random.integers(2**31)), query_id=sample.instance.query, index=0)
         service = self.service
-        with service.admitted(service.windows_of(sample.model, n, 1)) as ticket:
+        with service.admitted(service.windows_of(sample.model, n, 1), sample.model.name) as ticket:
             second = service.scored(sample.model, ticket, sample.instance, other[None]).scores[0]
         first_kept, second_kept = (roles(s, sample.decision) != 0 for s in (sample.scores, second))
         union = (first_kept | second_kept).sum()

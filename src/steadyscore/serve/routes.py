@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
 import numpy as np
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 
 from ..errors import InputError
 from ..metrics import Array, ranking
@@ -23,10 +26,9 @@ from .truncation import COHERE_TOKENS, to_tokens, truncated
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": shapes.Problem, "description": words}
     for status, words in {
-        400: "the body is no JSON",
+        400: "the body is not JSON",
         401: "no token",
         404: "unknown model",
-        413: "the body is too large",
         422: "a mistake in the body",
         429: "the queue is full, see Retry-After",
         500: "the scorer failed",
@@ -34,10 +36,35 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         504: "out of time",
     }.items()
 }
+"""Refusals of a scoring route; those that come before any route are added to the specification elsewhere."""
+PROBLEMS[429]["headers"] = {
+    "Retry-After": {"required": True, "schema": {"type": "integer", "minimum": 1, "maximum": 60}, "description": "Seconds."}
+}
+
+
+class StrictRequest(Request):
+    """NaN and Infinity are Python's, not JSON's."""
+
+    async def json(self) -> Any:
+        return json.loads(await self.body(), parse_constant=_refuse_constant)
+
+
+class StrictRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_strictly(request: Request) -> Response:
+            return await handle(StrictRequest(request.scope, request.receive))
+
+        return handle_strictly
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def scoring(desk: Desk) -> APIRouter:
-    router = APIRouter(responses=PROBLEMS)
+    router = APIRouter(responses=PROBLEMS, route_class=StrictRoute)
     post = partial(router.post, response_model_exclude_none=True)
     service = desk.service
 

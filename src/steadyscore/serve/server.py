@@ -8,15 +8,18 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import uvicorn
 
 from ..errors import InputError
 from .app import create_app
-from .gate import JsonLines, log
+from .connections import Connection, places
+from .logs import JsonLines, RepeatLimit, log
 from .metrics import Metrics
 from .service import Model, Service
-from .settings import ServerSettings, refuse_open_door
+from .settings import Limits, ServerSettings, refuse_open_door
 
 
 def build(open_models: Callable[[], dict[str, Model]], settings: ServerSettings) -> tuple[uvicorn.Server, Service]:
@@ -24,14 +27,23 @@ def build(open_models: Callable[[], dict[str, Model]], settings: ServerSettings)
     refuse_open_door(settings)
     metrics = Metrics()
     service = Service(open_models, settings.limits, metrics.on_batch)
-    config = uvicorn.Config(
-        create_app(service, settings, metrics),
+    return uvicorn.Server(configured(create_app(service, settings, metrics), settings.limits, metrics)), service
+
+
+def configured(app: Any, limits: Limits, metrics: Metrics) -> uvicorn.Config:
+    """What uvicorn is to do. Protocol and event loop are named, so that what is tested is what runs wherever it is installed."""
+    room = places(limits.connections)
+    return uvicorn.Config(
+        app,
+        http=partial(Connection, limits=limits, metrics=metrics, most=room.connections),  # type: ignore[arg-type]
+        ws="none",
+        loop="asyncio",
+        backlog=room.backlog,
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=int(settings.limits.seconds) + 5,
+        timeout_graceful_shutdown=int(limits.seconds) + 5,
     )
-    return uvicorn.Server(config), service
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -50,6 +62,7 @@ def bound(host: str, port: int) -> socket.socket:
 def log_to_stderr(level: int = logging.INFO) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
+    handler.addFilter(RepeatLimit())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     log.setLevel(level)
 

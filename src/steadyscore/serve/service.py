@@ -143,7 +143,7 @@ class Service:
         failed: dict[str, Exception] = {}
         for name in list(self.cold):
             try:
-                with self.admitted(1) as ticket:
+                with self.admitted(1, name) as ticket:
                     self.scored(self.models[name], ticket, instance_of("warm", ["a", "b"]), np.arange(2)[None])
                 del self.cold[name]
             except Exception as fault:
@@ -157,8 +157,8 @@ class Service:
             self.models = self._open_models()
 
     @contextmanager
-    def admitted(self, windows: int) -> Iterator[Ticket]:
-        with self.batcher.admitted(windows, self.limits.seconds) as ticket:
+    def admitted(self, windows: int, model: str) -> Iterator[Ticket]:
+        with self.batcher.admitted(windows, self.limits.seconds, model) as ticket:
             yield ticket
 
     def windows_of(self, model: Model, n: int, presentations: int, width: int | None = None) -> int:

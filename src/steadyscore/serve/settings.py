@@ -42,7 +42,13 @@ class Limits:
     workers: int = 1
     """Forward passes at the same time."""
     seconds: float = 60.0
-    """From the arrival of a request to its answer."""
+    """From a whole request to its answer."""
+    head_seconds: float = 10.0
+    """From an open connection, or from its last answer, to the end of a request's head."""
+    body_seconds: float = 30.0
+    """From the head of a request to the end of its body; also how long a client may leave an answer unread."""
+    connections: int = 512
+    """Open connections; the next one takes the place of the one that has waited longest for its client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +57,16 @@ class ServerSettings:
     port: int = 8000
     keys: tuple[str, ...] = ()
     """Bearer tokens; empty: no authentication."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names by which clients may call the server, besides its own address and this machine's."""
     insecure: bool = False
     """Bind a public address without a token."""
     monitor_share: float = 0.0
     """Share of requests that the stability monitor scores a second time."""
     limits: Limits = field(default_factory=Limits)
+
+
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def is_loopback(host: str) -> bool:
@@ -65,6 +76,24 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:  # a name: where it leads is not known here
         return False
+
+
+def known_hosts(settings: ServerSettings) -> frozenset[str] | None:
+    """Names that a request's Host header may hold; None: any.
+
+    A page elsewhere can point its own name at 127.0.0.1 and so read what listens there, and a browser then sends that name.
+    A public address has its token against this, and names of its own that are not known here.
+    """
+    if not (settings.allowed_hosts or is_loopback(settings.host)):
+        return None
+    return frozenset(name.lower() for name in (settings.host, *LOCAL_NAMES, *settings.allowed_hosts))
+
+
+def host_name(header: str) -> str:
+    """The name or address in a Host header, without the port and the brackets of an IPv6 address."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].lower()
 
 
 def refuse_open_door(settings: ServerSettings) -> None:

@@ -6,12 +6,45 @@ refuse them. A key that was not asked for is left out, never null.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat
+from pydantic_core import PydanticCustomError
 
-Query = Annotated[str, Field(min_length=1, examples=["what is the capital of portugal"])]
-Count = Annotated[int, Field(ge=1)]
+SURROGATE = "holds half of a surrogate pair, which is not a character. Send text that UTF-8 can carry"
+
+
+def check_characters(text: str) -> str:
+    """JSON can spell text that no tokenizer, file or answer can hold: `\\ud800` alone."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("string_unicode", SURROGATE) from None
+    return text
+
+
+def check_whole(value: Any) -> Any:
+    """pydantic would also read true and "1" as a number; 1.0 is an integer in JSON."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
+    return value
+
+
+def check_true(value: Any) -> Any:
+    """1 equals True in Python, not in JSON."""
+    if value is not True:
+        raise PydanticCustomError("literal_error", "Input should be true")
+    return value
+
+
+Flag = Annotated[bool, Field(strict=True)]
+Real = Annotated[FiniteFloat, Field(strict=True)]
+Natural = Annotated[int, Field(ge=0), BeforeValidator(check_whole)]
+Words = Annotated[str, AfterValidator(check_characters)]
+Query = Annotated[str, Field(min_length=1, examples=["what is the capital of portugal"]), AfterValidator(check_characters)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(check_whole)]
+Seed = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(check_whole)]
 Direction = Annotated[Literal["left", "right", "Left", "Right"], AfterValidator(str.lower)]
 """TEI takes both spellings."""
 DOCUMENTS: list[Any] = [
@@ -19,6 +52,47 @@ DOCUMENTS: list[Any] = [
     "Bread rises because yeast makes gas.",
     "The Tagus reaches the sea near Lisbon.",
 ]
+
+
+Schema = dict[str, Any]
+NULL = {"type": "null"}
+Change = Callable[[Schema], Schema]
+"""From the schema of a field to its schema in one variant of a request."""
+
+
+def keep_kinds(keep: Callable[[Schema], bool]) -> Change:
+    """Only some of the kinds of value that a field takes."""
+
+    def change(field: Schema) -> Schema:
+        kinds = [kind for kind in field["anyOf"] if keep(kind)]
+        rest = {key: value for key, value in field.items() if key not in ("anyOf", "default")}
+        return rest | (kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
+
+    return change
+
+
+a_value, null = keep_kinds(lambda kind: kind != NULL), keep_kinds(lambda kind: kind == NULL)
+
+
+def state_variants(schema: Schema, *variants: dict[str, Change]) -> None:
+    """Make a request's schema a choice of variants, for rules between two fields that no single field can state.
+
+    A field that must have a value in a variant is required there.
+    """
+    about = {key: schema.pop(key) for key in ("title", "description", "examples") if key in schema}
+    shape, stated = dict(schema), []
+    for changes in variants:
+        changed = {name: change(shape["properties"][name]) for name, change in changes.items()}
+        needed = [name for name, field in changed.items() if NULL not in (field.get("anyOf") or [{"type": field.get("type")}])]
+        required = list(dict.fromkeys([*shape.get("required", []), *needed]))
+        stated.append(shape | {"properties": shape["properties"] | changed, "required": required})
+    schema.clear()
+    schema.update(about | {"anyOf": stated})
+
+
+def newer_or_older(newer: str, older: str) -> list[dict[str, Change]]:
+    """A field under two names; the older one is read where the newer one has no value."""
+    return [{newer: a_value}, {newer: null, older: a_value}]
 
 
 class Ours(BaseModel):
@@ -30,41 +104,41 @@ class Ours(BaseModel):
 class Document(BaseModel):
     """A document as an object."""
 
-    text: str
-    title: str | None = None
+    text: Words
+    title: Words | None = None
 
 
-Documents = Annotated[list[str | Document], Field(min_length=1, examples=[DOCUMENTS])]
+Documents = Annotated[list[Words | Document], Field(min_length=1, examples=[DOCUMENTS])]
 
 
 class Order(BaseModel):
     """Our one extra key of a request: how the documents are presented, and what to tell about it."""
 
     permutations: Count = Field(default=1, description="1: the order given. More: the mean over this many random orders.")
-    seed: int = Field(default=0, ge=0, lt=2**63)
-    canonical: bool = Field(
+    seed: Seed = 0
+    canonical: Flag = Field(
         default=False, description="Present the documents sorted by a hash of their text, whatever order they came in."
     )
     width: Count | None = Field(default=None, description="Documents per prompt.")
-    threshold: FiniteFloat | None = Field(default=None, description="Also say which documents this cutoff retains.")
-    distribution: bool = Field(default=False, description="Also give P(grade) for the grades 0 to 3.")
+    threshold: Real | None = Field(default=None, description="Also say which documents this cutoff retains.")
+    distribution: Flag = Field(default=False, description="Also give P(grade) for the grades 0 to 3.")
 
 
 class JinaRequest(BaseModel):
     """POST /v1/rerank."""
 
-    model: str | None = None
+    model: Words | None = None
     query: Query
     documents: Documents
     top_n: Count | None = None
-    return_documents: bool = True
+    return_documents: Flag = True
     order: Order | None = None
 
 
 class CohereRequest(BaseModel):
     """POST /v2/rerank. Answers never carry documents."""
 
-    model: str | None = None
+    model: Words | None = None
     query: Query
     documents: Documents
     top_n: Count | None = None
@@ -77,38 +151,53 @@ class CohereRequest(BaseModel):
 class AnyRequest(BaseModel):
     """POST /rerank: TEI's shape where `texts` is given, else the union of Cohere's, Jina's and vLLM's."""
 
+    model_config = ConfigDict(
+        json_schema_extra=lambda schema: state_variants(
+            schema, {"texts": a_value, "documents": null}, {"documents": a_value, "texts": null}
+        )
+    )
     query: Query
-    texts: Annotated[list[str], Field(min_length=1)] | None = Field(default=None, description="TEI's documents.")
-    raw_scores: bool = Field(default=False, description="TEI: the expected grade from 0 to 3 instead of the score from 0 to 1.")
-    return_text: bool = False
-    truncate: bool | None = Field(
-        default=None, description="TEI: cut a text that is too long, or refuse it; without a word, as the server was started."
+    texts: Annotated[list[Words], Field(min_length=1)] | None = Field(default=None, description="TEI's documents.")
+    raw_scores: Flag = Field(default=False, description="TEI: the expected grade from 0 to 3 instead of the score from 0 to 1.")
+    return_text: Flag = False
+    truncate: Flag | None = Field(
+        default=None, description="TEI: cut a text that is too long, or refuse it; without this field, as the server was started."
     )
     truncation_direction: Direction = Field(default="right", description="TEI: the side that is cut.")
-    model: str | None = None
+    model: Words | None = None
     documents: Documents | None = None
-    top_n: int | None = Field(default=None, ge=0, description="0 keeps all, as vLLM has it.")
-    max_tokens_per_doc: int | None = Field(
-        default=None, ge=0, description="Tokens read of each of `documents`; 0 as many as the server reads, as vLLM has it."
+    top_n: Natural | None = Field(default=None, description="0 keeps all, as vLLM has it.")
+    max_tokens_per_doc: Natural | None = Field(
+        default=None, description="Tokens read of each of `documents`; 0 as many as the server reads, as vLLM has it."
     )
-    return_documents: bool = False
+    return_documents: Flag = False
     order: Order | None = None
 
 
 class ScoreRequest(BaseModel):
     """POST /score, vLLM's shape: one query and its documents, or as many queries as documents."""
 
-    model: str | None = None
+    model_config = ConfigDict(
+        json_schema_extra=lambda schema: state_variants(
+            schema,
+            *(
+                {**queries, **texts}
+                for queries in newer_or_older("queries", "text_1")
+                for texts in newer_or_older("documents", "text_2")
+            ),
+        )
+    )
+    model: Words | None = None
     queries: Query | Annotated[list[Query], Field(min_length=1)] | None = None
-    documents: str | Documents | None = None
+    documents: Words | Documents | None = None
     text_1: Query | Annotated[list[Query], Field(min_length=1)] | None = Field(
         default=None, description="Older name of `queries`."
     )
-    text_2: str | Documents | None = Field(default=None, description="Older name of `documents`.")
+    text_2: Words | Documents | None = Field(default=None, description="Older name of `documents`.")
 
 
 class Threshold(Ours):
-    threshold: FiniteFloat
+    threshold: Real
 
 
 class TopK(Ours):
@@ -116,49 +205,54 @@ class TopK(Ours):
 
 
 class Pair(Ours):
-    pair: Literal[True]
+    pair: Annotated[Literal[True], BeforeValidator(check_true)]
 
 
 DecisionShape = Threshold | TopK | Pair
 
 
+def describe_decide(schema: Schema) -> None:
+    """A pair needs two documents; two examples."""
+    ask = {"query": "what is the capital of portugal", "documents": DOCUMENTS}
+    schema["examples"] = [ask | {"decision": {"threshold": 0.5}}, ask | {"decision": {"top_k": 1}, "permutations": 8}]
+    state_variants(
+        schema,
+        {"decision": keep_kinds(is_pair), "documents": lambda field: field | {"minItems": 2}},
+        {"decision": keep_kinds(lambda kind: not is_pair(kind))},
+    )
+
+
+def is_pair(kind: Schema) -> bool:
+    return Pair.__name__ in kind.get("$ref", "")
+
+
 class DecideRequest(Ours):
     """POST /v1/decide."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [
-                {"query": "what is the capital of portugal", "documents": DOCUMENTS, "decision": {"threshold": 0.5}},
-                {"query": "what is the capital of portugal", "documents": DOCUMENTS, "decision": {"top_k": 1}, "permutations": 8},
-            ]
-        },
-    )
-    model: str | None = None
+    model_config = ConfigDict(extra="forbid", json_schema_extra=describe_decide)
+    model: Words | None = None
     query: Query
     documents: Documents
     decision: DecisionShape | None = Field(
         default=None, description="Without one: the model's own cutoff, where its card has one."
     )
     permutations: Count = Field(default=1, description="1: the order given. More: random orders, whose mean decides.")
-    adaptive: bool = Field(default=True, description="Stop when every document's membership is settled.")
-    seed: int = Field(default=0, ge=0, lt=2**63)
+    adaptive: Flag = Field(default=True, description="Stop when every document's membership is settled.")
+    seed: Seed = 0
     width: Count | None = None
-    return_documents: bool = False
+    return_documents: Flag = False
 
 
 class AuditRequest(Ours):
     """POST /v1/audit: one pool under M permutations."""
 
-    model: str | None = None
+    model: Words | None = None
     query: Query
     documents: Documents
-    permutations: Annotated[int, Field(ge=2)] = 10
-    seed: int = Field(default=0, ge=0, lt=2**63)
+    permutations: Annotated[int, Field(ge=2), BeforeValidator(check_whole)] = 10
+    seed: Seed = 0
     width: Count | None = None
-    threshold: FiniteFloat | None = Field(
-        default=None, description="Cutoff of the threshold measures; without one, the model's own."
-    )
+    threshold: Real | None = Field(default=None, description="Cutoff of the threshold measures; without one, the model's own.")
 
 
 # -- answers

@@ -94,10 +94,10 @@ async function score(event) {
   const began = performance.now();
   const runs = [];
   try {
-    for (const [place, name] of names.entries()) {
+    for (const name of names) {
       say(`Scoring ${documents.length} documents in ${Number($("orders").value) + 1} orders with ${name} …`);
       const found = await ask("/v1/audit", { model: name, query, documents, permutations: Number($("orders").value) });
-      runs.push({ name, colour: colourOf(name, place), ...found });
+      runs.push({ name, ...found });
     }
     load({ query, documents }, runs);
     say(`Scored in ${fixed((performance.now() - began) / 1000, 1)} s. Press S to shuffle.`);
@@ -114,12 +114,13 @@ function load(pool, runs) {
   state.k = Math.min(state.k, pool.documents.length);
   $("k").max = pool.documents.length;
   $("k").value = state.k;
-  state.runs = runs.map(run => {
+  state.runs = runs.map((run, place) => {
     const all = run.presentations.flatMap(p => p.scores);
     const cutoff = run.cutoff ?? run.threshold ?? matchedCutoff(run.presentations[0].scores, state.k);
     const low = Math.min(...all, cutoff), high = Math.max(...all, cutoff);
     const room = (high - low) * 0.04 || 0.01;
-    return { ...run, low: low - room, high: high + room, cutoff };
+    // The colour goes into a style: never one that a file names.
+    return { ...run, colour: colourOf(run.name, place), low: low - room, high: high + room, cutoff };
   });
   $("asked").textContent = pool.query;
   for (const id of ["stage", "all", "share"]) $(id).hidden = false;
@@ -274,20 +275,20 @@ function download(name, kind, text) {
 async function savePage() {
   const text = async (path, tag) => document.querySelector(tag)?.textContent || (await fetch(path)).text();
   const [css, js] = await Promise.all([text("/explorer.css", "style"), text("/explorer.js", "script#explorer")]);
-  const page = new DOMParser().parseFromString(document.documentElement.outerHTML, "text/html");
-  for (const id of ["cards", "summaries", "models", "spoken", "state"]) page.getElementById(id).replaceChildren();
+  const page = document.documentElement.cloneNode(true);  // parsed anew, every style would be reported to the console
+  for (const id of ["cards", "summaries", "models", "spoken", "state"]) page.querySelector(`#${id}`).replaceChildren();
   page.querySelectorAll("script, link[rel=stylesheet], style, meta[http-equiv]").forEach(e => e.remove());
   const put = (tag, attributes, words) => {
-    const element = page.createElement(tag);
+    const element = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
     element.textContent = words;
-    (tag === "style" || tag === "meta" ? page.head : page.body).append(element);
+    page.querySelector(tag === "style" || tag === "meta" ? "head" : "body").append(element);
   };
   put("meta", { "http-equiv": "Content-Security-Policy", content: "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:" }, "");
   put("style", {}, css);
   put("script", { type: "application/json", id: "recorded" }, JSON.stringify(recorded()).replaceAll("<", "\\u003c"));
   put("script", { id: "explorer" }, js);
-  download("steadyscore-explorer.html", "text/html", `<!doctype html>\n${page.documentElement.outerHTML}\n`);
+  download("steadyscore-explorer.html", "text/html", `<!doctype html>\n${page.outerHTML}\n`);
 }
 
 async function openFile() {

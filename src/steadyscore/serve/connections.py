@@ -1,0 +1,162 @@
+"""Connections that cannot be held for nothing: deadlines for what is sent and read, a bound on how many are open.
+
+uvicorn has a limit on idle connections and none on half-sent requests. The head of a request has a deadline here and its
+body one in `gate`; a client that does not read its answer is cut off; and where all places are taken, the connection that
+has waited longest for its client makes room for the next one, so that somebody who holds hundreds of them open keeps
+nobody out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .logs import log
+from .metrics import Metrics
+from .settings import Limits
+
+OWN_FILES = 64
+"""Files a server needs besides its connections: models, logs, the event loop."""
+MOST_WAITING = 128
+"""Connections the system completes before they are accepted, where files are not scarce."""
+
+
+class Places(NamedTuple):
+    """How many connections are held open, and how many wait to be accepted."""
+
+    connections: int
+    backlog: int
+
+
+def places(wanted: int) -> Places:
+    """Places for so many connections, or as many as the system's limit on open files leaves.
+
+    The event loop accepts a whole backlog at a time and takes some four rounds until a connection that was turned away is
+    closed, so four backlogs stay free: running out of files would stop the server for everybody.
+    """
+    backlog = max(8, min(MOST_WAITING, open_files(wanted + 4 * MOST_WAITING + OWN_FILES) // 16))
+    left = open_files() - 4 * backlog - OWN_FILES
+    if left < wanted:
+        log.warning("fewer connections than asked for", extra={"facts": {"asked": wanted, "connections": max(1, left)}})
+    return Places(max(1, min(wanted, left)), backlog)
+
+
+def open_files(needed: int = 0) -> int:
+    """Files this process may have open, after raising that to what is needed as far as the system lets it."""
+    try:
+        import resource
+    except ImportError:  # a system that states no such limit
+        return 1 << 20
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 1 << 20
+    if soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
+
+
+def problem(status: HTTPStatus, sentence: str) -> bytes:
+    """A refusal as the routes give it, for a connection whose request no route will see."""
+    body = json.dumps({"message": sentence}).encode()
+    head = f"HTTP/1.1 {status} {status.phrase}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
+    return f"{head}connection: close\r\n\r\n".encode() + body
+
+
+class Connection(H11Protocol):
+    """uvicorn's connection, with a deadline for whatever it waits for."""
+
+    def __init__(self, *args: Any, limits: Limits, metrics: Metrics, most: int, **more: Any):
+        super().__init__(*args, **more)
+        self._limits, self._metrics, self._most = limits, metrics, most
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+        self._refused = False
+        self.waits_since = 0.0
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is the client's turn: nothing is being answered here."""
+        return self.cycle is None or self.cycle.response_complete or (self.cycle.more_body and not self.cycle.response_started)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        self.waits_since = self.loop.time()
+        if len(self.connections) >= self._most and not self._make_room():
+            self._refused = True
+            self._turn_away(HTTPStatus.SERVICE_UNAVAILABLE, "every connection of this server is at work. Try again later.")
+            return
+        super().connection_made(transport)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unset(self._deadline)
+        self._unset(self._stalled)
+        if not self._refused:
+            super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        self.waits_since = self.loop.time()
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self.transport.write(problem(HTTPStatus.BAD_REQUEST, "this is not an HTTP request."))
+        self.transport.close()
+
+    def shutdown(self) -> None:
+        """What is being answered is finished; a request that is still arriving is not waited for."""
+        if self.cycle is not None and self.waits and not self.cycle.response_complete:
+            self._turn_away(HTTPStatus.SERVICE_UNAVAILABLE, "the server is shutting down.")
+        else:
+            super().shutdown()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stalled = self.loop.call_later(self._limits.body_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._unset(self._stalled)
+        super().resume_writing()
+
+    def _watch(self) -> None:
+        """While no request is at work the head of the next one has a deadline; bytes that drip in do not move it."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._unset(self._deadline)
+            self._deadline = None
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        self._metrics.refused.labels("head").inc()
+        if self.conn.trailing_data[0]:  # a client that sent nothing would take an answer for that of its next request
+            self._turn_away(HTTPStatus.REQUEST_TIMEOUT, f"no whole request within {self._limits.head_seconds:g} s.")
+        else:
+            self.transport.close()
+
+    def _make_room(self) -> bool:
+        """Close the connection that has waited longest for its client; whether there was one."""
+        waiting = [other for other in self.connections if isinstance(other, Connection) and other.waits]
+        if not waiting:
+            return False
+        self._metrics.refused.labels("connections").inc()
+        longest = min(waiting, key=lambda other: other.waits_since)
+        self.connections.discard(longest)
+        longest.transport.abort()
+        return True
+
+    def _turn_away(self, status: HTTPStatus, sentence: str) -> None:
+        self.transport.write(problem(status, sentence))
+        self.transport.close()
+
+    @staticmethod
+    def _unset(timer: asyncio.TimerHandle | None) -> None:
+        if timer is not None:
+            timer.cancel()
