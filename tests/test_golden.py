@@ -31,6 +31,10 @@ RECORD = ("format", "status", "fingerprint", "name", "collection", "task", "sour
 """What run.json must go on saying, so that a folder of today is resumed tomorrow."""
 
 
+UNSTEADY = ("seconds", "report", "parity", "sha256", "tokens")
+"""Keys that differ between two runs of one command, or that only one of two versions has."""
+
+
 def call(capsys, *words: object, code: int = 0) -> str:
     assert main([str(word) for word in words]) == code
     return capsys.readouterr().out
@@ -39,7 +43,7 @@ def call(capsys, *words: object, code: int = 0) -> str:
 def plain(value: Any, folder: Path) -> Any:
     """Without what differs between two runs of one command: places, times, and the last digits of a number."""
     if isinstance(value, dict):
-        return {without_places(k, folder): plain(v, folder) for k, v in value.items() if k not in ("seconds", "report", "parity")}
+        return {without_places(k, folder): plain(v, folder) for k, v in value.items() if k not in UNSTEADY}
     if isinstance(value, list):
         return [plain(v, folder) for v in value]
     if isinstance(value, float):
@@ -49,7 +53,7 @@ def plain(value: Any, folder: Path) -> Any:
 
 def without_places(text: str, folder: Path) -> str:
     text = re.sub(r"http://127\.0\.0\.1:\d+", "http://server", text.replace(str(folder), "<folder>"))
-    text = re.sub(r"<svg.*?</svg>", "<svg/>", text, flags=re.S)
+    text = re.sub(r"<svg.*?</svg>|<style>.*?</style>", "", text, flags=re.S)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:+]+", "<time>", text)
     text = re.sub(r"windows in [\d.,]+ s", "windows", text)
     return re.sub(r"(?m)^.*(python \d+\.\d+|versions|steadyscore \d+\.\d+).*$", "", text)
@@ -72,7 +76,7 @@ def everything(folder: Path, out: Path, printed: str) -> dict[str, Any]:
         "printed": plain(json.loads(printed), folder),
         "summary": plain(json.loads((out / "summary.json").read_text()), folder),
         "markdown": without_places((out / "report" / "report.md").read_text(), folder).splitlines(),
-        "page": hashlib.sha256(page.encode()).hexdigest(),
+        "page": [line.strip() for line in page.splitlines() if line.strip()],
         "measures": table(out / "measures.parquet"),
         "records": {
             str(file.parent.relative_to(out)): plain(

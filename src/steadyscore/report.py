@@ -290,7 +290,7 @@ def _figures(audits: list[Audit], decision: str | None, k: int, look: dict[str, 
         both = {v.name: (v.figures.get(f"ndcg@{k}"), v.figures[decision]) for v in audits}
         add(
             "Quality against decision",
-            "One mark per audit, with 95 % intervals. Variants of equal quality can differ in what they decide.",
+            "One mark per variant, with 95 % intervals. Variants of equal quality can differ in what they decide.",
             figures.scatter,
             {n: pair for n, pair in both.items() if pair[0]},
             (quality, label),
@@ -306,7 +306,7 @@ def _figures(audits: list[Audit], decision: str | None, k: int, look: dict[str, 
     if decision == "overlap":
         add(
             "Every other cutoff",
-            "Overlap against the share kept, for all cutoffs; the large mark is the one in use. Compare audits at equal share.",
+            "Overlap against the share kept, for all cutoffs; the large mark is the one in use. Compare variants at equal share.",
             figures.sweep,
             {v.name: swept(v) for v in audits},
         )

@@ -29,7 +29,7 @@ from ..library import library_values, parsed
 from ..measurement import Threshold
 from ..mitigations import mitigated
 from ..perturbed import Kind, score_perturbed
-from ..progress import bar
+from ..progress import bar, job
 from ..reading import EVIDENCE, check_readable, read_run
 from ..readings import control, reader_label
 from ..runs import Run
@@ -247,7 +247,7 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
             reader: replace(report, same_evidence=_same(before, found, reader, beside.reader_k))
             for reader, report in reports.items()
         }
-    library = {name: mean_figure(values) for name, values in library_values(found.queries, beside.ir).items()}
+    library = {name: mean_figure(values) for name, values in _library(found.queries, beside.ir).items()}
     return replace(
         found,
         folder=None if work.output.folder is None else found.folder,
@@ -337,6 +337,11 @@ def _open(name: str, scorer: Any, options: EngineOptions, beside: Beside, folder
     return open_engine(chosen, options)
 
 
+def _library(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, Any]:
+    """Further ranking measures, query by query; the library is imported only where one is asked for."""
+    return library_values(queries, list(names)) if names else {}
+
+
 # -- scores that exist
 
 
@@ -347,7 +352,7 @@ def audit_scores(scores: Any, relevance: Any, threshold: Threshold, beside: Besi
         run = keep_scores(given.queries, given.name, given.digests, folder, list(output.command))
         run.keep(threshold=asdict(threshold))
         found = load_run(run, threshold, beside.serving_permutations, queries=given.queries)
-        library = {name: mean_figure(values) for name, values in library_values(found.queries, beside.ir).items()}
+        library = {name: mean_figure(values) for name, values in _library(found.queries, beside.ir).items()}
         kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)
         return _keep(Audits([kept]), output)
 

@@ -106,9 +106,9 @@ class Audit:
             "starts": {"remarks": start_remarks(self.record), "unwatched": unwatched(self.record)},
         }
 
-    def remarks(self) -> list[str]:
-        """What must be known to read the figures: what is not in the means, the cutoff, by name."""
-        return remarks(self.collection, self.measured, self.figures)
+    def remarks(self, of: str | None = None) -> list[str]:
+        """What must be known to read the figures, behind the name of the collection: what is not in the means, the cutoff."""
+        return remarks(of or self.collection, self.measured, self.figures)
 
     @cached_property
     def source(self) -> Source | None:

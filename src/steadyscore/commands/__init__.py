@@ -277,9 +277,10 @@ def print_audits(audits: Audits, as_json: bool) -> None:
     print_below(audits)
 
 
-def print_below(audits: Audits) -> None:
+def print_below(audits: Audits, of: str | None = None) -> None:
+    """Remarks on the figures and the address of the page; `of` names scores that belong to no collection."""
     for audit in audits:
-        print("".join(f"{remark}\n" for remark in audit.remarks()), end="")
+        print("".join(f"{remark}\n" for remark in audit.remarks(of)), end="")
     if audits.page:
         print(f"report: {audits.page}")
 

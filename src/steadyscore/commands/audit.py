@@ -179,7 +179,7 @@ def _audit_scores(args: argparse.Namespace) -> int:
         print_json({key: whole[key] for key in ("measures", "coverage", "cutoff")} | page_of(audits))
         return 0
     print(_measures_table(audits[0]))
-    print_below(audits)
+    print_below(audits, Path(args.scores[0]).name)
     return 0
 
 
