@@ -118,7 +118,7 @@ def _address(process: subprocess.Popen[bytes], log: Any) -> str:
 
 def scored(route: Route, url: str, file: Path, folder: Path, config: AuditConfig) -> dict[str, Any]:
     """The run of one route: its queries, what failed and the seconds."""
-    collection, _ = open_collection("passages")
+    collection = open_collection("passages").collection
     options = EngineOptions(retries=0, cache=False, concurrency=1)  # at temperature 0 a second try says the same
     scorer = open_scorer(route.address.format(file=file, url=url), collection, config, options)
     run = score_collection(scorer, "passages", folder, config)

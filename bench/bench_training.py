@@ -67,7 +67,8 @@ def measured(side: str, steps: int) -> dict[str, float]:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    collection, instances = open_collection("passages")
+    source = open_collection("passages")
+    collection, instances = source.collection, source.instances
     engine = open_engine("smollm2-135m", EngineOptions(device="cpu", share_prefix=False))
     config = replace(TrainConfig(), dropout=0.0, layers=LAYERS)
     if side == "peft":

@@ -81,7 +81,7 @@ def audit(address: str, data: Path, out: Path, ready: int) -> None:
     from steadyscore.collection import open_collection
 
     config = AuditConfig(permutations=PERMUTATIONS)
-    scorer = open_scorer(address, open_collection(str(data))[0], config)
+    scorer = open_scorer(address, open_collection(str(data)).collection, config)
     os.write(ready, b".")
     score_collection(scorer, str(data), out, config)
 
@@ -145,8 +145,9 @@ def rows_of(out: Path, name: str, keys: tuple[str, ...]) -> list[tuple[Any, Any]
 
 
 def compare(out: Path, whole: Path, tally: Tally) -> None:
-    from steadyscore.runs import Run
     from steadyscore.summary import audited
+
+    from steadyscore.runs import Run
 
     tables = {"scores.parquet": ("query_id", "permutation", "candidate_id"), "queries.parquet": ("query_id",)}
     for name, keys in tables.items():
@@ -179,11 +180,7 @@ def kill(kind: str, address: str, data: Path, folder: Path, kills: int, calls: P
 
 def main(kills: int, seed: int = 0) -> int:
     # Imported once: an attempt is a fork and starts at once.
-    import steadyscore.engines.rerankers
 
-    import steadyscore.audit
-    import steadyscore.engines.rerank
-    import steadyscore.summary  # noqa: F401
     from conftest import some_instances, write_collection
 
     began, sound = time.monotonic(), True

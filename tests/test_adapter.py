@@ -49,7 +49,7 @@ def world(tmp_path_factory) -> Path:
 
 
 def scores(address: str, world: Path, **options) -> np.ndarray:
-    instance = next(open_collection(str(world / "pools.jsonl"))[1]())
+    instance = next(open_collection(str(world / "pools.jsonl")).instances())
     return Scorer(open_engine(address, EngineOptions(**options)), PASSAGE_RERANKING, Settings(width=5)).score(instance)
 
 

@@ -238,7 +238,8 @@ def test_a_dry_run_is_about_right(tiny_engine):
     if not is_present(EMBEDDED["smollm2-135m"]):
         pytest.skip("the embedded model is not in the cache; `make setup` fetches it")
     config = AuditConfig(permutations=1, cut=Cut(queries=3))
-    collection, instances = open_collection("passages")
+    source = open_collection("passages")
+    collection, instances = source.collection, source.instances
     scorer = open_scorer("smollm2-135m", collection, config)
     pools = [i for i, _ in zip(instances(), range(3), strict=False)]
     real = sum(len(scorer.prompt(i, w)) for i in pools for w in windows(range(len(i.pool)), 20))
@@ -429,7 +430,7 @@ def test_a_demo_takes_every_flag_of_its_engine(capsys, tmp_path, monkeypatch):
 
 
 def test_a_demo_with_queries_that_could_not_be_scored_is_exit_4(capsys, tmp_path, monkeypatch):
-    first = next(open_collection("passages")[1]()).query
+    first = next(open_collection("passages").instances()).query
     address = mine(tmp_path, monkeypatch, f"if query == {first!r}: raise RuntimeError('no')\n    return [0.5] * len(candidates)")
     monkeypatch.setattr("steadyscore.report.write_report", lambda variants, folder: folder / "index.html")
     code, out, err = call(capsys, "demo", "--scorer", address, "--out", tmp_path / "demo")

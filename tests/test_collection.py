@@ -240,7 +240,7 @@ def test_byte_order_mark_and_crlf_are_not_text(tmp_path):
         + b"\r\n"
     )
     assert collections.check(path) == []
-    assert collections.open_collection(path)[0].name == "w"
+    assert collections.open_collection(path).collection.name == "w"
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_names_lead_to_files_or_to_the_next_step(tmp_path, monkeypatch):
         collections.open_collection("scifac")
     collections.write(tmp_path / "collections" / "dl19.jsonl.gz", Collection("dl19", "passage_reranking"), some())
     collections.write(tmp_path / "collections" / "ours.jsonl", Collection("ours", "passage_reranking"), some())
-    assert collections.open_collection("dl19")[0].queries == 3
+    assert collections.open_collection("dl19").collection.queries == 3
     assert "ours" in collections.names()
 
 
@@ -294,7 +294,7 @@ def test_embedded_collections_are_without_mistake(name, schema):
 def test_length_does_not_tell_the_grade(name):
     """Sorted by length, either way, a pool is about as good as in random order (its expected nDCG@10, exactly)."""
     by_length, by_chance = [], []
-    for instance in collections.open_collection(name)[1]():
+    for instance in collections.open_collection(name).instances():
         pool = sorted(instance.pool, key=lambda candidate: candidate.id)
         grades = np.array([candidate.relevance for candidate in pool], float)
         if grades.any():
@@ -316,7 +316,7 @@ def test_a_failing_source_writes_nothing(tmp_path):
     collections.write(path, Collection("old", "multidoc_qa"), some(1))
     with pytest.raises(InputError, match="the source ended"):
         collections.write(path, Collection("new", "multidoc_qa"), broken())
-    assert collections.open_collection(path)[0].name == "old"
+    assert collections.open_collection(path).collection.name == "old"
     assert os.listdir(tmp_path) == ["x.jsonl"]
 
 
@@ -338,7 +338,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageError, match="No space left on device"):
         collections.write(path, Collection("new", "multidoc_qa"), some())
-    assert collections.open_collection(path)[0].name == "old"
+    assert collections.open_collection(path).collection.name == "old"
     assert os.listdir(tmp_path) == ["x.jsonl"]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from steadyscore.summary import audited
 
 from conftest import a_card, some_instances, write_collection
 from steadyscore import adapter, recipe
@@ -19,7 +20,6 @@ from steadyscore.cli import main
 from steadyscore.errors import DamagedFile, InputError, SteadyscoreError
 from steadyscore.runs import Run
 from steadyscore.scores import read_table, to_table
-from steadyscore.summary import audited
 from test_runs import audit, half_done
 from test_scores import scored
 

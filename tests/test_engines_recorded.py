@@ -13,7 +13,7 @@ CONFIG = AuditConfig(permutations=3)
 
 
 def score(address, pools, folder, config=CONFIG):
-    collection, _ = open_collection(str(pools))
+    collection = open_collection(str(pools)).collection
     return score_collection(open_scorer(address, collection, config), str(pools), folder, config)
 
 
@@ -75,7 +75,7 @@ def test_a_recording_of_a_distribution_says_so(tiny_engine, collection_file, tmp
     from steadyscore.audit import scorer_for
 
     config = AuditConfig(permutations=2, cut=Cut(queries=1, pool=3))
-    collection, _ = open_collection(str(collection_file))
+    collection = open_collection(str(collection_file)).collection
     score_collection(scorer_for(tiny_engine, collection, config), str(collection_file), tmp_path / "run", config)
     recording = open_engine(f"scores:{tmp_path / 'run'}")
     assert recording.capabilities.gives == "distribution"

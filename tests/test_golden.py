@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
+
 from conftest import some_claims
 from endpoint import Server
-
 from steadyscore.cli import main
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -97,7 +96,19 @@ def table(file: Path) -> str:
 
 
 def test_a_plain_audit_is_what_it_was(capsys, tmp_path):
-    words = "--scorer synthetic:companion:0.3 --data passages --queries 8 --permutations 5 --match-retention 0.3 --curve".split()
+    words = [
+        "--scorer",
+        "synthetic:companion:0.3",
+        "--data",
+        "passages",
+        "--queries",
+        "8",
+        "--permutations",
+        "5",
+        "--match-retention",
+        "0.3",
+        "--curve",
+    ]
     printed = call(capsys, "audit", *words, "--out", tmp_path / "run", "--json")
     more = {
         "gate": json.loads(call(capsys, "gate", tmp_path / "run", "--max", "tau_psi=1", "--json")),
@@ -171,7 +182,18 @@ def test_a_resumed_audit_is_what_it_was(capsys, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "golden_scorer.py").write_text(SCORER)
     (tmp_path / "stop").touch()
-    words = "--scorer python:golden_scorer:score --data passages --queries 12 --permutations 3 --match-retention 0.3".split()
+    words = [
+        "--scorer",
+        "python:golden_scorer:score",
+        "--data",
+        "passages",
+        "--queries",
+        "12",
+        "--permutations",
+        "3",
+        "--match-retention",
+        "0.3",
+    ]
     call(capsys, "audit", *words, "--out", tmp_path / "run", "--json", code=1)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "scoring"
     (tmp_path / "stop").unlink()

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from conftest import write_collection
 from steadyscore.audit import AuditConfig, open_scorer, score_collection
+from steadyscore.audits.load import load_run
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError
@@ -20,7 +21,6 @@ from steadyscore.readings import (
     shared_readers,
     worth,
 )
-from steadyscore.summary import audited, measured_run
 
 QUERIES, M = 6, 3
 
@@ -41,7 +41,7 @@ def source(tmp_path):
 
 def scored(source, folder, address="synthetic:slot:0.5"):
     config = AuditConfig(permutations=M)
-    return score_collection(open_scorer(address, open_collection(source)[0], config), source, folder, config)
+    return score_collection(open_scorer(address, open_collection(source).collection, config), source, folder, config)
 
 
 def steady(query):
@@ -86,13 +86,13 @@ def test_what_was_not_read_is_undefined_and_not_wrong(source, tmp_path):
 
 def test_a_run_s_measures_are_its_first_reader_s_at_the_budget(source, tmp_path):
     run = scored(source, tmp_path / "run")
-    assert "verdict_flip" not in measured_run(run).values
+    assert "verdict_flip" not in load_run(run).measured.values
     kept(run, "a k=5", steady)
     kept(run, "b k=5", moving)
     keep_outputs(run, "a k=5 K=2", {f"c{q}": ["SUPPORTED"] for q in range(QUERIES)})
-    assert measured_run(run).values["verdict_flip"].tolist() == [0] * QUERIES
-    assert measured_run(run, readers=["b k=5"]).values["verdict_flip"].tolist() == [1] * QUERIES
-    assert "verdict_flip" not in measured_run(run, readers=[]).values
+    assert load_run(run).measured.values["verdict_flip"].tolist() == [0] * QUERIES
+    assert load_run(run, readers=["b k=5"]).measured.values["verdict_flip"].tolist() == [1] * QUERIES
+    assert "verdict_flip" not in load_run(run, readers=[]).measured.values
     assert audited(run)[1]["measures"]["verdict_accuracy"] == {"value": 1.0, "low": 1.0, "high": 1.0, "queries": QUERIES - 1}
 
 

@@ -46,7 +46,7 @@ def score(program: Program, data: Path, out: Path, **options) -> Run:
     from steadyscore.audit import scorer_for
 
     config = AuditConfig(permutations=3)
-    return score_collection(scorer_for(program, open_collection(str(data))[0], config), str(data), out, config, **options)
+    return score_collection(scorer_for(program, open_collection(str(data)).collection, config), str(data), out, config, **options)
 
 
 @pytest.fixture
@@ -123,7 +123,9 @@ def test_another_address_of_the_same_model_is_another_scorer(tmp_path):
 
     def attempt(server, path):
         address = f"rerank+cohere:m@{server.url}{path}"
-        return score_collection(open_scorer(address, open_collection(str(data))[0], config), str(data), tmp_path / "run", config)
+        return score_collection(
+            open_scorer(address, open_collection(str(data)).collection, config), str(data), tmp_path / "run", config
+        )
 
     with Server(answer) as server:
         attempt(server, "/ok")

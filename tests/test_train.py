@@ -83,7 +83,7 @@ def test_every_objective_trains_and_its_adapter_scores(world, tmp_path, objectiv
 def tiny_instance(world: Path):
     from steadyscore.collection import open_collection
 
-    return next(open_collection(str(world / "pools.jsonl"))[1]())
+    return next(open_collection(str(world / "pools.jsonl")).instances())
 
 
 def test_weight_zero_is_single_order_step_for_step(world, tmp_path):

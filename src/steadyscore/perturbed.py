@@ -30,18 +30,19 @@ QUERIES = 100
 def score_perturbed(
     scorer: Scorer,
     run: Run,
-    queries: Sequence[Scored],
     source: Data,
     config: AuditConfig,
     kinds: Sequence[Kind],
     progress: Progress | None = None,
+    *,
+    scored: Sequence[Scored] | None = None,
 ) -> dict[Kind, list[Failure]]:
     """Score what was perturbed into `perturbed-<kind>.parquet`, for `Run.perturbed`; `drop` measures carry the suffix `_drop`.
 
     Gives the queries that the scorer failed on, with the reason: in no mean, tried again by the same command.
     """
-    scored = {query.query_id: query for query in queries}
-    return {kind: _score(scorer, run, scored, source, config, kind, progress) for kind in kinds}
+    queries = {query.query_id: query for query in (run.scored() if scored is None else scored)}
+    return {kind: _score(scorer, run, queries, source, config, kind, progress) for kind in kinds}
 
 
 def _score(

@@ -138,18 +138,22 @@ def read_run(
     run: Run,
     source: Data,
     address: str,
-    scored: Sequence[Scored],
     *,
+    scored: Sequence[Scored] | None = None,
     k: int = EVIDENCE,
     serving_permutations: int = 1,
     options: EngineOptions | None = None,
     engine: Any = None,
     progress: Callable[[Iterable[Instance], int | None], Iterable[Instance]] | None = None,
 ) -> Read:
-    """Read the first k under every permutation of a run, keep the outputs beside it and measure them."""
+    """Read the first k under every permutation of a run, keep the outputs beside it and measure them.
+
+    Whoever has read the table hands over its queries (`scored`).
+    """
     reader = Reader(engine or open_reader(address, options), TASKS[run.record["task"]])
     before = spent(reader.engine)
-    served = scored if serving_permutations == 1 else [at_budget(query, serving_permutations) for query in scored]
+    stored = run.scored() if scored is None else scored
+    served = stored if serving_permutations == 1 else [at_budget(query, serving_permutations) for query in stored]
     queries = {query.query_id: query for query in served}
     wanted = (instance for instance in open_collection(source).instances() if instance.id in queries)
     outputs: dict[str, list[str]] = {}

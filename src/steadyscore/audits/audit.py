@@ -269,7 +269,7 @@ def _score_beside(scorer: Scorer, run: Run, queries: Sequence[Scored], work: _Wo
             run.keep_noise(floor)
     if work.beside.perturb:
         progress = bar(f"{scorer.name}, perturbed", work.output.quiet)
-        unmoved = score_perturbed(scorer, run, queries, work.source, work.config, list(work.beside.perturb), progress)
+        unmoved = score_perturbed(scorer, run, work.source, work.config, list(work.beside.perturb), progress, scored=queries)
         failed |= {f"perturb {kind}": failures for kind, failures in unmoved.items()}
     return {flag: failures for flag, failures in failed.items() if failures}
 
@@ -277,7 +277,7 @@ def _score_beside(scorer: Scorer, run: Run, queries: Sequence[Scored], work: _Wo
 def _read(run: Run, queries: Sequence[Scored], reader: str, work: _Work) -> ReaderReport:
     beside = work.beside
     found = read_run(
-        run, work.source, reader, queries, k=beside.reader_k, serving_permutations=beside.serving_permutations,
+        run, work.source, reader, scored=queries, k=beside.reader_k, serving_permutations=beside.serving_permutations,
         options=work.options, progress=bar(f"{reader} reads", work.output.quiet),
     )  # fmt: skip
     figures = {name: mean_figure(values) for name, values in found.values.items()}
