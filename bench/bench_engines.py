@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.collection import open_collection
 from steadyscore.consumers.threshold import match_retention, overlap, retained
 from steadyscore.engines import EngineOptions

@@ -54,7 +54,7 @@ def measured(side: str, steps: int) -> dict[str, float]:
     import torch
     from peft import get_peft_model
 
-    from steadyscore.audit import Cut, cut_instances
+    from steadyscore.scoring import Cut, cut_instances
     from steadyscore.collection import open_collection
     from steadyscore.engines import EngineOptions, open_engine
     from steadyscore.recipe import TrainConfig

@@ -77,8 +77,8 @@ def run_server() -> None:
 
 
 def audit(address: str, data: Path, out: Path, ready: int) -> None:
-    from steadyscore.audit import AuditConfig, open_scorer, score_collection
     from steadyscore.collection import open_collection
+    from steadyscore.scoring import AuditConfig, open_scorer, score_collection
 
     config = AuditConfig(permutations=PERMUTATIONS)
     scorer = open_scorer(address, open_collection(str(data)).collection, config)

@@ -14,13 +14,13 @@ import steadyscore
 from conftest import some_claims, some_instances, write_collection
 from endpoint import Server
 from steadyscore import audits as package
-from steadyscore.audit import AuditConfig, open_scorer, score_collection
 from steadyscore.audits import audit as module
 from steadyscore.audits.figure import Figure, mean_figure
 from steadyscore.audits.load import budget_values, load_run
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError
 from steadyscore.measurement import Threshold
+from steadyscore.scoring import AuditConfig, open_scorer, score_collection
 
 ROWS = some_instances(6)
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import tiny
-from steadyscore.audit import AuditConfig, open_scorer, score_collection
 from steadyscore.collection import open_collection
 from steadyscore.errors import ModelError
 from steadyscore.measurement import measure
 from steadyscore.recipe import TrainConfig
 from steadyscore.scorer import Settings
+from steadyscore.scoring import AuditConfig, open_scorer, score_collection
 from steadyscore.teacher import label_collection
 from steadyscore.train import train
 

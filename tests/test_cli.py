@@ -229,11 +229,11 @@ def test_a_dry_run_counts_the_windows_of_a_mitigation(capsys):
 
 def test_a_dry_run_is_about_right(tiny_engine):
     """The estimate of tokens is within a third of what the real tokenizer of the embedded model counts."""
-    from steadyscore.audit import AuditConfig, Cut, open_scorer
     from steadyscore.collection import open_collection
     from steadyscore.estimate import estimate
     from steadyscore.models import EMBEDDED, is_present
     from steadyscore.presentation import windows
+    from steadyscore.scoring import AuditConfig, Cut, open_scorer
 
     if not is_present(EMBEDDED["smollm2-135m"]):
         pytest.skip("the embedded model is not in the cache; `make setup` fetches it")

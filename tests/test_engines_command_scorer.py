@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving import app_of, listening, model
-from steadyscore.audit import AuditConfig, open_scorer, score_collection
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Reranker, ScorerFailed, Watch, open_engine, watch_of
 from steadyscore.errors import InputError
+from steadyscore.scoring import AuditConfig, open_scorer, score_collection
 
 HEAD = """
 import json, os, sys, threading, time

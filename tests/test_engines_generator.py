@@ -9,7 +9,6 @@ import pytest
 
 from conftest import some_claims
 from endpoint import FAULTS, Server
-from steadyscore.audit import AuditConfig, score_collection
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions, http, open_engine
 from steadyscore.engines.generator import Generator, token_prompt
@@ -21,6 +20,7 @@ from steadyscore.reader_prompt import VERDICTS, encoded, question
 from steadyscore.reading import Reader, open_reader, read_run
 from steadyscore.readings import outputs_of, reader_label
 from steadyscore.scorer import Scorer, Settings
+from steadyscore.scoring import AuditConfig, score_collection
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance
 from test_engines_http import served

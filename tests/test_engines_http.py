@@ -15,12 +15,12 @@ import pytest
 from conftest import some_instances, write_collection
 from endpoint import FAULTS, Server
 from steadyscore import readout
-from steadyscore.audit import AuditConfig, score_collection, scorer_for
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Price, http, open_engine, vllm_server
 from steadyscore.engines.http import Endpoint, EndpointDown, Malformed, Unusable, retry_after
 from steadyscore.errors import InputError
 from steadyscore.parity import probe, probe_prompts
+from steadyscore.scoring import AuditConfig, score_collection, scorer_for
 
 CONFIG = AuditConfig(permutations=2)
 OPTIONS = EngineOptions(timeout=0.5, retries=8, concurrency=3)

@@ -11,13 +11,13 @@ import threading
 import numpy as np
 import pytest
 
-from steadyscore.audit import AuditConfig, open_scorer, score_collection
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, ScorerFailed, open_engine, watch_of
 from steadyscore.engines.python_scorer import PythonReranker
 from steadyscore.errors import InputError
 from steadyscore.scorer import Scorer, as_numbers
+from steadyscore.scoring import AuditConfig, open_scorer, score_collection
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
 

@@ -96,19 +96,8 @@ def table(file: Path) -> str:
 
 
 def test_a_plain_audit_is_what_it_was(capsys, tmp_path):
-    words = [
-        "--scorer",
-        "synthetic:companion:0.3",
-        "--data",
-        "passages",
-        "--queries",
-        "8",
-        "--permutations",
-        "5",
-        "--match-retention",
-        "0.3",
-        "--curve",
-    ]
+    words = ["--scorer=synthetic:companion:0.3", "--data=passages", "--queries=8", "--permutations=5", "--match-retention=0.3"]
+    words.append("--curve")
     printed = call(capsys, "audit", *words, "--out", tmp_path / "run", "--json")
     more = {
         "gate": json.loads(call(capsys, "gate", tmp_path / "run", "--max", "tau_psi=1", "--json")),
@@ -183,16 +172,11 @@ def test_a_resumed_audit_is_what_it_was(capsys, tmp_path, monkeypatch):
     (tmp_path / "golden_scorer.py").write_text(SCORER)
     (tmp_path / "stop").touch()
     words = [
-        "--scorer",
-        "python:golden_scorer:score",
-        "--data",
-        "passages",
-        "--queries",
-        "12",
-        "--permutations",
-        "3",
-        "--match-retention",
-        "0.3",
+        "--scorer=python:golden_scorer:score",
+        "--data=passages",
+        "--queries=12",
+        "--permutations=3",
+        "--match-retention=0.3",
     ]
     call(capsys, "audit", *words, "--out", tmp_path / "run", "--json", code=1)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "scoring"

@@ -170,8 +170,8 @@ def test_matched_retention_needs_no_judgements():
 def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatch):
     """Pools of two sizes, some queries without judgements, a batch wholly unjudged; from a table that is read by parts."""
     from conftest import some_instances, write_collection
-    from steadyscore.audit import AuditConfig, open_scorer, score_collection
     from steadyscore.collection import open_collection
+    from steadyscore.scoring import AuditConfig, open_scorer, score_collection
 
     instances = some_instances(queries=14)
     for i in (1, 6, 7, 8):

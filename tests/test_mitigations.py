@@ -8,7 +8,6 @@ from scipy.stats import kendalltau
 
 from conftest import some_instances, write_collection
 from steadyscore import readout
-from steadyscore.audit import AuditConfig, score_collection
 from steadyscore.cli import main
 from steadyscore.engines.recorded import ScoreRecording, SyntheticReranker
 from steadyscore.errors import InputError
@@ -27,6 +26,7 @@ from steadyscore.mitigations import (
 from steadyscore.perturbed import score_perturbed
 from steadyscore.presentation import permutations
 from steadyscore.scorer import Scorer, Settings
+from steadyscore.scoring import AuditConfig, score_collection
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
 

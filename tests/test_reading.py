@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 
 from conftest import some_claims, write_collection
-from steadyscore.audit import AuditConfig, score_collection
+from steadyscore.audits.load import same_evidence_control
 from steadyscore.engines.recorded import SyntheticReranker
 from steadyscore.errors import InputError
 from steadyscore.reader_prompt import VERDICTS, chat, encoded, first_line, question
 from steadyscore.reading import Reader, read_run
-from steadyscore.readings import outputs_of, reader_label, same_evidence_control
+from steadyscore.readings import outputs_of, reader_label
 from steadyscore.scorer import Scorer, Settings
 from steadyscore.scores import read_table
+from steadyscore.scoring import AuditConfig, score_collection
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance
 
@@ -201,12 +202,12 @@ def test_the_same_evidence_control_counts_queries_with_equal_sets(tmp_path):
     for run in (steady, moving):
         read_run(run, source, "parrot", k=6, engine=parrot)
         read_run(run, source, "parrot", k=1, engine=parrot)
-    whole = same_evidence_control(moving, steady, "parrot", k=6)  # the whole pool is always the same set
+    whole = same_evidence_control(load_run(moving), load_run(steady), "parrot", k=6)  # the whole pool is always the same set
     assert whole["share"] == 1
     nothing = {"queries": 3, "share": 1.0, "reduction": 0.0, "low": 0.0, "high": 0.0}
-    assert same_evidence_control(steady, steady, "parrot", k=1) == nothing
+    assert same_evidence_control(load_run(steady), load_run(steady), "parrot", k=1) == nothing
     with pytest.raises(InputError, match="holds no outputs"):
-        same_evidence_control(steady, moving, "nobody")
+        same_evidence_control(load_run(steady), load_run(moving), "nobody")
 
 
 def test_the_kept_file_is_json_lines(tiny_engine):

@@ -4,7 +4,6 @@ import json
 import numpy as np
 import pytest
 
-from steadyscore.audit import AuditConfig, score_collection
 from steadyscore.audits.load import load_run
 from steadyscore.commands import recommend as command
 from steadyscore.engines.recorded import SyntheticReranker
@@ -13,6 +12,7 @@ from steadyscore.mitigations import mitigated
 from steadyscore.recommend import Target, cheapest, options, parse_target, windows_per_query
 from steadyscore.runs import Run
 from steadyscore.scorer import Scorer, Settings
+from steadyscore.scoring import AuditConfig, score_collection
 from steadyscore.tasks import PASSAGE_RERANKING, RESPONSE_RANKING
 
 

@@ -16,18 +16,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from markdown_it import MarkdownIt
-from steadyscore.summary import summary
 
 from steadyscore import cli, exhibit, figures, findings
-from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.audits.figure import figures_of
+from steadyscore.audits.load import load_run, load_runs, same_evidence_control
+from steadyscore.audits.result import Audit
 from steadyscore.collection import open_collection
 from steadyscore.consumers import threshold
 from steadyscore.errors import InputError, MissingExtra
 from steadyscore.measurement import Threshold, measure
-from steadyscore.readings import keep_outputs, same_evidence_control
-from steadyscore.report import Variant, markdown_code, markdown_text, show_invisible, write_report
+from steadyscore.readings import keep_outputs
+from steadyscore.report import markdown_code, markdown_text, show_invisible, write_report
 from steadyscore.runs import Run
 from steadyscore.scores import Scored
+from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.tasks import TASKS
 
 HOSTILE = "<script>document.title = 'taken'</script> & <img src=x onerror=alert(1)> $x_1$ ${7*7} {{ 7 * 7 }}"
 
@@ -112,11 +115,11 @@ def planted(scores: list[list[float]], relevance: list[float], query_id: str = "
     )
 
 
-def variant(
-    queries: list[Scored], by: Threshold | None = None, task: str = "passage_reranking", name: str = "planted"
-) -> Variant:
+def variant(queries: list[Scored], by: Threshold | None = None, task: str = "passage_reranking", name: str = "planted") -> Audit:
     measured = measure(queries, by)
-    return Variant(name, "small", task, {"name": name}, measured, summary(measured), queries, None, by or Threshold())
+    record = {"name": name, "task": task}
+    figures = figures_of(measured)
+    return Audit(name, "small", TASKS[task], record, queries, measured, figures, threshold=by or Threshold())
 
 
 # -- the sentence
@@ -168,7 +171,7 @@ def test_without_judgements_decisions_are_told_and_quality_is_said_to_be_unknown
 
 def test_a_cutoff_that_keeps_everything_does_not_make_the_headline(runs) -> None:
     found = load_run(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=-1.0))
-    assert found.summary["measures"]["overlap"]["value"] == 1
+    assert found["overlap"].value == 1
     assert findings.decision([found]) == "overlap@10"
     assert "keeps 100.0 % of the pool" in findings.idle_note(found, "overlap@10")
 
@@ -286,11 +289,11 @@ def test_every_figure_is_named_and_drawn_in_the_colours_of_the_page(page: str) -
 
 
 def test_the_table_prints_what_was_measured(page: str, runs) -> None:
-    found = load_run(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=0.5)).summary["measures"]
+    found = load_run(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=0.5)).figures
     for name in ("ndcg@10", "tau_psi", "overlap", "retained_f1"):
         figure = found[name]
-        assert f"{figure['value']:.3f}" in page
-        assert f"{figure['low']:.3f} to {figure['high']:.3f}" in page
+        assert f"{figure.value:.3f}" in page
+        assert f"{figure.low:.3f} to {figure.high:.3f}" in page
 
 
 def read_runs(folder: Path) -> list[Run]:
@@ -320,7 +323,7 @@ def test_the_page_shows_what_readers_make_of_it(tmp_path: Path) -> None:
     assert f"{flip['value']:.3f}" in table
     # k = 99 shows the whole pool: the evidence is always the same set, so order alone explains the difference
     assert re.search(r"100 %\s*of 7 queries\s*0\.667", table)
-    control_ = same_evidence_control(runs[0], runs[1], "hf:reader", 99)
+    control_ = same_evidence_control(load_run(runs[0]), load_run(runs[1]), "hf:reader", 99)
     assert (control_["share"], control_["reduction"]) == (1, pytest.approx(2 / 3))
     markdown = (tmp_path / "page" / "report.md").read_text()
     assert "## What a reader makes of it: claims" in markdown
@@ -335,7 +338,7 @@ def test_a_page_without_readers_says_nothing_of_them(page: str) -> None:
 
 def test_the_floor_stands_beside_the_figure(runs, tmp_path: Path) -> None:
     found = load_run(runs["synthetic:slot:0.3", "responses"])
-    found.summary["measures"]["pair_flip"] |= {"floor": 0.987, "above_floor": False}
+    found.figures["pair_flip"] = replace(found.figures["pair_flip"], floor=0.987, is_above_floor=False)
     text = write_report([found], tmp_path).read_text()
     assert "floor 0.987: not above" in text
     assert "This is not above the noise floor" in text
@@ -430,12 +433,12 @@ def test_names_in_figures_are_not_taken_for_attributes() -> None:
 def test_without_the_collection_only_ids_are_shown(tmp_path: Path) -> None:
     file = hostile_collection(tmp_path)
     run = scored_run("synthetic:slot:0.3", str(file), tmp_path / "run")
-    assert set(load_run(run).instances or {}) == {f"q<{q}>" for q in range(6)}
+    assert load_run(run).instance("q<3>").query.endswith("word 3")
     file.write_text(file.read_text().replace("word", "other"))
-    assert load_run(run).instances is None  # no longer what was scored
+    assert load_run(run).source is None  # no longer what was scored
     file.unlink()
     found = load_run(run, Threshold(cutoff=0.5))
-    assert found.instances is None
+    assert found.instance("q<3>") is None
     assert "Query q&lt;" in write_report([found], tmp_path / "page").read_text()
 
 

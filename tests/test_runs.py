@@ -19,7 +19,6 @@ from steadyscore.summary import audited
 
 from conftest import some_instances, write_collection
 from steadyscore import disk, runs
-from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.cli import stop_on_signals
 from steadyscore.collection import open_collection
 from steadyscore.disk import atomic
@@ -27,6 +26,7 @@ from steadyscore.errors import InputError, RunMismatch, StorageError
 from steadyscore.runs import Run, find_runs
 from steadyscore.scorer import Settings
 from steadyscore.scores import read_table
+from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
 
 
 def audit(file: Path, folder: Path, address="synthetic:slot", **options) -> Run:

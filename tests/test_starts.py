@@ -8,13 +8,13 @@ import pytest
 
 from conftest import some_instances, write_collection
 from endpoint import Server
-from steadyscore.audit import AuditConfig, open_scorer, score_collection
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.disk import sha256
 from steadyscore.engines import Watch
 from steadyscore.errors import RunMismatch
 from steadyscore.runs import Run
+from steadyscore.scoring import AuditConfig, open_scorer, score_collection
 from steadyscore.starts import Start, plain_address, scorer_changes, start_of, start_remarks, unwatched
 
 
@@ -43,7 +43,7 @@ class Program:
 
 
 def score(program: Program, data: Path, out: Path, **options) -> Run:
-    from steadyscore.audit import scorer_for
+    from steadyscore.scoring import scorer_for
 
     config = AuditConfig(permutations=3)
     return score_collection(scorer_for(program, open_collection(str(data)).collection, config), str(data), out, config, **options)

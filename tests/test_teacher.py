@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import tiny
 from conftest import some_instances, write_collection
 from steadyscore import teacher
-from steadyscore.audit import AuditConfig, open_scorer
 from steadyscore.collection import open_collection
 from steadyscore.commands import label as verb
 from steadyscore.errors import InputError
 from steadyscore.scorer import Settings
+from steadyscore.scoring import AuditConfig, open_scorer
 from steadyscore.teacher import Label
 from steadyscore.views import examples
 

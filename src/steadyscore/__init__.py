@@ -20,7 +20,7 @@ _MODULES = {
     "scores": "Scored",
     "scorefile": "read_scores",
     "runs": "Run",
-    "audit": "AuditConfig Cut open_scorer score_collection",
+    "scoring": "AuditConfig Cut open_scorer score_collection",
     "measurement": "Coverage Cutoff Threshold measure",
     "measures": "MEASURES",
     "presentation": "permutations",

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .adapter import read_card, split
-from .audit import AuditConfig, cut_instances, settings_for
 from .collection import Data, open_collection
 from .disk import cache_folder, write_json
 from .engines import KINDS, Price, parse_address
@@ -18,6 +17,7 @@ from .mitigations import cost
 from .prompt import CHARS_PER_TOKEN, prompt_text, shown
 from .reader_prompt import chat, question
 from .scorer import Settings
+from .scoring import AuditConfig, cut_instances, settings_for
 from .tasks import TASKS
 from .terms import Collection
 

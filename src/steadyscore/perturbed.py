@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from .audit import AuditConfig, Progress, naming_failures
 from .collection import Data, open_collection
 from .instability import pool_psi, tau_psi, top_k_changed
 from .metrics import delta_ndcg_pool
@@ -19,6 +18,7 @@ from .perturb import perturbed_rank, pool_drop, pool_replace, sampled_queries
 from .runs import Run
 from .scorer import Scorer
 from .scores import CANONICAL, Scored
+from .scoring import AuditConfig, Progress, naming_failures
 from .terms import Failure, Instance, Markers
 
 Kind = Literal["replace", "drop", "markers"]

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .audit import naming_failures
 from .collection import Data, open_collection
 from .consumers import reader as arithmetic
 from .consumers.reader import EVIDENCE
@@ -30,6 +29,7 @@ from .reader_prompt import VERDICTS, Question, chat, encoded, first_line, questi
 from .readings import keep_outputs, reader_label, readings_of
 from .runs import Run
 from .scores import Scored
+from .scoring import naming_failures
 from .tasks import TASKS, Task
 from .terms import Failure, Instance
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from .audit import Cut, cut_instances
 from .collection import open_collection
 from .errors import InputError, SteadyscoreError
 from .estimate import speeds
@@ -19,6 +18,7 @@ from .models import base_folder, base_shape, no_base
 from .objectives import Convention
 from .prompt import CHARS_PER_TOKEN, prompt_text, shown
 from .scorer import Settings
+from .scoring import Cut, cut_instances
 from .tasks import TASKS
 from .teacher import read_labels
 from .terms import Markers, Placeholder, PromptStyle

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .audit import AuditConfig, score_collection
 from .collection import open_collection
 from .decomposition import silver_beta
 from .disk import sha256, storage, write_parquet, write_record
@@ -25,6 +24,7 @@ from .presentation import generator
 from .runs import Run
 from .scorer import Scorer, ideal_gains
 from .scores import Scored, read_table
+from .scoring import AuditConfig, score_collection
 from .terms import GRADES, Instance
 
 TOP = float(GRADES[-1])

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from . import objectives, recipe
-from .audit import Cut, cut_instances
 from .collection import open_collection
 from .errors import InputError
 from .presentation import generator, permutation, permutations, windows
 from .recipe import TrainConfig
+from .scoring import Cut, cut_instances
 from .teacher import Label, from_judgements, lowered, read_labels, target
 from .terms import Collection, Instance, Markers, Window
 

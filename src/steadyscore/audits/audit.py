@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from ..audit import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
 from ..choice import scoring_address
 from ..collection import Data, Source, open_collection
 from ..disk import storage, write_record, write_tables
@@ -31,14 +30,15 @@ from ..mitigations import mitigated
 from ..perturbed import Kind, score_perturbed
 from ..progress import bar, job
 from ..reading import EVIDENCE, check_readable, read_run
-from ..readings import control, reader_label
+from ..readings import reader_label
 from ..runs import Run
 from ..scorer import Scorer, Settings
 from ..scores import Scored
+from ..scoring import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
 from ..tasks import TASKS
 from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle
 from .figure import mean_figure
-from .load import budget_values, load_run
+from .load import budget_values, load_run, same_evidence_control
 from .result import Audit, Audits, ReaderReport
 from .score_arrays import read_any_scores
 from .table import measure_tables, measures_schema
@@ -244,7 +244,7 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     found = load_run(run, config.threshold, beside.serving_permutations, first, queries=queries, source=source)
     if before is not None and beside.serving_permutations == 1:  # against the first scorer of the call
         reports = {
-            reader: replace(report, same_evidence=_same(before, found, reader, beside.reader_k))
+            reader: replace(report, same_evidence=same_evidence_control(before, found, reader, beside.reader_k))
             for reader, report in reports.items()
         }
     library = {name: mean_figure(values) for name, values in _library(found.queries, beside.ir).items()}
@@ -282,16 +282,6 @@ def _read(run: Run, queries: Sequence[Scored], reader: str, work: _Work) -> Read
     )  # fmt: skip
     figures = {name: mean_figure(values) for name, values in found.values.items()}
     return ReaderReport(beside.reader_k, figures, found.asked, found.failed, found.spent)
-
-
-def _same(before: Audit, after: Audit, reader: str, k: int) -> dict[str, Any]:
-    """The same-evidence control of two audits by one reader (§F.3)."""
-    label = reader_label(reader, k)
-    sides = [(audit.queries, audit.readers[label].outputs) for audit in (before, after)]
-    found = control(after.task, sides[0], sides[1], k)
-    if not found["queries"]:
-        raise InputError(f"{before.name} and {after.name} share no query with equally many permutations.")
-    return {"against": before.name, **found}
 
 
 # -- before anything is scored

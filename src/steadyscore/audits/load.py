@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..collection import Source
+from ..consumers.reader import EVIDENCE
 from ..errors import InputError
 from ..measurement import Cutoff, Measured, Threshold, at_budget, measure
 from ..measures import MEASURES
-from ..readings import Readings, label_parts, readings_of, shared_readers
+from ..readings import Readings, control, label_parts, reader_label, readings_of, shared_readers
 from ..runs import Run, find_runs
 from ..scores import Scored
 from ..tasks import TASKS
@@ -117,3 +118,13 @@ def budget_values(run: Run, queries: Sequence[Scored], by: Threshold, most: int 
         values = _measure(run, serve(queries, budget), by, budget, read.get(reader)).values
         found[budget] = {name: float(np.nanmean(each)) for name, each in values.items()}
     return found
+
+
+def same_evidence_control(before: Audit, after: Audit, address: str, k: int = EVIDENCE) -> dict[str, Any]:
+    """Flips of one reader where two scorers showed it the same candidates (§F.3)."""
+    label = reader_label(address, k)
+    sides = [(audit.queries, audit.outputs(label)) for audit in (before, after)]
+    found = control(after.task, sides[0], sides[1], k)
+    if not found["queries"]:
+        raise InputError(f"{before.name} and {after.name} share no query with equally many permutations.")
+    return {"against": before.name, **found}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ..collection import Source, open_collection
 from ..errors import InputError
 from ..measurement import Measured, Threshold
-from ..readings import Readings
+from ..readings import Outputs, Readings
 from ..scores import Scored
 from ..starts import start_remarks, unwatched
 from ..tasks import Task
@@ -109,6 +109,12 @@ class Audit:
     def remarks(self, of: str | None = None) -> list[str]:
         """What must be known to read the figures, behind the name of the collection: what is not in the means, the cutoff."""
         return remarks(of or self.collection, self.measured, self.figures)
+
+    def outputs(self, reader: str) -> Outputs:
+        """What a reader wrote, by query, in the order of the permutations."""
+        if reader not in self.readers:
+            raise InputError(f"{self.folder or self.name} holds no outputs of {reader}. Audit it with --reader first.")
+        return self.readers[reader].outputs
 
     @cached_property
     def source(self) -> Source | None:

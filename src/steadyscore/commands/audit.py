@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..audit import AuditConfig, Cut
 from ..audits.audit import Beside, Output, audit_scorers, audit_scores, open_usable
 from ..audits.result import Audit
 from ..audits.table import text_table
@@ -14,6 +13,7 @@ from ..measurement import Threshold
 from ..mitigations import MITIGATIONS
 from ..perturbed import KINDS
 from ..reading import EVIDENCE
+from ..scoring import AuditConfig, Cut
 from . import (
     add_budget,
     add_engine,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..audit import AuditConfig
 from ..audits.audit import Beside, Output, audit_scorers, configure
 from ..audits.result import Audit, Audits
+from ..scoring import AuditConfig
 from . import add_engine, can_draw_page, engine_options, examples, name_failed, note, print_audits
 
 SLICES = (

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..audit import AuditConfig
 from ..collection import Source
 from ..estimate import estimate, is_hosted, reading_estimate
+from ..scoring import AuditConfig
 from . import engine_options, print_json, print_table
 
 

@@ -6,11 +6,11 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from ..audit import AuditConfig, Cut, cut_instances, open_scorer
 from ..collection import open_collection
 from ..errors import InputError
 from ..progress import bar
 from ..runs import Run
+from ..scoring import AuditConfig, Cut, cut_instances, open_scorer
 from ..starts import start_remarks, unwatched
 from ..tasks import TASKS
 from ..teacher import (

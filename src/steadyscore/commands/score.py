@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ..audit import AuditConfig, Cut, cut_instances, naming_failures, open_scorer, refuse_none_scored
 from ..collection import open_collection
 from ..disk import atomic
 from ..models import DEFAULT
 from ..progress import bar
+from ..scoring import AuditConfig, Cut, cut_instances, naming_failures, open_scorer, refuse_none_scored
 from ..terms import Failure, Instance
 from . import (
     add_engine,

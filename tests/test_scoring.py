@@ -2,7 +2,11 @@ import numpy as np
 import pytest
 
 from conftest import some_instances, write_collection
-from steadyscore.audit import (
+from steadyscore.collection import open_collection
+from steadyscore.errors import ModelError
+from steadyscore.runs import Run
+from steadyscore.scorer import Scorer, ideal_gains
+from steadyscore.scoring import (
     AuditConfig,
     Cut,
     cut_instances,
@@ -12,10 +16,6 @@ from steadyscore.audit import (
     refuse_mismatch,
     score_collection,
 )
-from steadyscore.collection import open_collection
-from steadyscore.errors import ModelError
-from steadyscore.runs import Run
-from steadyscore.scorer import Scorer, ideal_gains
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
 
