@@ -316,7 +316,7 @@ def test_the_page_shows_what_readers_make_of_it(tmp_path: Path) -> None:
     assert "script" not in dict(outline.tags)
     assert "the reader's verdict changes 67\u00a0% of the time" in outline.text  # 4 of the 6 pairs of SRSR
     table = outline.text[outline.text.index("What a reader makes of it") :]
-    flip = variants[0].summary["measures"]["verdict_flip"]
+    flip = variants[0]["verdict_flip"].to_json()
     assert flip["queries"] == len(runs[0].scored()) - 1
     for part in ("hf:reader", "first 99", "1 of 8 queries not read", "openai:m@http://there", "first 5"):
         assert part in table

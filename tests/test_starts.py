@@ -15,7 +15,7 @@ from steadyscore.engines import Watch
 from steadyscore.errors import RunMismatch
 from steadyscore.runs import Run
 from steadyscore.scoring import AuditConfig, open_scorer, score_collection
-from steadyscore.starts import Start, plain_address, scorer_changes, start_of, start_remarks, unwatched
+from steadyscore.starts import Start, scorer_changes, start_of, start_remarks, unwatched
 
 
 class Program:
@@ -135,10 +135,6 @@ def test_another_address_of_the_same_model_is_another_scorer(tmp_path):
     assert "What answers at the endpoint is not watched" in unwatched(Run.open(tmp_path / "run").record)[0]
 
 
-def test_an_address_is_kept_without_its_secrets():
-    assert plain_address("https://me:secret@host:8000/v1?key=secret#x") == "https://host:8000/v1"
-
-
 def test_only_what_is_known_to_have_changed_counts():
     start = Start({"torch": "1"}, "http://a", "r1", {"a.py": "1", "b.py": "2"})
     assert scorer_changes(start, replace(start, versions={"torch": "2"})) == []
@@ -161,10 +157,10 @@ def test_the_command_refuses_lets_pass_and_reports(collection_file, tmp_path, mo
     out = tmp_path / "run"
     command = ["audit", "--scorer", "synthetic:none", "--data", str(collection_file), "--permutations", "2", "--out", str(out)]
     command += ["--queries", "3"]
-    monkeypatch.setattr("steadyscore.commands.audit.open_engine", lambda *_: Program(file, stop_after=4))
+    monkeypatch.setattr("steadyscore.audits.audit.open_engine", lambda *_: Program(file, stop_after=4))
     assert main(command) == 130
     file.write_text("-1.0")
-    monkeypatch.setattr("steadyscore.commands.audit.open_engine", lambda *_: Program(file))
+    monkeypatch.setattr("steadyscore.audits.audit.open_engine", lambda *_: Program(file))
     assert main(command) == 1
     assert "--allow-scorer-change" in capsys.readouterr().err
     assert main([*command, "--allow-scorer-change"]) == 0

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from .audit import Cut, cut_instances
 from .collection import open_collection
 from .estimate import speeds
 from .models import base_folder, base_shape
 from .prompt import CHARS_PER_TOKEN, prompt_text, shown
 from .recipe import TrainConfig, pool_views, settings, training_steps, widths, window_views
+from .scoring import Cut, cut_instances
 from .tasks import TASKS
 from .teacher import read_labels
 

@@ -127,4 +127,4 @@ def same_evidence_control(before: Audit, after: Audit, address: str, k: int = EV
     found = control(after.task, sides[0], sides[1], k)
     if not found["queries"]:
         raise InputError(f"{before.name} and {after.name} share no query with equally many permutations.")
-    return {"against": before.name, **found}
+    return found
