@@ -42,7 +42,7 @@ MARKUP = re.compile(r"[\\`*\[\]|~]|(?<!\w)_|_(?!\w)")
 def write_report(variants: Sequence[Variant], folder: Path) -> Path:
     """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
     if not variants:
-        raise InputError("there is no run to report. Name at least one run folder.")
+        raise InputError("no run was given to report. Name at least one run folder.")
     check_installed("The report page", *PAGE)
     page = _page(distinct(variants))
     html, markdown = (_render(name, page) for name in ("report.html.jinja", "report.md.jinja"))

@@ -39,7 +39,7 @@ class Variant:
     scored: list[Scored]
     """As they are served: means of `serving_permutations` presentations each."""
     instances: dict[str, Instance] | None
-    """Texts by query id; None where the collection is no longer what was scored."""
+    """Texts by query id; None where the collection is not what was scored any more."""
     threshold: Threshold = field(default_factory=Threshold)
     serving_permutations: int = 1
     readers: dict[str, Readings] = field(default_factory=dict)
