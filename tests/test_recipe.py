@@ -118,7 +118,7 @@ def test_a_good_config_has_no_mistakes_and_every_bad_one_is_named(good):
 def test_a_wrong_choice_hides_no_other_mistake():
     with pytest.raises(InputError) as refusal:
         flags("--shuffle", "all", "--weight", "nan", "--pool", "0", "--base", "smolm2-135m", "--data", "nowhere")
-    for words in ("shuffle is 'all'", "weight is nan", "pool is 0", "base is 'smolm2-135m'", "no collection named nowhere"):
+    for words in ("shuffle is 'all'", "weight is nan", "pool is 0", "base is 'smolm2-135m'", "no collection is named nowhere"):
         assert words in str(refusal.value)
 
 
