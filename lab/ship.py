@@ -23,7 +23,7 @@ ABOUT = (
     "4.0) and WikiQA (Microsoft Research data licence: research use), with grades from the cosine of all-MiniLM-L6-v2 "
     "(Apache-2.0). None of these texts is in the package; what may be done with weights that learned from them is for their "
     "licences to say. What it reaches, and where it does not help: docs/results.md; how it was made, with the failures: "
-    "docs/lab-log.md."
+    "lab/LOG.md."
 )
 
 
