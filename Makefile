@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: setup browser demo test test-slow test-vllm fuzz kills lint bench docs clean
+.PHONY: setup browser demo test test-slow test-vllm test-wheel fuzz kills lint bench docs clean
 
 setup: $(STAMP)
 	@$(BIN)/steadyscore models get smollm2-135m >/dev/null
@@ -35,6 +35,12 @@ test: setup browser
 VLLM_PYTHON ?= $(BIN)/python
 test-vllm: setup
 	$(VLLM_PYTHON) -m pytest -m slow -W ignore -s tests/test_engines_vllm.py
+
+# The wheel with the core alone and with each extra alone: every verb works or names its extra. One environment per extra under
+# WHEELS, several GB, kept for the next time: make test-wheel WHEELS=/somewhere ENVIRONMENTS="core reports"
+WHEELS ?= .wheels
+test-wheel: setup
+	WHEELS=$(WHEELS) $(BIN)/python tests/check_wheel.py $(ENVIRONMENTS)
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

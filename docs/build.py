@@ -56,8 +56,9 @@ weighs the same; how intervals are made is in [intervals](../intervals.md).
 COMMANDS = """\
 # Commands
 
-What `steadyscore VERB --help` prints, 100 columns wide. Results go to stdout, progress to stderr. Exit codes: 0 done, 1 an
-error the user can fix, 2 wrong usage, 3 a gate failed, 4 finished with rows that could not be scored.
+What `steadyscore VERB --help` prints, 100 columns wide. Results go to stdout, progress to stderr: a bar on a terminal and in a
+notebook, elsewhere a line a minute with rate and remaining time, also with `--json`. Exit codes: 0 done, 1 an error the user can
+fix, 2 wrong usage, 3 a gate failed, 4 finished with rows that could not be scored.
 """
 
 

@@ -1,17 +1,25 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tiny
-from steadyscore import recipe
+from steadyscore import recipe, training_rate
 from steadyscore.commands import check
 from steadyscore.commands import train as verb
 from steadyscore.errors import InputError
+from steadyscore.estimate import keep_speed
 from steadyscore.recipe import TrainConfig
+from steadyscore.steps import Loop
+from steadyscore.training_cost import estimate, rate_name
+from steadyscore.training_rate import measured_rate
 from steadyscore.views import training_data
 
 
@@ -46,7 +54,7 @@ def test_the_shipped_recipes_are_the_papers_table(name):
 def test_the_recipe_for_any_machine_has_no_mistakes():
     config = recipe.from_mapping(recipe.read_recipe("smollm2_passages"))
     assert recipe.mistakes(config, processes=2) == []
-    assert recipe.estimate(config).steps > 1
+    assert estimate(config).steps > 1
 
 
 def test_flags_and_yaml_give_the_same_config(tmp_path):
@@ -148,12 +156,12 @@ def test_the_default_weight_is_the_papers_in_either_convention(good):
 
 
 def test_the_estimate_counts_windows_and_steps(good):
-    cost = recipe.estimate(replace(good, held_out=1, batch=2, epochs=2))
+    cost = estimate(replace(good, held_out=1, batch=2, epochs=2))
     assert (cost.queries, cost.windows, cost.steps) == (5, 10, 10)
     assert cost.tokens > 0
     assert cost.memory > 0
-    assert recipe.estimate(replace(good, objective="single_order", batch=2)).tokens * 2 == pytest.approx(
-        recipe.estimate(replace(good, batch=2)).tokens, rel=0.01
+    assert estimate(replace(good, objective="single_order", batch=2)).tokens * 2 == pytest.approx(
+        estimate(replace(good, batch=2)).tokens, rel=0.01
     )
 
 
@@ -161,9 +169,9 @@ def test_the_estimate_counts_windows_and_steps(good):
 def test_the_estimate_is_of_the_windows_that_are_trained(good, shuffle):
     """Each shuffled pool gives windows of its own, seen once; shuffles inside a window are views of one."""
     config = replace(good, objective="permutation_augmentation", shuffle=shuffle, views=3, batch=2)
-    cost, windows = recipe.estimate(config), len(training_data(config).examples)
+    cost, windows = estimate(config), len(training_data(config).examples)
     assert (cost.windows, cost.steps) == (windows, recipe.training_steps(config, windows))
-    assert cost.tokens == pytest.approx(recipe.estimate(replace(config, shuffle="window")).tokens, rel=0.01)
+    assert cost.tokens == pytest.approx(estimate(replace(config, shuffle="window")).tokens, rel=0.01)
 
 
 def test_the_papers_steps():
@@ -195,4 +203,63 @@ def test_labels_of_other_data_are_no_plan(good, tmp_path):
 
     write_labels(tmp_path / "labels", [Label("elsewhere", ("a",), np.ones((1, 1)))])
     with pytest.raises(InputError, match=r"no query of .*pools.jsonl has a label in .*labels. Name labels of the same data"):
-        check.report(replace(good, labels=str(tmp_path / "labels")), as_json=False)
+        check.dry_run(replace(good, labels=str(tmp_path / "labels")), as_json=False)
+
+
+# -- the time that a run will take
+
+
+@pytest.fixture
+def fresh_machine(tmp_path, monkeypatch):
+    """A cache without a remembered rate."""
+    monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
+
+
+def dry_run(config: TrainConfig, capsys) -> dict:
+    assert check.dry_run(config, as_json=True) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_base_that_was_not_trained_here_is_measured_before_its_time_is_said(good, fresh_machine, capsys):
+    config = replace(good, batch=4, microbatch=2, device="cpu")
+    cost = dry_run(config, capsys)
+    assert cost["rate_from"] == "measured"
+    assert cost["seconds"] > 0
+    assert check.dry_run(config, as_json=False) == 0
+    out, err = capsys.readouterr()
+    assert "and evaluation, by the rate of a few microbatches that were trained just now" in out
+    assert err == f"steadyscore: measuring how fast {config.base} trains here\n"
+    assert not Path(config.out).exists()
+
+
+@pytest.mark.parametrize("objective", ["mean_teacher", "kl_to_base", "marker_consistency", "debias_first"])
+def test_every_kind_of_objective_can_be_measured(good, objective):
+    assert measured_rate(replace(good, objective=objective, batch=2, device="cpu"), 100.0) > 0
+
+
+def test_a_measurement_ends_after_its_seconds(good, monkeypatch):
+    taken = []
+    monkeypatch.setattr(Loop, "learn", lambda self, step, number, chosen, weight: taken.append(number))
+    monkeypatch.setattr(training_rate.time, "monotonic", itertools.count(step=10.0).__next__)
+    assert measured_rate(replace(good, device="cpu"), 100.0) == pytest.approx(10.0)  # a window of 100 tokens in 10 s
+    assert taken == [0, 1, 2]
+
+
+def test_a_remembered_rate_is_of_the_same_base_precision_objective_and_layers(good, fresh_machine, capsys):
+    keep_speed(rate_name(good), 50.0)
+    cost = dry_run(good, capsys)
+    assert (cost["rate_from"], cost["seconds"]) == ("remembered", cost["tokens"] / 50)
+    others = [{"dtype": "bfloat16"}, {"objective": "single_order"}, {"layers": "1-1"}, {"microbatch": 2}, {"views": 3}]
+    assert all(estimate(replace(good, **other)).seconds is None for other in others)
+    assert estimate(good, processes=2).seconds is None
+    assert estimate(replace(good, batch=2, seed=1, weight=2.0)).rate_from == "remembered"
+
+
+def test_what_a_measurement_lacks_is_said_with_the_command_that_brings_it(good, fresh_machine, capsys, monkeypatch):
+    cost = dry_run(replace(good, base="smollm2-135m"), capsys)
+    assert (cost["seconds"], cost["rate_from"]) == (None, None)
+    assert cost["unknown"] == "smollm2-135m is not on this disk: steadyscore models get smollm2-135m"
+    cost = dry_run(replace(good, base="hf:nobody/nothing"), capsys)
+    assert cost["unknown"] == "hf:nobody/nothing is not on this disk: hf download nobody/nothing"
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert dry_run(good, capsys)["unknown"] == "measuring it needs torch: pip install 'steadyscore[local]'"

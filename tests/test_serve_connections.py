@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -195,6 +196,30 @@ def test_sigterm_does_not_wait_for_half_sent_requests(tmp_path: Path, kind: str)
     log = (tmp_path / "log").read_text()
     assert "Traceback" not in log
     assert len(log) < 100_000
+
+
+def ask_until_the_end(url: str, begun: threading.Semaphore) -> str:
+    """Ask over one connection, again and again; the kind of failure that ended it."""
+    with httpx.Client(base_url=url, timeout=30) as client:
+        while True:
+            try:
+                status = client.post("/v1/rerank", json={"query": QUERY, "documents": DOCUMENTS}).status_code
+            except httpx.TransportError as failure:
+                return type(failure).__name__
+            assert status in (200, 429)
+            begun.release()
+
+
+def test_sigterm_under_load_breaks_no_request_off(tmp_path: Path) -> None:
+    """A request that was sent is answered; the next one finds nobody listening."""
+    begun = threading.Semaphore(0)
+    with serving(tmp_path, "synthetic:none") as (url, process), ThreadPoolExecutor(40) as clients:
+        running = [clients.submit(ask_until_the_end, url, begun) for _ in range(40)]
+        for _ in range(200):
+            assert begun.acquire(timeout=30)
+        process.send_signal(signal.SIGTERM)
+        assert {client.result(60) for client in running} == {"ConnectError"}
+        process.wait(30)
 
 
 @pytest.mark.slow

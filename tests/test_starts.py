@@ -15,7 +15,7 @@ from steadyscore.disk import sha256
 from steadyscore.engines import Watch
 from steadyscore.errors import RunMismatch
 from steadyscore.runs import Run
-from steadyscore.starts import Start, plain_address, scorer_changes, start_of, start_remarks, unwatched
+from steadyscore.starts import Start, scorer_changes, start_of, start_remarks, unwatched
 
 
 class Program:
@@ -131,10 +131,6 @@ def test_another_address_of_the_same_model_is_another_scorer(tmp_path):
             attempt(server, "/rev")
         assert len(server.requests) == 2 * 3
     assert "What answers at the endpoint is not watched" in unwatched(Run.open(tmp_path / "run").record)[0]
-
-
-def test_an_address_is_kept_without_its_secrets():
-    assert plain_address("https://me:secret@host:8000/v1?key=secret#x") == "https://host:8000/v1"
 
 
 def test_only_what_is_known_to_have_changed_counts():

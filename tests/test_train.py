@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from steadyscore.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Window
 from steadyscore.train import train
+from steadyscore.training_cost import estimate, rate_name
 
 TESTS = Path(__file__).parent
 
@@ -354,3 +356,74 @@ def spread_out():
             if parameter.ndim == 2:
                 parameter.mul_(12)
     return model
+
+
+# -- while it runs
+
+SHORT_MINUTE = (
+    "import sys; from steadyscore import progress; progress.INTERVAL = 0.01; from steadyscore.cli import main; sys.exit(main())"
+)
+
+
+def test_without_a_terminal_training_says_what_it_loads_evaluates_and_learns(world, tmp_path):
+    words = ["train", "--base", f"hf:{world / 'base'}", "--data", str(world / "pools.jsonl"), "--labels", "judgements"]
+    words += [
+        "--width",
+        "5",
+        "--steps",
+        "2",
+        "--batch",
+        "40",
+        "--held-out",
+        "4",
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    done = subprocess.run([sys.executable, "-c", SHORT_MINUTE, *words, "--json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    json.loads(done.stdout)
+    said = done.stderr.splitlines()
+    base = f"hf:{world / 'base'}"
+    began = [
+        said.index(f"steadyscore: {what}") for what in ("loading torch", f"loading {world / 'pools.jsonl'}", f"loading {base}")
+    ]
+    assert began == sorted(began)
+    assert began[0] == 0
+    assert "steadyscore: evaluation at step 0 of 2: 0 of 32 windows" in said
+    assert f"steadyscore: training {base} with oc_sft: 0 of 2 steps" in said
+    learning = (
+        rf"steadyscore: training {re.escape(base)} with oc_sft: step \d of 2, microbatch \d+ of 40, .* a minute, about .* left"
+    )
+    assert any(re.match(learning, line) for line in said)
+
+
+def test_the_log_counts_the_tokens_of_both_views_of_a_mean_teacher(world, tmp_path):
+    for objective in ("oc_sft", "mean_teacher"):
+        train(config(world, tmp_path / objective, objective=objective, steps=1))
+    counted = [json.loads((tmp_path / o / "log.jsonl").read_text())["tokens"] for o in ("oc_sft", "mean_teacher")]
+    assert counted[0] == counted[1]
+
+
+def test_the_rate_that_is_remembered_is_of_the_steps_alone(world, tmp_path, monkeypatch):
+    kept = {}
+    monkeypatch.setattr(train_module, "remember_speed", lambda name, tokens, seconds: kept.update({name: (tokens, seconds)}))
+    asked = config(world, tmp_path / "out", held_out=2, evaluate_every=1)
+    slow, taken = train_module.evaluate, []
+
+    def evaluate(*given):
+        began = time.monotonic()
+        try:
+            return slow(*given)
+        finally:
+            taken.append(time.monotonic() - began)
+
+    monkeypatch.setattr(train_module, "evaluate", evaluate)
+    began = time.monotonic()
+    train(asked)
+    whole = time.monotonic() - began
+    ((name, (tokens, seconds)),) = kept.items()
+    assert name == rate_name(asked)
+    assert tokens == estimate(asked).tokens
+    assert 0 < seconds < whole - sum(taken)

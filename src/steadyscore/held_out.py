@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +51,12 @@ def evaluate(scorer: Scorer, instances: Sequence[Instance], count: int, seed: in
         "queries": len(scored),
         "per_query": [round(float(q), 6) for q in quality],
     }
+
+
+def window_count(scorer: Scorer, instances: Sequence[Instance], count: int) -> int:
+    """Windows that an evaluation reads; fewer where two orders of a query share one."""
+    width = scorer.width
+    return sum((1 + count) * (math.ceil(len(instance.pool) / width) if width else 1) for instance in instances)
 
 
 def has_collapsed(history: Sequence[dict[str, Any]]) -> bool:

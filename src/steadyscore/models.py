@@ -104,6 +104,18 @@ def base_shape(address: str) -> dict[str, Any] | None:
     return json.loads(file.read_text()) if file.exists() else None
 
 
+def where_to_get(address: str) -> str | None:
+    """How to bring a base to this disk; None where it is there."""
+    name = address.removeprefix("hf:")
+    if name in EMBEDDED:
+        return None if is_present(EMBEDDED[name]) else f"steadyscore models get {name}"
+    if Path(name).exists():
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    return None if isinstance(try_to_load_from_cache(name, "config.json"), str) else f"hf download {name}"
+
+
 def _folder(model: EmbeddedModel) -> Path:
     return cache_folder() / "models" / f"{model.name}-{model.gguf_sha256[:12]}"
 

@@ -1,4 +1,4 @@
-"""What a training run is: one frozen value, one validator for flags and YAML, and its cost before anything is loaded."""
+"""What a training run is: one frozen value, and one validator for flags and YAML."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from .audit import Cut, cut_instances
 from .collection import open_collection
 from .errors import InputError, SteadyscoreError
-from .estimate import CHARS_PER_TOKEN, speeds
 from .extras import check_installed
-from .models import base_folder, base_shape, no_base
+from .models import base_shape, no_base
 from .objectives import Convention
-from .prompt import prompt_text, shown
 from .scorer import Settings
 from .tasks import TASKS
-from .teacher import read_labels
 from .terms import Markers, Placeholder, PromptStyle
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -181,6 +177,11 @@ def layer_indices(layers: str | None) -> list[int] | None:
         return None
     first, _, last = layers.partition("-")
     return list(range(int(first), int(last or first) + 1))
+
+
+def training_steps(config: TrainConfig, windows: int) -> int:
+    """Optimizer steps: as asked, or enough to see every window `epochs` times."""
+    return config.steps if config.steps is not None else math.ceil(windows * config.epochs / config.batch)
 
 
 # -- building and checking
@@ -372,70 +373,7 @@ def _is_range(text: str) -> bool:
     return first.isdigit() and (not last or (last.isdigit() and int(last) >= int(first)))
 
 
-# -- what it costs
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingEstimate:
-    queries: int
-    windows: int
-    steps: int
-    tokens: int
-    """Over the whole run, all views."""
-    memory: float | None
-    """GB of weights, optimizer and activations on one process; None where the base is not on this disk."""
-    seconds: float | None
-    """From the speed of the last run of this base on this machine."""
-
-
-def training_steps(config: TrainConfig, windows: int) -> int:
-    """Optimizer steps: as asked, or enough to see every window `epochs` times."""
-    return config.steps if config.steps is not None else math.ceil(windows * config.epochs / config.batch)
-
-
-def estimate(config: TrainConfig) -> TrainingEstimate:
-    """Steps, tokens, memory and time from the files alone."""
-    collection, instances = open_collection(config.data)
-    task, shape = TASKS[collection.task], settings(config, collection)
-    width = sum(widths(config, collection.task)) / len(widths(config, collection.task))
-    labelled = None if config.labels == "judgements" else {label.query_id for label in read_labels(Path(config.labels))}
-    orders = pool_views(config) or 1
-    queries, windows, characters = 0, 0, 0.0
-    for instance in cut_instances(instances(), Cut(config.queries, config.pool)):
-        if labelled is not None and instance.id not in labelled:
-            continue
-        count = orders * math.ceil(len(instance.pool) / width)
-        fixed = prompt_text(task, instance.query, [], instruction=shape.instruction, style=config.prompt)
-        frame = sum(len(piece.text) for piece in (*fixed.prefix, *fixed.body)) + len(fixed.system)
-        pool = sum(len(shown(candidate, shape.chars)) + 20 for candidate in instance.pool)
-        queries, windows, characters = queries + 1, windows + count, characters + count * frame + orders * pool
-    held = min(config.held_out, queries)
-    windows = round(windows * (queries - held) / max(queries, 1))
-    steps = training_steps(config, windows)
-    views = window_views(config)
-    per_window = characters / CHARS_PER_TOKEN / max(windows, 1) * (queries - held) / max(queries, 1)
-    tokens = round(steps * config.batch * views * per_window)
-    rate = speeds().get(f"train:{config.base}")
-    return TrainingEstimate(
-        queries - held,
-        windows,
-        steps,
-        tokens,
-        _memory(config, views * config.microbatch * per_window),
-        tokens / rate if rate else None,
-    )
-
-
-def _memory(config: TrainConfig, tokens: float) -> float | None:
-    """Weights, plus what a backward pass keeps: about 34 hidden-sized values per token and layer, 2 with checkpointing."""
-    shape = base_shape(config.base)
-    if shape is None:
-        return None
-    size = 4 if config.dtype == "float32" else 2
-    stored = 2 if shape.get("dtype") in ("bfloat16", "float16") else 4
-    weights = sum(file.stat().st_size for file in base_folder(config.base).glob("*.safetensors")) * size / stored
-    per_layer = 2 if config.gradient_checkpointing else 34
-    return (weights + tokens * shape["hidden_size"] * shape["num_hidden_layers"] * per_layer * size) / 1e9
+# -- as a record keeps it
 
 
 def to_json(config: TrainConfig) -> dict[str, Any]:

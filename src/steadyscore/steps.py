@@ -7,7 +7,7 @@ import ctypes
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from . import objectives, recipe
 from .engines.transformers import TransformersEngine
 from .errors import ModelError
 from .presentation import generator
+from .progress import job
 from .readout import Reading
 from .recipe import TrainConfig
 from .scorer import Scorer
@@ -41,19 +42,22 @@ class Slots(torch.nn.Module):
 class TrainedEngine:
     """The student as an `Engine`, for held-out evaluation through whatever Accelerate wrapped around it."""
 
-    def __init__(self, engine: TransformersEngine, module: torch.nn.Module, prompts_per_pass: int = 8):
+    def __init__(self, engine: TransformersEngine, module: torch.nn.Module, advance: Callable[[int], None], per_pass: int = 8):
         self.name, self.capabilities, self.encoder, self.context = (
             engine.name,
             engine.capabilities,
             engine.encoder,
             engine.context,
         )
-        self.identity, self._module, self._per_pass = engine.identity, module, prompts_per_pass
+        self.identity, self._module, self._advance, self._per_pass = engine.identity, module, advance, per_pass
 
     @torch.no_grad()
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
-        batches = (prompts[i : i + self._per_pass] for i in range(0, len(prompts), self._per_pass))
-        return [Reading(logits.cpu().numpy()) for batch in batches for logits in self._module(batch)]
+        found = []
+        for batch in (prompts[i : i + self._per_pass] for i in range(0, len(prompts), self._per_pass)):
+            found += [Reading(logits.cpu().numpy()) for logits in self._module(batch)]
+            self._advance(len(batch))
+        return found
 
 
 @dataclass(slots=True)
@@ -80,14 +84,13 @@ class Loop:
         passes = [chosen[i : i + config.microbatch] for i in range(0, len(chosen), config.microbatch)]
         mine = range(accelerator.process_index, len(passes), accelerator.num_processes)
         sums = torch.zeros(5, dtype=torch.float64, device=accelerator.device)
-        for number in mine:
-            is_last = number + accelerator.num_processes >= len(passes)
-            # Gradients cross processes once per step; until then each adds up its own.
-            with contextlib.nullcontext() if is_last else accelerator.no_sync(self.module):
-                loss, parts = self._microbatch(step, number, passes[number], weight)
-                # Processes average their gradients, and the step's loss is the mean over its windows.
-                accelerator.backward(loss * (accelerator.num_processes / config.batch))
-            sums += parts
+        with job("", len(mine), "microbatch", is_part=True, hidden=not accelerator.is_main_process) as work:
+            for number in mine:
+                is_last = number + accelerator.num_processes >= len(passes)
+                # Gradients cross processes once per step; until then each adds up its own.
+                with contextlib.nullcontext() if is_last else accelerator.no_sync(self.module):
+                    sums += self.learn(step, number, passes[number], weight)
+                work.advance()
         norm = accelerator.clip_grad_norm_(list(self.named.values()), config.clip)
         norm = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
         if not math.isfinite(norm):
@@ -116,6 +119,13 @@ class Loop:
             "tokens_per_second": round(tokens / seconds, 1),
         }
 
+    def learn(self, step: int, number: int, chosen: list[tuple[int, int]], weight: float) -> torch.Tensor:
+        """Forward and backward over one microbatch; its gradients are added up, its sums for the log returned."""
+        loss, sums = self._microbatch(step, number, chosen, weight)
+        # Processes average their gradients, and the step's loss is the mean over its windows.
+        self.accelerator.backward(loss * (self.accelerator.num_processes / self.config.batch))
+        return sums
+
     def _microbatch(
         self, step: int, number: int, chosen: list[tuple[int, int]], weight: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -128,6 +138,7 @@ class Loop:
             example = self.data.examples[index]
             shown.append((example, views(example, count, seed=config.seed, epoch=epoch, **how)))
         prompts = [[self._prompt(example, view) for view in found] for example, found in shown]
+        tokens = [sum(map(len, row)) for row in prompts]
         others: list[torch.Tensor] | None = None
         if config.objective in ("mean_teacher", "kl_to_base"):
             torch.manual_seed(seed_of(config.seed, step, number, "other"))
@@ -150,7 +161,7 @@ class Loop:
                 )
             total = total + loss
             dispersion = float(scores[0].std(correction=0)) / 3
-            sums += [loss.item(), anchor.item(), variance.item(), dispersion, sum(len(p) for p in prompts[i])]
+            sums += [loss.item(), anchor.item(), variance.item(), dispersion, tokens[i]]
         return total, torch.as_tensor(sums, device=self.accelerator.device)
 
     def _loss(self, example: Example, log_p: torch.Tensor, other: torch.Tensor | None, weight: float) -> tuple[torch.Tensor, ...]:

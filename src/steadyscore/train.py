@@ -7,9 +7,9 @@ windows, their views and the dropout masks do not depend on the number of proces
 from __future__ import annotations
 
 import json
-import sys
 import time
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import load_file
-from tqdm import tqdm
 
 from . import checkpoints, recipe
 from .adapter import WEIGHTS, base_mistake, read_card, refuse, refuse_pickles, write_card
@@ -29,14 +28,16 @@ from .engines.device import device_of
 from .engines.transformers import TransformersEngine
 from .errors import InputError, ModelError
 from .estimate import remember_speed
-from .held_out import evaluate, has_collapsed
+from .held_out import evaluate, has_collapsed, window_count
 from .lora import slim
+from .progress import job
 from .recipe import TrainConfig
 from .runs import versions
 from .scorer import Scorer
 from .steps import Loop, Slots, TrainedEngine, seed_of
 from .tasks import TASKS
 from .teacher import labels_identity
+from .training_cost import TrainingEstimate, estimate, rate_name
 from .views import Data, training_data
 
 DROPOUT_CONTROL = 0.20
@@ -50,16 +51,17 @@ def train(config: TrainConfig, *, command: list[str] | None = None) -> dict[str,
     accelerator = accelerator_for(config)
     if found := recipe.mistakes(config, accelerator.num_processes):
         raise InputError(found)
-    data = training_data(config)
+    hidden = not accelerator.is_main_process
+    with job(f"loading {config.data}", unit="", hidden=hidden, at_once=True):
+        data = training_data(config)
     steps = recipe.training_steps(config, len(data.examples))
     if recipe.ramp_steps(config, steps) > steps:
         raise InputError(
             f"ramp {config.ramp:g} is longer than the run of {steps} steps. Shorten it, or give a fraction of the run."
         )
     out = Path(config.out)
-    engine = open_engine(config.base, EngineOptions(device=str(accelerator.device), dtype=config.dtype, share_prefix=False))
-    if not isinstance(engine, TransformersEngine):
-        raise InputError(f"{config.base} cannot be trained; a base is an embedded model, a folder or a hub id.")
+    with job(f"loading {config.base}", unit="", hidden=hidden, at_once=True):
+        engine = open_base(config, accelerator)
     scorer = Scorer(engine, TASKS[data.collection.task], recipe.settings(config, data.collection))
     card = new_card(config, data, scorer, steps)
     record = checkpoints.begin(
@@ -89,15 +91,6 @@ def train(config: TrainConfig, *, command: list[str] | None = None) -> dict[str,
         checkpoints.restore_optimizer(last, optimizer.optimizer, named, ema)
     log = Log(out, accelerator, config, step)
     loop = Loop(config, data, scorer, module, student, named, ema, accelerator)
-    judge = Scorer(TrainedEngine(engine, module), scorer.task, scorer.settings)
-    bar = tqdm(
-        total=steps,
-        initial=step,
-        desc=config.objective,
-        unit="step",
-        file=sys.stderr,
-        disable=None if accelerator.is_main_process else True,
-    )
 
     def keep_checkpoint() -> None:
         adapter = {name: checkpoints.gathered(tensor) for name, tensor in get_peft_model_state_dict(student).items()}
@@ -106,11 +99,15 @@ def train(config: TrainConfig, *, command: list[str] | None = None) -> dict[str,
             keep = checkpoints.kept(step, history, checkpoints.steps_on_disk(out), config.keep)
             folder = checkpoints.save(out, step, adapter, student.peft_config["default"], tensors, {"history": history}, keep)
             write_card(folder, card | {"steps": step, "held_out": curve(history)})
+            log.remember_rate(steps)
         accelerator.wait_for_everyone()
 
     def look() -> None:
         engine.model.eval()
-        history.append({"step": step, **evaluate(judge, data.held_out, config.held_out_permutations, config.seed)})
+        windows = window_count(scorer, data.held_out, config.held_out_permutations)
+        with job(f"evaluation at step {step} of {steps}", windows, "window", hidden=hidden, at_once=True) as work:
+            judge = Scorer(TrainedEngine(engine, module, work.advance), scorer.task, scorer.settings)
+            history.append({"step": step, **evaluate(judge, data.held_out, config.held_out_permutations, config.seed)})
         engine.model.train()
         if accelerator.is_main_process:
             write_json(out / "evaluations.json", history)
@@ -118,23 +115,23 @@ def train(config: TrainConfig, *, command: list[str] | None = None) -> dict[str,
     engine.model.train()
     if data.held_out and not history:
         look()
-    while step < steps:
-        row = loop.step(step, steps, optimizer)
-        step += 1
-        log.write(row)
-        bar.update()
-        bar.set_postfix(loss=f"{row['loss']:.4f}", refresh=False)
-        at_end = step == steps
-        evaluated = bool(data.held_out) and (at_end or (config.evaluate_every and step % config.evaluate_every == 0))
-        if evaluated:
-            look()
-        if evaluated or at_end or step % config.checkpoint_every == 0:
-            keep_checkpoint()
-        if evaluated and has_collapsed(history):
-            _collapsed(out, record, history, accelerator)
-    bar.close()
+    what = f"training {config.base} with {config.objective}"
+    with job(what, steps, "step", initial=step, hidden=hidden, at_once=True) as work:
+        while step < steps:
+            began = time.monotonic()
+            row = loop.step(step, steps, optimizer)
+            step += 1
+            log.write(row, time.monotonic() - began)
+            work.advance(remark=f"loss {row['loss']:.4f}")
+            at_end = step == steps
+            evaluated = bool(data.held_out) and (at_end or (config.evaluate_every and step % config.evaluate_every == 0))
+            if evaluated:
+                look()
+            if evaluated or at_end or step % config.checkpoint_every == 0:
+                keep_checkpoint()
+            if evaluated and has_collapsed(history):
+                _collapsed(out, record, history, accelerator)
     if accelerator.is_main_process:
-        log.close(config)
         card = card | {"held_out": curve(history)}
         with storage(out):
             final = load_file(checkpoints.latest(out) / WEIGHTS)  # type: ignore[operator]
@@ -170,6 +167,13 @@ def accelerator_for(config: TrainConfig) -> Accelerator:
 
 
 # -- the student
+
+
+def open_base(config: TrainConfig, accelerator: Accelerator) -> TransformersEngine:
+    engine = open_engine(config.base, EngineOptions(device=str(accelerator.device), dtype=config.dtype, share_prefix=False))
+    if not isinstance(engine, TransformersEngine):
+        raise InputError(f"{config.base} cannot be trained; a base is an embedded model, a folder or a hub id.")
+    return engine
 
 
 def adapted(engine: TransformersEngine, config: TrainConfig, resume: Path | None) -> PeftModel:
@@ -223,7 +227,7 @@ class Log:
 
     def __init__(self, out: Path, accelerator: Accelerator, config: TrainConfig, step: int):
         self.file, self.accelerator, self.tracked = out / "log.jsonl", accelerator, bool(config.trackers)
-        self.began, self.tokens = time.monotonic(), 0
+        self.config, self.steps, self.seconds = config, 0, 0.0
         if self.tracked:
             accelerator.init_trackers(
                 "steadyscore", config={k: v for k, v in recipe.to_json(config).items() if isinstance(v, int | float | str)}
@@ -236,16 +240,22 @@ class Log:
             ]
             self.file.write_text("".join(rows))
 
-    def write(self, row: dict[str, Any]) -> None:
-        self.tokens += row["tokens"]
+    def write(self, row: dict[str, Any], seconds: float) -> None:
+        self.steps, self.seconds = self.steps + 1, self.seconds + seconds
         if self.accelerator.is_main_process:
             with storage(self.file), open(self.file, "a") as stream:
                 stream.write(json.dumps(row) + "\n")
         if self.tracked:
             self.accelerator.log({k: v for k, v in row.items() if k != "step"}, step=row["step"])
 
-    def close(self, config: TrainConfig) -> None:
-        remember_speed(f"train:{config.base}", self.tokens, time.monotonic() - self.began)
+    def remember_rate(self, steps: int) -> None:
+        """Keep how fast this machine takes steps, in the tokens that an estimate counts; evaluation is not in it."""
+        tokens = self.cost.tokens * self.steps / steps
+        remember_speed(rate_name(self.config, self.accelerator.num_processes), round(tokens), self.seconds)
+
+    @cached_property
+    def cost(self) -> TrainingEstimate:
+        return estimate(self.config)
 
 
 def _collapsed(out: Path, record: dict[str, Any], history: list[dict[str, Any]], accelerator: Accelerator) -> None:

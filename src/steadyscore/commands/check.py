@@ -1,4 +1,7 @@
-"""`steadyscore check`: everything wrong with a recipe, and what it would cost, before anything is loaded."""
+"""`steadyscore check`: everything wrong with a recipe, and what it would cost, before anything is loaded.
+
+`train --dry-run` prints the same, and measures how fast this machine trains the base where it has not trained it yet.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,11 @@ import argparse
 from dataclasses import asdict
 
 from ..errors import InputError
-from ..recipe import TrainConfig, estimate, from_mapping, mistakes, read_recipe
+from ..extras import TRAINING, absent, install_line
+from ..models import where_to_get
+from ..progress import duration, job
+from ..recipe import TrainConfig, from_mapping, mistakes, read_recipe
+from ..training_cost import TrainingEstimate, estimate, with_rate
 from . import add_json, examples, positive, print_json, print_table
 
 
@@ -18,25 +25,62 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return report(from_mapping(read_recipe(args.recipe)), args.json, args.processes)
+    config = from_mapping(read_recipe(args.recipe))
+    cost = cost_of(config, args.processes)
+    unknown = f"this machine has not trained it yet; train --recipe {args.recipe} --dry-run measures it"
+    return print_cost(cost, unknown, args.json)
 
 
-def report(config: TrainConfig, as_json: bool, processes: int = 1) -> int:
+def dry_run(config: TrainConfig, as_json: bool) -> int:
+    """What `check` prints, with a rate measured now where none is remembered."""
+    cost, unknown = cost_of(config), ""
+    if cost.seconds is None and not (unknown := _obstacle(config)):
+        with job(f"measuring how fast {config.base} trains here", unit="", at_once=True):
+            from ..training_rate import measured_rate
+
+            rate = measured_rate(config, cost.tokens / (cost.steps * config.batch))
+        cost = with_rate(cost, rate, "measured")
+    return print_cost(cost, unknown, as_json)
+
+
+def cost_of(config: TrainConfig, processes: int = 1) -> TrainingEstimate:
     if found := mistakes(config, processes):
         raise InputError(found)
-    cost = asdict(estimate(config))
-    if not cost["queries"]:
+    cost = estimate(config, processes)
+    if not cost.queries:
         raise InputError(f"no query of {config.data} has a label in {config.labels}. Name labels of the same data.")
+    return cost
+
+
+def _obstacle(config: TrainConfig) -> str:
+    """Why the rate cannot be measured here, and what to do about it."""
+    if missing := absent(TRAINING):
+        return f"measuring it needs {', '.join(missing)}: {install_line(missing)}"
+    command = where_to_get(config.base)
+    return f"{config.base} is not on this disk: {command}" if command else ""
+
+
+def print_cost(cost: TrainingEstimate, unknown: str, as_json: bool) -> int:
     if as_json:
-        print_json(cost)
+        print_json(asdict(cost) | ({"unknown": unknown} if cost.seconds is None else {}))
         return 0
     shown = {
-        "queries": f"{cost['queries']:,}",
-        "windows": f"{cost['windows']:,}",
-        "steps": f"{cost['steps']:,}",
-        "tokens": f"{cost['tokens']:,}",
-        "memory, GB": "unknown: the base is not on this disk" if cost["memory"] is None else f"{cost['memory']:.1f}",
-        "time": "unknown: this base was not trained here yet" if cost["seconds"] is None else f"{cost['seconds'] / 60:.0f} min",
+        "queries": f"{cost.queries:,}",
+        "windows": f"{cost.windows:,}",
+        "steps": f"{cost.steps:,}",
+        "tokens": f"{cost.tokens:,}",
+        "memory, GB": "unknown: the base is not on this disk" if cost.memory is None else f"{cost.memory:.1f}",
+        "time": _time(cost, unknown),
     }
     print_table(["estimate", "value"], shown.items())
     return 0
+
+
+def _time(cost: TrainingEstimate, unknown: str) -> str:
+    if cost.seconds is None:
+        return f"unknown: {unknown}"
+    sources = {
+        "remembered": "by the rate of earlier training steps on this machine",
+        "measured": "by the rate of a few microbatches that were trained just now",
+    }
+    return f"{duration(cost.seconds)} and evaluation, {sources[cost.rate_from or 'measured']}"

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from ..errors import UsageError
 from ..extras import TRAINING, check_installed
+from ..progress import job
 from ..recipe import Objective, TrainConfig, from_mapping, read_recipe, shipped
 from . import add_json, examples, print_json, print_table
 
@@ -76,7 +77,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         kind = int if kinds[name].startswith("int") else float if kinds[name].startswith("float") else str
         shown = f" (default: {defaults[name]})" if defaults[name] is not None and "default" not in text else ""
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, metavar=kind.__name__.upper(), help=text + shown)
-    parser.add_argument("--dry-run", action="store_true", help="check everything, print steps, tokens, memory and time, and stop")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="check everything, print steps, tokens, memory and measured time, and stop"
+    )
     add_json(parser)
     small = "--width 4 --queries 3 --pool 4 --chars 200 --held-out 1 --evaluate-every 1 --steps 2 --batch 1 --seed 42"
     start = "steadyscore train --base smollm2-135m --data passages --labels judgements"
@@ -106,11 +109,12 @@ def run(args: argparse.Namespace) -> int:
     if missing := [f"--{name} is missing" for name in ("base", "data", "labels", "out") if not getattr(config, name)]:
         raise UsageError("\n".join(missing))
     if args.dry_run:
-        from .check import report
+        from .check import dry_run
 
-        return report(config, args.json)
+        return dry_run(config, args.json)
     check_installed("Training", *TRAINING)
-    from ..train import train
+    with job("loading torch", unit="", hidden=not _is_main_process(), at_once=True):
+        from ..train import train
 
     card = train(config, command=args.command)
     if _is_main_process():

@@ -13,6 +13,7 @@ import json
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .logs import log
@@ -21,6 +22,8 @@ from .settings import Limits
 
 OWN_FILES = 64
 """Files a server needs besides its connections: models, logs, the event loop."""
+LAST_LOOK = 0.2
+"""Seconds that an idle connection is still read from when the server ends."""
 MOST_WAITING = 128
 """Connections the system completes before they are accepted, where files are not scarce."""
 
@@ -75,7 +78,7 @@ class Connection(H11Protocol):
         self._limits, self._metrics, self._most = limits, metrics, most
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
-        self._refused = False
+        self._refused = self._ending = False
         self.waits_since = 0.0
 
     @property
@@ -101,6 +104,8 @@ class Connection(H11Protocol):
 
     def handle_events(self) -> None:
         super().handle_events()
+        if self._ending and self.cycle is not None:
+            self._make_last()
         self._watch()
 
     def on_response_complete(self) -> None:
@@ -112,11 +117,19 @@ class Connection(H11Protocol):
         self.transport.close()
 
     def shutdown(self) -> None:
-        """What is being answered is finished; a request that is still arriving is not waited for."""
-        if self.cycle is not None and self.waits and not self.cycle.response_complete:
+        """What has arrived whole is answered; a request that is still arriving is not waited for."""
+        if self.transport.is_closing():
+            return
+        idle = self.cycle is None or self.cycle.response_complete
+        if self.waits and not idle:
             self._turn_away(HTTPStatus.SERVICE_UNAVAILABLE, "the server is shutting down.")
-        else:
+        elif idle and not self._ending:  # a request may have arrived that a busy event loop has not read yet
+            self._ending = True
+            self.loop.call_later(LAST_LOOK, self.shutdown)
+        elif idle:
             super().shutdown()
+        else:
+            self._make_last()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -151,6 +164,11 @@ class Connection(H11Protocol):
         self.connections.discard(longest)
         longest.transport.abort()
         return True
+
+    def _make_last(self) -> None:
+        """Close after this answer, and let its head say so: uvicorn repeats what stands in the request's."""
+        self.cycle.keep_alive = False
+        self.cycle.scope["headers"] = [*self.cycle.scope["headers"], CLOSE_HEADER]
 
     def _turn_away(self, status: HTTPStatus, sentence: str) -> None:
         self.transport.write(problem(status, sentence))
