@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.collection import open_collection
 from steadyscore.consumers.threshold import match_retention, overlap, retained
 from steadyscore.engines import EngineOptions
@@ -35,6 +34,7 @@ from steadyscore.instability import tau_psi
 from steadyscore.metrics import ranking
 from steadyscore.scorer import Settings
 from steadyscore.scores import Scored
+from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
 
 
 class Route(NamedTuple):

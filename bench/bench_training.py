@@ -54,11 +54,11 @@ def measured(side: str, steps: int) -> dict[str, float]:
     import torch
     from peft import get_peft_model
 
-    from steadyscore.scoring import Cut, cut_instances
     from steadyscore.collection import open_collection
     from steadyscore.engines import EngineOptions, open_engine
     from steadyscore.recipe import TrainConfig
     from steadyscore.scorer import Scorer, Settings
+    from steadyscore.scoring import Cut, cut_instances
     from steadyscore.steps import give_back
     from steadyscore.tasks import TASKS
     from steadyscore.teacher import from_judgements

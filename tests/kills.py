@@ -146,7 +146,6 @@ def rows_of(out: Path, name: str, keys: tuple[str, ...]) -> list[tuple[Any, Any]
 
 def compare(out: Path, whole: Path, tally: Tally) -> None:
     from steadyscore.audits.load import load_run
-
     from steadyscore.runs import Run
 
     tables = {"scores.parquet": ("query_id", "permutation", "candidate_id"), "queries.parquet": ("query_id",)}

@@ -145,7 +145,7 @@ def test_damage_is_said_and_never_loaded(copy):
     (copy / "card.json").unlink()
     with pytest.raises(InputError, match=r"has no card\.json"):
         adapter.read_card(copy)
-    with pytest.raises(InputError, match=r"there is no adapter folder .*nowhere\. Shipped: smollm2-135m-oc"):
+    with pytest.raises(InputError, match=r"adapter folder .*nowhere does not exist\. Shipped: smollm2-135m-oc"):
         adapter.read_card(copy / "nowhere")
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from steadyscore.summary import audited
 
 from conftest import a_card, some_instances, write_collection
 from steadyscore import adapter, recipe
+from steadyscore.audits.load import load_run
 from steadyscore.checksums import parquet_state, record_state, seal_record
 from steadyscore.cli import main
 from steadyscore.errors import DamagedFile, InputError, SteadyscoreError
@@ -54,7 +54,7 @@ def again(copy: Path, finished: Path) -> int:
 
 
 def figures(folder: Path) -> dict:
-    return audited(Run.open(folder))[1]
+    return load_run(Run.open(folder)).to_json()
 
 
 def flip(file: Path, bit: int) -> None:

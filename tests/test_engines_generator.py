@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import some_claims
-from endpoint import FAULTS, Server
+from endpoint import NETWORK_FAULTS, Server
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions, http, open_engine
 from steadyscore.engines.generator import Generator, token_prompt
@@ -170,7 +170,7 @@ def test_faults_that_pass_leave_no_trace(network, tmp_path, monkeypatch):
     label = reader_label(network.address, 1)
     clean = outputs_of(run, label)
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "another cache"))
-    network.faults = list(FAULTS)
+    network.faults = list(NETWORK_FAULTS)
     found = read_run(run, source, network.address, k=1, options=network.options)
     assert network.faults == []
     assert found.failed == []

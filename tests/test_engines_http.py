@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from conftest import some_instances, write_collection
-from endpoint import FAULTS, Server
+from endpoint import NETWORK_FAULTS, Server
 from steadyscore import readout
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Price, http, open_engine, vllm_server
@@ -211,14 +211,14 @@ def test_faults_that_pass_leave_no_trace(network, pools, tmp_path, monkeypatch):
     clean = table(score(network, pools, tmp_path / "clean"))
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "another cache"))
     backend = open_engine(network.address, OPTIONS)
-    network.faults = list(FAULTS)
+    network.faults = list(NETWORK_FAULTS)
     scorer = scorer_for(backend, open_collection(str(pools)).collection, CONFIG)
     run = score_collection(scorer, str(pools), tmp_path / "faulty", CONFIG)
     assert network.faults == []
     assert run.record["coverage"]["failed"] == []
     found = table(run)
     assert all(np.array_equal(found[query], clean[query]) for query in clean)
-    assert sum(count for what, count in backend.endpoint.counts.items() if what.startswith("retried")) >= len(FAULTS)
+    assert sum(count for what, count in backend.endpoint.counts.items() if what.startswith("retried")) >= len(NETWORK_FAULTS)
 
 
 def test_an_answer_that_stays_unusable_is_a_named_query(network, pools, tmp_path):

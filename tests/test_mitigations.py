@@ -102,7 +102,7 @@ def test_canonical_order_still_moves_when_the_pool_does(tmp_path):
 
 
 def test_capcal_golden_value():
-    """PROTOCOL 6.3."""
+    """p' = p - H(p) (q - 1/4), clipped and renormalised, worked out by hand."""
     moved = readout.capcal(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.7, 0.1, 0.1, 0.1]))
     assert np.allclose(moved, [0, 0.26558, 0.33333, 0.40109], atol=1e-5)
     assert np.isclose(readout.score(moved), 0.71184, atol=1e-5)

@@ -47,7 +47,7 @@ def trec(tmp_path, rows=ROWS):
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_every_format_gives_the_golden_tau_psi(tmp_path, kind):
-    """PROTOCOL 3.1: abcd, abdc, dcba -> 2/3."""
+    """Rankings abcd, abdc, dcba -> 2/3."""
     found = measure(read_scores([write(tmp_path / f"scores.{kind}")]), Threshold(cutoff=2.5))
     assert found.values["tau_psi"] == pytest.approx([2 / 3, 2 / 3])
 

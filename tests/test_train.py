@@ -290,7 +290,7 @@ def test_mistakes_are_told_before_anything_is_loaded(world, tmp_path):
 
 @pytest.mark.parametrize("asked", ["gpu", "cpuu", "cuda:99"])
 def test_a_device_that_is_not_there_is_refused(world, tmp_path, asked):
-    with pytest.raises(InputError, match=f"there is no device '{asked}' on this machine"):
+    with pytest.raises(InputError, match=f"this machine has no device '{asked}'"):
         train(config(world, tmp_path / "out", device=asked))
     assert not (tmp_path / "out").exists()
 

@@ -20,7 +20,7 @@ Array = np.ndarray
 
 WORDS = {"threshold": {1: "kept", 0: "dropped"}, "preference": {1: "chosen", -1: "rejected", 0: "passed over"}}
 BUDGET = 10
-"""What a budget keeps where there is no cutoff (`overlap@10`)."""
+"""What a budget keeps where no cutoff was fitted (`overlap@10`)."""
 
 
 def states(query: Scored, measure: str, cutoff: float | None) -> tuple[str, Array]:

@@ -26,7 +26,7 @@ class Threshold:
     cutoff: float | None = None
     """A fixed cutoff; None fits one to F1 on half of the queries (§5)."""
     protocol: Literal["midpoints", "reference"] = "midpoints"
-    """`reference`: the released code's grid, split and canonical presentation (PROTOCOL 3.6)."""
+    """`reference`: the released code's grid, split and canonical presentation (docs/protocol.md#thresholds)."""
     seed: int = 0
     retention: float | None = None
     """Match this share of the pool instead of maximising F1 (matched retention, §F.1)."""
@@ -99,7 +99,7 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None) ->
     threshold_by = threshold_by or Threshold()
     survey = _survey(queries, threshold_by)
     if not survey.ids:
-        raise InputError("there is no scored query to measure.")
+        raise InputError("no scored query was given to measure.")
     cutoff, tested = _cutoff(survey, threshold_by)
     values: dict[str, Array] = defaultdict(lambda: np.full(len(survey.ids), np.nan))
     corpus = _Corpus(survey.width)

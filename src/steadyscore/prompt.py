@@ -75,7 +75,7 @@ def prompt_text(
 
     `paper` is the printed prompt (§B.1). `compact` is ours, for small models: one sentence instead of the rubric, no
     instruction line, and each candidate *closed* by its marker. What a causal model has learned of a candidate stands
-    at the candidate's end, so that is where the marker must be for a slot to find it by (docs/lab-log.md). `isolated` has
+    at the candidate's end, so that is where the marker must be for a slot to find it by (docs/training.md). `isolated` has
     the words of `compact`, read by an attention in which candidates do not see each other (`isolation.py`).
     """
     labels = tuple(slot_markers(markers, len(texts), seed=marker_seed))

@@ -1,4 +1,4 @@
-"""What a reader is asked: the evidence in scorer order, then the question or the claim (§F.3, PROTOCOL 7).
+"""What a reader is asked: the evidence in scorer order, then the question or the claim (§F.3).
 
 The words are ours. Evidence, question and claim are untrusted pieces, so that nothing they say can end the user turn.
 """

@@ -1,4 +1,4 @@
-"""The reader consumer: a frozen model reads the first k candidates of every permutation (§5, §F.3, PROTOCOL 7).
+"""The reader consumer: a frozen model reads the first k candidates of every permutation (§5, §F.3).
 
 A verdict is the likeliest of the three labels, from the log-probabilities of the labels' tokens wherever an engine tells
 them; an answer is decoded greedily. Equal evidence in equal order is one prompt, read once ever: outputs are kept by the

@@ -40,7 +40,7 @@ MARKUP = re.compile(r"[\\`*\[\]|~]|(?<!\w)_|_(?!\w)")
 def write_report(audits: Sequence[Audit], folder: Path) -> Path:
     """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
     if not audits:
-        raise InputError("there is no run to report. Name at least one run folder.")
+        raise InputError("no run was given to report. Name at least one run folder.")
     check_installed("The report page", *PAGE)
     page = _page(distinct(audits))
     html, markdown = (_render(name, page) for name in ("report.html.jinja", "report.md.jinja"))

@@ -54,7 +54,7 @@ class AuditConfig:
     """M (§3)."""
     seed: int = 0
     scheme: Literal["hashed", "reference", "balanced"] = "hashed"
-    """Where permutations come from (PROTOCOL 2.1); `balanced`: every candidate in every slot equally often."""
+    """Where permutations come from (docs/protocol.md#permutations); `balanced`: every candidate in every slot equally often."""
     settings: Settings = field(default_factory=Settings)
     canonical: bool = True
     """Score the first-stage order too; quality and cutoffs are read off it."""

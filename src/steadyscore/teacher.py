@@ -149,7 +149,7 @@ def recalibrated(label: Label, reference: Label) -> Label:
 
 
 def control(label: Label, kind: Control, seed: int) -> Label:
-    """Negative controls: uniform random labels, or the query's own labels handed to other candidates (PROTOCOL 4.3)."""
+    """Negative controls: uniform random labels, or the query's own labels given to other candidates."""
     random = generator("control", kind, seed, label.query_id)
     if kind == "random":
         return replace(label, vectors=random.uniform(0, TOP, label.vectors.shape), grades=None)

@@ -22,7 +22,7 @@ from .teacher import Label, from_judgements, lowered, read_labels, target
 from .terms import Collection, Instance, Markers, Window
 
 TRAINING_MARKERS: tuple[Markers, ...] = ("numeric", "letters", "doc")
-"""Marker schemes a marker-consistency student sees; roman and random3 stay unseen (PROTOCOL 5.9)."""
+"""Marker schemes a marker-consistency student sees; roman and random3 stay unseen (§C.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def step_indices(step: int, batch: int, total: int, seed: int) -> list[tuple[int
 
 
 def slot_counts(found: Sequence[Example], relevant: dict[str, set[str]]) -> np.ndarray:
-    """How many relevant candidates stand in each first-stage slot, (B,) (PROTOCOL 5.7)."""
+    """How many relevant candidates stand in each first-stage slot, (B,)."""
     width = max(int(example.slots.max()) for example in found) + 1  # type: ignore[union-attr]
     counts = np.zeros(width)
     for example in found:

@@ -244,7 +244,9 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     found = load_run(run, config.threshold, beside.serving_permutations, first, queries=queries, source=source)
     if before is not None and beside.serving_permutations == 1:  # against the first scorer of the call
         reports = {
-            reader: replace(report, same_evidence={"against": before.name} | same_evidence_control(before, found, reader, beside.reader_k))
+            reader: replace(
+                report, same_evidence={"against": before.name} | same_evidence_control(before, found, reader, beside.reader_k)
+            )
             for reader, report in reports.items()
         }
     library = {name: mean_figure(values) for name, values in _library(found.queries, beside.ir).items()}

@@ -183,7 +183,7 @@ def path_of(source: str | Path) -> Path:
         raise InputError(f"{source} is not on this machine yet. Get it with: steadyscore data get {source}")
     near = difflib.get_close_matches(source, known, n=1, cutoff=0.6)
     hint = f"Did you mean {near[0]}?" if near else "A file ends in .jsonl or .jsonl.gz."
-    raise InputError(f"there is no collection named {source}. {hint} All names: steadyscore data list")
+    raise InputError(f"no collection is named {source}. {hint} All names: steadyscore data list")
 
 
 def _stem(name: str) -> str:

@@ -71,7 +71,7 @@ def add_scorer_change(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-scorer-change",
         action="store_true",
-        help="go on in a run whose scorer has changed since (its files, its endpoint, its weights); the run says so",
+        help="resume a run whose scorer has changed since (its files, its endpoint, its weights); the run says so",
     )
 
 
@@ -83,7 +83,9 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--batch-tokens", type=positive, default=4096, metavar="N", help="padded tokens that share a forward pass")
     group.add_argument("--trust-remote-code", action="store_true", help="let a model's repository run its own code")
     group.add_argument("--tensor-parallel", type=positive, default=1, metavar="N", help="GPUs that share one model (vLLM)")
-    group.add_argument("--tokenizer", metavar="PATH", help="tokenizer of a served model, where its name is no folder or hub id")
+    group.add_argument(
+        "--tokenizer", metavar="PATH", help="tokenizer of a served model, where its name is not a folder or hub id"
+    )
     group.add_argument(
         "--allow-base-mismatch", action="store_true", help="score with an adapter on a base it was not trained for"
     )
@@ -158,13 +160,13 @@ def _cutoff(text: str) -> float | Literal["f1"]:
     if text == "f1":
         return "f1"
     if not math.isfinite(value := float(text)):
-        raise argparse.ArgumentTypeError(f"{text} is no number that a score can reach")
+        raise argparse.ArgumentTypeError(f"{text} is not a number that a score can reach")
     return value
 
 
 def _share(text: str) -> float:
     if not 0 < (value := float(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no share: give a number between 0 and 1, for example 0.3")
+        raise argparse.ArgumentTypeError(f"{text} is not a share: give a number between 0 and 1, for example 0.3")
     return value
 
 

@@ -52,7 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if unknown := [name for name in args.measures if name not in MEASURES]:
-        refuse(f"there is no measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
+        refuse(f"unknown measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
     if args.report:
         check_installed("--report", *PAGE)
     runs = find_runs(args.runs)
