@@ -54,7 +54,8 @@ def again(copy: Path, finished: Path) -> int:
 
 
 def figures(folder: Path) -> dict:
-    return load_run(Run.open(folder)).to_json()
+    whole = load_run(Run.open(folder)).to_json()
+    return {key: whole[key] for key in ("measures", "coverage", "cutoff", "slot_profile")}
 
 
 def flip(file: Path, bit: int) -> None:

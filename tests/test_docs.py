@@ -230,3 +230,13 @@ def test_every_example_runs_as_printed(smollm2, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for words in all_examples():
         run(words, capsys)
+
+
+def test_the_python_page_runs_as_printed(tmp_path, monkeypatch):
+    """Its blocks are one session: what one defines the next may use."""
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in fenced((ROOT / "docs" / "python-api.md").read_text(encoding="utf-8"), "python"):
+        exec(compile(block, "docs/python-api.md", "exec"), names)
+    assert names["page"].exists()
+    assert names["figure"].startswith("<svg")
