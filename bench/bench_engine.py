@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     engine = open_engine("smollm2-135m")
-    pools = [instance for instance, _ in zip(open_collection("passages")[1](), range(args.queries), strict=False)]
+    pools = [instance for instance, _ in zip(open_collection("passages").instances(), range(args.queries), strict=False)]
 
     def prompts(style: PromptStyle) -> list[list[Prompt]]:
         scorer = Scorer(engine, PASSAGE_RERANKING, Settings(width=10, prompt=style))

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.collection import open_collection
 from steadyscore.consumers.threshold import match_retention, overlap, retained
 from steadyscore.engines import EngineOptions
@@ -35,6 +34,7 @@ from steadyscore.instability import tau_psi
 from steadyscore.metrics import ranking
 from steadyscore.scorer import Settings
 from steadyscore.scores import Scored
+from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
 
 
 class Route(NamedTuple):
@@ -118,7 +118,7 @@ def _address(process: subprocess.Popen[bytes], log: Any) -> str:
 
 def scored(route: Route, url: str, file: Path, folder: Path, config: AuditConfig) -> dict[str, Any]:
     """The run of one route: its queries, what failed and the seconds."""
-    collection, _ = open_collection("passages")
+    collection = open_collection("passages").collection
     options = EngineOptions(retries=0, cache=False, concurrency=1)  # at temperature 0 a second try says the same
     scorer = open_scorer(route.address.format(file=file, url=url), collection, config, options)
     run = score_collection(scorer, "passages", folder, config)

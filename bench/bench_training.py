@@ -54,11 +54,11 @@ def measured(side: str, steps: int) -> dict[str, float]:
     import torch
     from peft import get_peft_model
 
-    from steadyscore.audit import Cut, cut_instances
     from steadyscore.collection import open_collection
     from steadyscore.engines import EngineOptions, open_engine
     from steadyscore.recipe import TrainConfig
     from steadyscore.scorer import Scorer, Settings
+    from steadyscore.scoring import Cut, cut_instances
     from steadyscore.steps import give_back
     from steadyscore.tasks import TASKS
     from steadyscore.teacher import from_judgements
@@ -67,7 +67,8 @@ def measured(side: str, steps: int) -> dict[str, float]:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    collection, instances = open_collection("passages")
+    source = open_collection("passages")
+    collection, instances = source.collection, source.instances
     engine = open_engine("smollm2-135m", EngineOptions(device="cpu", share_prefix=False))
     config = replace(TrainConfig(), dropout=0.0, layers=LAYERS)
     if side == "peft":

@@ -44,8 +44,8 @@ INDEX = """\
 # Measures
 
 Every name that tables, files, gates and `steadyscore measures list` use, with one page each: formula, reading, conventions,
-an example whose value the docs build computes, and the section of the paper. PROTOCOL is the development notes' list of
-definitions that the paper leaves open.
+an example whose value the docs build computes, and the section of the paper. What the paper leaves open, and where its
+released code differs, is in [protocol](../protocol.md).
 
 The functions take `scores` of shape (..., M, n): one row per permutation, one column per candidate, columns sorted by
 candidate id; `relevance` of shape (..., n), NaN where a candidate is not judged. Leading axes are queries, and stay. A value

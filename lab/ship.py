@@ -13,17 +13,17 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from steadyscore.summary import audited
 
 from steadyscore.adapter import WEIGHTS, read_card, write_card
 from steadyscore.runs import Run
-from steadyscore.summary import audited
 
 ABOUT = (
     "Trained on windows of TREC DL 2022 (MS MARCO passages: non-commercial research use), SQuAD 1.1 and HotpotQA (CC BY-SA "
     "4.0) and WikiQA (Microsoft Research data licence: research use), with grades from the cosine of all-MiniLM-L6-v2 "
     "(Apache-2.0). None of these texts is in the package; what may be done with weights that learned from them is for their "
     "licences to say. What it reaches, and where it does not help: docs/results.md; how it was made, with the failures: "
-    "docs/lab-log.md."
+    "lab/LOG.md."
 )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-FAULTS = ("429", "500", "slow", "truncated", "short", "nan")
+NETWORK_FAULTS = ("429", "500", "slow", "truncated", "short", "nan")
 SLOW = 1.0
 """Seconds that a slow answer takes: more than the tests' timeout."""
 

@@ -4,15 +4,15 @@ import sys
 import time
 from pathlib import Path
 
-from steadyscore.audit import AuditConfig, open_scorer, score_collection
 from steadyscore.collection import open_collection
 from steadyscore.runs import Run
+from steadyscore.scoring import AuditConfig, open_scorer, score_collection
 
 source, folder = sys.argv[1], Path(sys.argv[2])
 Run.append.__kwdefaults__["seconds"] = 0.03  # shards often, so that kills fall between, before and inside them
 
 config = AuditConfig(permutations=3, seed=1)
-scorer = open_scorer("synthetic:companion:0.3", open_collection(source)[0], config)
+scorer = open_scorer("synthetic:companion:0.3", open_collection(source).collection, config)
 on_disk = Run.open(folder).done() if (folder / "run.json").exists() else set()
 real = scorer.score_orders
 

@@ -77,11 +77,11 @@ def run_server() -> None:
 
 
 def audit(address: str, data: Path, out: Path, ready: int) -> None:
-    from steadyscore.audit import AuditConfig, open_scorer, score_collection
     from steadyscore.collection import open_collection
+    from steadyscore.scoring import AuditConfig, open_scorer, score_collection
 
     config = AuditConfig(permutations=PERMUTATIONS)
-    scorer = open_scorer(address, open_collection(str(data))[0], config)
+    scorer = open_scorer(address, open_collection(str(data)).collection, config)
     os.write(ready, b".")
     score_collection(scorer, str(data), out, config)
 
@@ -145,8 +145,8 @@ def rows_of(out: Path, name: str, keys: tuple[str, ...]) -> list[tuple[Any, Any]
 
 
 def compare(out: Path, whole: Path, tally: Tally) -> None:
+    from steadyscore.audits.load import load_run
     from steadyscore.runs import Run
-    from steadyscore.summary import audited
 
     tables = {"scores.parquet": ("query_id", "permutation", "candidate_id"), "queries.parquet": ("query_id",)}
     for name, keys in tables.items():
@@ -156,7 +156,8 @@ def compare(out: Path, whole: Path, tally: Tally) -> None:
         tally.doubled += sum(count - 1 for count in counts.values())
         tally.wrong += sum(key in values and values[key] != row for key, row in expected)
         tally.wrong += [key for key, _ in found] != [key for key, _ in expected]  # the order is part of the table
-    tally.figures += json.dumps(audited(Run.open(out))[1]) != json.dumps(audited(Run.open(whole))[1])
+    figures = [{name: f.to_json() for name, f in load_run(Run.open(folder)).figures.items()} for folder in (out, whole)]
+    tally.figures += json.dumps(figures[0]) != json.dumps(figures[1])
     tally.audits += 1
 
 
@@ -179,10 +180,10 @@ def kill(kind: str, address: str, data: Path, folder: Path, kills: int, calls: P
 
 def main(kills: int, seed: int = 0) -> int:
     # Imported once: an attempt is a fork and starts at once.
-    import steadyscore.audit
+    import steadyscore.audits.load
     import steadyscore.engines.python_scorer
     import steadyscore.engines.rerank
-    import steadyscore.summary  # noqa: F401
+    import steadyscore.scoring  # noqa: F401
     from conftest import some_instances, write_collection
 
     began, sound = time.monotonic(), True

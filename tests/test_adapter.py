@@ -49,7 +49,7 @@ def world(tmp_path_factory) -> Path:
 
 
 def scores(address: str, world: Path, **options) -> np.ndarray:
-    instance = next(open_collection(str(world / "pools.jsonl"))[1]())
+    instance = next(open_collection(str(world / "pools.jsonl")).instances())
     return Scorer(open_engine(address, EngineOptions(**options)), PASSAGE_RERANKING, Settings(width=5)).score(instance)
 
 
@@ -145,7 +145,7 @@ def test_damage_is_said_and_never_loaded(copy):
     (copy / "card.json").unlink()
     with pytest.raises(InputError, match=r"has no card\.json"):
         adapter.read_card(copy)
-    with pytest.raises(InputError, match=r"there is no adapter folder .*nowhere\. Shipped: smollm2-135m-oc"):
+    with pytest.raises(InputError, match=r"adapter folder .*nowhere does not exist\. Shipped: smollm2-135m-oc"):
         adapter.read_card(copy / "nowhere")
 
 

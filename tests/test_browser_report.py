@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from conftest import open_chromium
+from steadyscore.audits.load import load_run
 from steadyscore.measurement import Threshold
-from steadyscore.report import load_variant, write_report
+from steadyscore.report import write_report
 from test_report import HOSTILE, hostile_collection, scored_run
 
 pytestmark = pytest.mark.browser
@@ -38,7 +39,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sources = ("passages", "responses", str(hostile_collection(folder)))
     addresses = ("synthetic:slot:0.3", "synthetic:companion:0.3", "synthetic:slot:0.05")
     variants = [
-        load_variant(scored_run(address, source, folder / f"{i}-{j}"), Threshold(cutoff=0.5))
+        load_run(scored_run(address, source, folder / f"{i}-{j}"), Threshold(cutoff=0.5))
         for i, address in enumerate(addresses)
         for j, source in enumerate(sources)
     ]
@@ -169,7 +170,7 @@ def test_pictures_for_the_docs(browser: Any, tmp_path: Path) -> None:
     shots = Path(os.environ["STEADYSCORE_SHOTS"])
     shots.mkdir(parents=True, exist_ok=True)
     variants = [
-        replace(load_variant(scored_run(address, source, tmp_path / f"{name}-{source}"), Threshold(cutoff=0.5)), name=name)
+        replace(load_run(scored_run(address, source, tmp_path / f"{name}-{source}"), Threshold(cutoff=0.5)), name=name)
         for name, address in {"planted": "synthetic:slot:0.3", "steadier": "synthetic:slot:0.05"}.items()
         for source in ("passages", "responses")
     ]

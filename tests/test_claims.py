@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import tiny
-from steadyscore.audit import AuditConfig, open_scorer, score_collection
 from steadyscore.collection import open_collection
 from steadyscore.errors import ModelError
 from steadyscore.measurement import measure
 from steadyscore.recipe import TrainConfig
 from steadyscore.scorer import Settings
+from steadyscore.scoring import AuditConfig, open_scorer, score_collection
 from steadyscore.teacher import label_collection
 from steadyscore.train import train
 
@@ -33,7 +33,7 @@ def pools(folder: Path, seed: int) -> TrainConfig:
     file = tiny.write_collection(folder / "train.jsonl", 120, 10, seed=100 + seed)
     tiny.write_collection(folder / "test.jsonl", 40, 10, seed=7)
     config = AuditConfig(permutations=10, settings=SETTINGS)
-    label_collection(open_scorer(BASE, open_collection(str(file))[0], config), str(file), folder / "labels", config)
+    label_collection(open_scorer(BASE, open_collection(str(file)).collection, config), str(file), folder / "labels", config)
     return TrainConfig(
         base=BASE,
         data=str(file),
@@ -61,7 +61,7 @@ def measured(config: TrainConfig, address: str) -> dict[str, float]:
     """Means over the test pools: quality, order instability, and overlap of what a frozen cutoff keeps."""
     folder, how = Path(config.data).parent, AuditConfig(permutations=6, seed=5, settings=SETTINGS)
     file = folder / "test.jsonl"
-    scorer = open_scorer(address, open_collection(str(file))[0], how)
+    scorer = open_scorer(address, open_collection(str(file)).collection, how)
     run = score_collection(scorer, str(file), folder / f"audit-{Path(address).name}", how)
     values = measure(run.scored()).values
     return {name: float(np.nanmean(values[name])) for name in ("mean_ndcg@10", "tau_psi", "overlap")}

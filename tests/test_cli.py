@@ -70,7 +70,7 @@ def test_wrong_usage_is_exit_2(capsys, words):
 
 
 def test_what_would_fail_after_scoring_is_told_before_anything_is_opened(capsys, tmp_path, monkeypatch, collection_file):
-    monkeypatch.setattr("steadyscore.commands.audit.open_engine", lambda *_: pytest.fail("opened"))
+    monkeypatch.setattr("steadyscore.audits.audit.open_engine", lambda *_: pytest.fail("opened"))
     words = ["--reader", "nonsense", "--reader", "synthetic:slot", "--ir", "P@x", "P@5", "P@0", "--scorer", "nobody:x"]
     for more in ((), ("--dry-run",)):
         code, _, err = audit(capsys, "synthetic:slot", collection_file, tmp_path / "run", *words, "--data", "nowhere", *more)
@@ -82,7 +82,7 @@ def test_what_would_fail_after_scoring_is_told_before_anything_is_opened(capsys,
         assert "--ir P@0: ir_measures cannot compute it" in err
         assert "--ir P@5:" not in err
         assert "unknown kind of scorer 'nobody'" in err
-        assert "there is no collection named nowhere" in err
+        assert "no collection is named nowhere" in err
     code, _, err = audit(capsys, "synthetic:slot", collection_file, tmp_path / "run", "--serving-permutations", "50")
     assert code == 2
     assert "--serving-permutations 50 averages more orders than the 10 that are scored" in err
@@ -180,7 +180,7 @@ def test_the_noise_floor_stands_beside_the_figure(capsys, tmp_path, collection_f
 
 
 def test_a_dry_run_loads_nothing_and_writes_nothing(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("steadyscore.commands.audit.open_engine", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("steadyscore.audits.audit.open_engine", lambda *_: pytest.fail("loaded"))
     words = ("audit", "--scorer", "smollm2-135m", "--data", "passages", "--out", tmp_path / "run", "--dry-run", "--json")
     code, out, _ = call(capsys, *words)
     row = json.loads(out)[0]
@@ -229,16 +229,17 @@ def test_a_dry_run_counts_the_windows_of_a_mitigation(capsys):
 
 def test_a_dry_run_is_about_right(tiny_engine):
     """The estimate of tokens is within a third of what the real tokenizer of the embedded model counts."""
-    from steadyscore.audit import AuditConfig, Cut, open_scorer
     from steadyscore.collection import open_collection
     from steadyscore.estimate import estimate
     from steadyscore.models import EMBEDDED, is_present
     from steadyscore.presentation import windows
+    from steadyscore.scoring import AuditConfig, Cut, open_scorer
 
     if not is_present(EMBEDDED["smollm2-135m"]):
         pytest.skip("the embedded model is not in the cache; `make setup` fetches it")
     config = AuditConfig(permutations=1, cut=Cut(queries=3))
-    collection, instances = open_collection("passages")
+    source = open_collection("passages")
+    collection, instances = source.collection, source.instances
     scorer = open_scorer("smollm2-135m", collection, config)
     pools = [i for i, _ in zip(instances(), range(3), strict=False)]
     real = sum(len(scorer.prompt(i, w)) for i in pools for w in windows(range(len(i.pool)), 20))
@@ -278,9 +279,9 @@ def test_what_comes_after_an_audit_decides_with_its_threshold(capsys, tmp_path, 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--cutoff", "nan"], "nan is no number that a score can reach"),
-        (["--match-retention", "30"], "30 is no share"),
-        (["--match-retention", "0"], "0 is no share"),
+        (["--cutoff", "nan"], "nan is not a number that a score can reach"),
+        (["--match-retention", "30"], "30 is not a share"),
+        (["--match-retention", "0"], "0 is not a share"),
         (["--cutoff", "0.5", "--match-retention", "0.3"], "not allowed with"),
     ],
 )
@@ -419,7 +420,7 @@ def test_a_scorer_that_fails_on_some_queries_is_exit_4_and_names_them(capsys, tm
 
 def test_a_demo_takes_every_flag_of_its_engine(capsys, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr("steadyscore.commands.audit.scoring_address", lambda address, options, _: (asked.append(options), 1 / 0))
+    monkeypatch.setattr("steadyscore.audits.audit.scoring_address", lambda address, options, _: (asked.append(options), 1 / 0))
     flags = "--retries 0 --timeout 2 --concurrency 3 --no-cache --trust-remote-code --tokenizer t --price 1 2"
     with pytest.raises(ZeroDivisionError):
         call(capsys, "demo", "--scorer", "synthetic:slot", "--out", tmp_path / "demo", *flags.split())
@@ -429,7 +430,7 @@ def test_a_demo_takes_every_flag_of_its_engine(capsys, tmp_path, monkeypatch):
 
 
 def test_a_demo_with_queries_that_could_not_be_scored_is_exit_4(capsys, tmp_path, monkeypatch):
-    first = next(open_collection("passages")[1]()).query
+    first = next(open_collection("passages").instances()).query
     address = mine(tmp_path, monkeypatch, f"if query == {first!r}: raise RuntimeError('no')\n    return [0.5] * len(candidates)")
     monkeypatch.setattr("steadyscore.report.write_report", lambda variants, folder: folder / "index.html")
     code, out, err = call(capsys, "demo", "--scorer", address, "--out", tmp_path / "demo")
@@ -446,8 +447,8 @@ def test_a_scorer_that_always_fails_is_exit_1(capsys, tmp_path, monkeypatch, col
     assert "scored none of the 4 queries" in err
 
 
-FAILS = "import os\n    if '2' in query and {when} and not os.path.exists('mended'): raise RuntimeError('gave up')\n    "
-"""A function that fails on query q2 until somebody mends it, without another source: a run is gone on in."""
+FAILS = "import os\n    if '2' in query and {when} and not os.path.exists('fixed'): raise RuntimeError('gave up')\n    "
+"""A function that fails on query q2 until somebody fixes it, with the same source: the run is resumed."""
 
 
 def test_score_writes_what_could_be_scored_and_names_the_rest(capsys, tmp_path, monkeypatch, collection_file):
@@ -474,7 +475,7 @@ def test_a_fault_beside_the_run_leaves_the_run_and_is_tried_again(capsys, tmp_pa
     }
     assert row["measures"]["pool_psi_drop"]["queries"] == 3
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["measures"]["tau_psi"]["queries"] == 4
-    (tmp_path / "mended").touch()
+    (tmp_path / "fixed").touch()
     code, out, err = audit(capsys, address, collection_file, tmp_path / "run", *words)
     assert (code, err) == (0, "")
     assert "failed" not in json.loads(out)["runs"][0]
@@ -496,7 +497,7 @@ def test_labels_name_the_queries_without_one(capsys, tmp_path, monkeypatch, coll
     )
     assert (code, json.loads(out)["queries"]) == (4, 3)
     assert f"1 of 4 queries of {tmp_path / 'judged'} could not be labelled: q2 (no label in {tmp_path / 'labels'})." in err
-    (tmp_path / "mended").touch()
+    (tmp_path / "fixed").touch()
     assert call(capsys, *label, tmp_path / "labels", "--scorer", address)[0] == 0
     other = write_collection(tmp_path / "other.jsonl", [{**row, "id": f"other-{row['id']}"} for row in some_instances(2)])
     call(capsys, "label", "--data", other, "--scorer", "judgements", "--out", tmp_path / "elsewhere")

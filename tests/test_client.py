@@ -46,7 +46,7 @@ def test_refusals_are_the_server_s_sentence(url):
     with pytest.raises(ServerError, match="needs a token") as refusal:
         Client(url).rerank(QUERY, DOCUMENTS)
     assert refusal.value.status == 401
-    with pytest.raises(ServerError, match="there is no model"):
+    with pytest.raises(ServerError, match="is not served here"):
         Client(url, token="k", model="none").score(QUERY, DOCUMENTS)
     with pytest.raises(ServerError, match="cannot be reached") as refusal:
         Client("http://127.0.0.1:9").models()

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import jsonschema
@@ -178,7 +179,8 @@ def test_write_then_read_gives_the_same_instances(tmp_path, suffix):
     path = tmp_path / f"mine{suffix}"
     header = Collection("mine", "multidoc_qa", instruction="Find it", chars=None, details={"licence": "CC0"})
     assert collections.write(path, header, iter(some())) == 3
-    read, instances = collections.open_collection(path)
+    source = collections.open_collection(path)
+    read, instances = source.collection, source.instances
     assert (read.name, read.task, read.instruction, read.chars, read.queries) == ("mine", "multidoc_qa", "Find it", None, 3)
     assert read.details["licence"] == "CC0"
     assert list(instances()) == list(instances()) == some()
@@ -194,7 +196,8 @@ def test_equal_contents_are_equal_files(tmp_path):
 
 
 def test_a_file_without_header_is_passage_reranking_named_as_the_file(tmp_path):
-    read, instances = collections.open_collection(write_lines(tmp_path / "own.jsonl", LINE))
+    source = collections.open_collection(write_lines(tmp_path / "own.jsonl", LINE))
+    read, instances = source.collection, source.instances
     assert (read.name, read.task, read.chars, read.queries) == ("own", "passage_reranking", 1200, None)
     assert [each.id for each in instances()] == ["q1"]
 
@@ -210,8 +213,8 @@ def test_ranks_give_the_order_and_absent_ranks_keep_it(tmp_path):
 def test_depth_keeps_rank_101_out_of_the_pool_and_its_grade_in_the_ideal(tmp_path):
     path = tmp_path / "deep.jsonl"
     collections.write(path, Collection("deep", "passage_reranking", details={"depth": 3}), some(1, 4))
-    _, shallow = collections.open_collection(path)
-    _, whole = collections.open_collection(path, reserve=True)
+    shallow = collections.open_collection(path).instances
+    whole = partial(collections.open_collection(path).instances, reserve=True)
     assert [each.id for each in next(shallow()).pool] == ["d0", "d1", "d2"]
     assert next(shallow()).judged == {"d3": 3}
     assert [each.id for each in next(whole()).pool] == ["d0", "d1", "d2", "d3"]
@@ -240,7 +243,7 @@ def test_byte_order_mark_and_crlf_are_not_text(tmp_path):
         + b"\r\n"
     )
     assert collections.check(path) == []
-    assert collections.open_collection(path)[0].name == "w"
+    assert collections.open_collection(path).collection.name == "w"
 
 
 @pytest.mark.parametrize(
@@ -280,7 +283,7 @@ def test_names_lead_to_files_or_to_the_next_step(tmp_path, monkeypatch):
         collections.open_collection("scifac")
     collections.write(tmp_path / "collections" / "dl19.jsonl.gz", Collection("dl19", "passage_reranking"), some())
     collections.write(tmp_path / "collections" / "ours.jsonl", Collection("ours", "passage_reranking"), some())
-    assert collections.open_collection("dl19")[0].queries == 3
+    assert collections.open_collection("dl19").collection.queries == 3
     assert "ours" in collections.names()
 
 
@@ -294,7 +297,7 @@ def test_embedded_collections_are_without_mistake(name, schema):
 def test_length_does_not_tell_the_grade(name):
     """Sorted by length, either way, a pool is about as good as in random order (its expected nDCG@10, exactly)."""
     by_length, by_chance = [], []
-    for instance in collections.open_collection(name)[1]():
+    for instance in collections.open_collection(name).instances():
         pool = sorted(instance.pool, key=lambda candidate: candidate.id)
         grades = np.array([candidate.relevance for candidate in pool], float)
         if grades.any():
@@ -316,7 +319,7 @@ def test_a_failing_source_writes_nothing(tmp_path):
     collections.write(path, Collection("old", "multidoc_qa"), some(1))
     with pytest.raises(InputError, match="the source ended"):
         collections.write(path, Collection("new", "multidoc_qa"), broken())
-    assert collections.open_collection(path)[0].name == "old"
+    assert collections.open_collection(path).collection.name == "old"
     assert os.listdir(tmp_path) == ["x.jsonl"]
 
 
@@ -338,7 +341,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageError, match="No space left on device"):
         collections.write(path, Collection("new", "multidoc_qa"), some())
-    assert collections.open_collection(path)[0].name == "old"
+    assert collections.open_collection(path).collection.name == "old"
     assert os.listdir(tmp_path) == ["x.jsonl"]
 
 

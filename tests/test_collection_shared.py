@@ -42,7 +42,7 @@ def ndcg_at_10(path: Path) -> float:
     import ir_measures
 
     qrels, run = {}, {}
-    for instance in open_collection(path)[1]():
+    for instance in open_collection(path).instances():
         judged = {candidate.id: candidate.relevance for candidate in instance.pool if candidate.relevance is not None}
         qrels[instance.id] = judged | (instance.judged or {})
         run[instance.id] = {candidate.id: -float(candidate.rank) for candidate in instance.pool}

@@ -72,7 +72,8 @@ def test_build_show_check_and_export_a_named_beir_collection(tmp_path, capsys, c
     assert out == f"{cache / 'scifact.jsonl.gz'}: 2 queries\n"
     assert "queries/s" not in err  # a bar is for terminals
     assert "scifact holds 2 queries, the paper's table has 300" in err
-    header, instances = open_collection("scifact")
+    source = open_collection("scifact")
+    header, instances = source.collection, source.instances
     assert (header.chars, header.task, header.details["depth"], header.details["first_stage"]["k1"]) == (
         500,
         "passage_reranking",
@@ -101,7 +102,7 @@ def test_build_show_check_and_export_a_named_beir_collection(tmp_path, capsys, c
         folder = tmp_path / format
         assert data("export", "scifact", "--format", format, "--out", folder) == 0
         assert data("build", "again", "--format", format, "--from", folder, "--out", tmp_path / f"{format}.jsonl") == 0
-        _, again = open_collection(tmp_path / f"{format}.jsonl")
+        again = open_collection(tmp_path / f"{format}.jsonl").instances
         for one, other in zip(instances(), again(), strict=True):
             assert (one.id, one.query, one.judged) == (other.id, other.query, other.judged)
             assert [(c.id, c.text, c.title, c.relevance, c.rank) for c in one.pool] == [
@@ -138,7 +139,7 @@ def test_the_documents_agree_with_the_catalogue_and_the_checker(tmp_path):
 
 def test_the_first_n_are_nested_subsets(tmp_path, capsys):
     assert data("export", "passages", "--format", "jsonl", "--queries", 3, "--out", tmp_path / "three.jsonl") == 0
-    ids = [instance.id for instance in open_collection("passages")[1]()]
+    ids = [instance.id for instance in open_collection("passages").instances()]
     assert [instance.id for instance in read_instances(tmp_path / "three.jsonl")] == ids[:3]
     assert check(tmp_path / "three.jsonl") == []
 
@@ -148,11 +149,12 @@ def test_data_without_a_name_needs_a_format(tmp_path, capsys):
     assert "--format" in capsys.readouterr().err
     out = tmp_path / "mine.jsonl"
     assert data("build", "mine", "--format", "trec", "--from", trec(tmp_path / "trec"), "--out", out, "--chars", 300) == 0
-    header, instances = open_collection(out)
+    source = open_collection(out)
+    header, instances = source.collection, source.instances
     assert (header.name, header.chars, header.details["first_stage"]["kind"]) == ("mine", 300, "run")
     assert [instance.id for instance in instances()] == ["301", "302"]
     assert data("build", "mine", "--format", "trec", "--from", tmp_path / "trec", "--out", out, "--k1", 1.2) == 0
-    assert open_collection(out)[0].details["first_stage"]["k1"] == 1.2
+    assert open_collection(out).collection.details["first_stage"]["k1"] == 1.2
     assert data("build", "mine", "--format", "trec", "--from", tmp_path / "trec", "--first-stage", "bm99") == 1
     (tmp_path / "trec" / "qrels.txt").write_text("999 0 A 1\n")
     capsys.readouterr()
@@ -166,7 +168,7 @@ def test_own_lines_are_checked_and_signed(tmp_path, capsys):
     source = tmp_path / "own.jsonl"
     source.write_text('{"id": "1", "query": "why", "candidates": [{"id": "a", "text": "x"}]}\n')
     assert data("build", "ours", "--format", "jsonl", "--from", source) == 0
-    header, _ = open_collection("ours")
+    header = open_collection("ours").collection
     assert (header.name, header.queries) == ("ours", 1)
     assert data("check", "ours") == 0
     source.write_text('{"id": "1", "query": "", "candidates": []}\n{"id": "2"}\n')
@@ -185,7 +187,7 @@ def test_samples_of_own_lines_are_nested(tmp_path):
         out = tmp_path / f"{size}.jsonl"
         assert data("build", "mine", "--format", "jsonl", "--from", source, "--sample", size, "--chars", 77, "--out", out) == 0
         samples.append({instance.id for instance in read_instances(out)})
-        assert open_collection(out)[0].chars == 77
+        assert open_collection(out).collection.chars == 77
     assert samples[0] < samples[1]
 
 
@@ -225,7 +227,7 @@ def test_training_pools_come_in_disjoint_parts(tmp_path, capsys):
     assert data("build", "ultrafeedback", "--from", source, "--out", out, "--parts", "train=10,held-out=2") == 0
     train, held_out = list(read_instances(out)), list(read_instances(tmp_path / "uf.held-out.jsonl"))
     assert (len(train), [each.query for each in held_out]) == (10, ["Do 10", "Do 11"])
-    assert open_collection(out)[0].details["part"] == "train"
+    assert open_collection(out).collection.details["part"] == "train"
     assert sorted(os.listdir(tmp_path)) == ["flan.jsonl", "uf.held-out.jsonl", "uf.jsonl"]
     assert data("check", out, "--apart-from", out) == 1
     assert "is in both" in capsys.readouterr().err
@@ -297,7 +299,8 @@ def test_get_through_datasets(monkeypatch, capsys):
     )
     monkeypatch.setitem(sys.modules, "datasets", double)
     assert data("get", "rewardbench2") == 0
-    header, instances = open_collection("rewardbench2")
+    source = open_collection("rewardbench2")
+    header, instances = source.collection, source.instances
     assert [instance.id for instance in instances()] == ["0", "2"]
     assert header.details["dropped"] == {"not exactly 4 responses": 1}
 

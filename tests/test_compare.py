@@ -69,7 +69,7 @@ def test_bounds_are_read_as_typed():
 
 
 def test_every_bad_bound_is_told_at_once():
-    with pytest.raises(UsageError, match=r"no measure 'beauty'(.|\n)*write a number"):
+    with pytest.raises(UsageError, match=r"unknown measure 'beauty'(.|\n)*write a number"):
         bounds(["beauty=1"], ["tau_psi=low"])
     with pytest.raises(UsageError, match="at least one bound"):
         bounds([], [])

@@ -14,12 +14,12 @@ import pytest
 
 from conftest import a_card, some_instances, write_collection
 from steadyscore import adapter, recipe
+from steadyscore.audits.load import load_run
 from steadyscore.checksums import parquet_state, record_state, seal_record
 from steadyscore.cli import main
 from steadyscore.errors import DamagedFile, InputError, SteadyscoreError
 from steadyscore.runs import Run
 from steadyscore.scores import read_table, to_table
-from steadyscore.summary import audited
 from test_runs import audit, half_done
 from test_scores import scored
 
@@ -54,7 +54,8 @@ def again(copy: Path, finished: Path) -> int:
 
 
 def figures(folder: Path) -> dict:
-    return audited(Run.open(folder))[1]
+    whole = load_run(Run.open(folder)).to_json()
+    return {key: whole[key] for key in ("measures", "coverage", "cutoff", "slot_profile")}
 
 
 def flip(file: Path, bit: int) -> None:

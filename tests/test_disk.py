@@ -13,6 +13,7 @@ from steadyscore.collection import open_collection, read_instances, write
 from steadyscore.disk import cache_folder, held, make_folder, write_json
 from steadyscore.estimate import keep_speed
 from steadyscore.reading import Reader
+from steadyscore.tasks import TASKS
 
 
 class Speaker:
@@ -55,10 +56,10 @@ def fill() -> None:
     """Something of everything that is kept in the cache."""
     keep_speed("some scorer", 12.0)
     write_json(cache_folder() / "responses" / "ab" / "abc.json", {"answer": "text"})
-    _, instances = open_collection("multidoc_qa")
+    instances = open_collection("multidoc_qa").instances
     first = next(iter(instances()))
-    Reader(Speaker(), "multidoc_qa").read(first, [[0]])
-    header, _ = open_collection("multidoc_qa")
+    Reader(Speaker(), TASKS["multidoc_qa"]).read(first, [[0]])
+    header = open_collection("multidoc_qa").collection
     write(collections_folder() / "mine.jsonl.gz", header, [first])
     assert len(list(read_instances(collections_folder() / "mine.jsonl.gz"))) == 1
 

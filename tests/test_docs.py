@@ -1,6 +1,7 @@
 """The documentation holds: generated pages are current, links lead somewhere, commands parse, examples run as printed."""
 
 import importlib.util
+import pkgutil
 import re
 import shlex
 import sys
@@ -107,6 +108,34 @@ def test_relative_links_lead_somewhere(page):
     assert broken == []
 
 
+# ---- pointers into the code
+
+
+def is_in_the_package(name):
+    """Whether a file or folder, or a dotted name, exists."""
+    if name.endswith((".py", "/")):
+        return (ROOT / "src/steadyscore" / name).exists()
+    try:
+        pkgutil.resolve_name(f"steadyscore.{name}")
+    except (AttributeError, ImportError):
+        return False
+    return True
+
+
+def test_the_glossary_and_the_protocol_point_to_code_that_exists():
+    glossary = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").partition("## Glossary")[2]
+    cells = [line.rsplit("|", 2)[1] for line in glossary.splitlines() if line.startswith("| ")]
+    lines = re.findall(r"^Code: [^;\n]*", (ROOT / "docs/protocol.md").read_text(encoding="utf-8"), re.M)
+    named = [name for text in cells + lines for name in re.findall(r"`([^`]+)`", text)]
+    assert len(named) > 60
+    assert [name for name in named if not is_in_the_package(name)] == []
+
+
+def test_a_pointer_to_nothing_is_noticed():
+    assert not is_in_the_package("terms.Nothing")
+    assert not is_in_the_package("nowhere.py")
+
+
 # ---- commands in the text
 
 
@@ -201,3 +230,13 @@ def test_every_example_runs_as_printed(smollm2, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for words in all_examples():
         run(words, capsys)
+
+
+def test_the_python_page_runs_as_printed(tmp_path, monkeypatch):
+    """Its blocks are one session: what one defines the next may use."""
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in fenced((ROOT / "docs" / "python-api.md").read_text(encoding="utf-8"), "python"):
+        exec(compile(block, "docs/python-api.md", "exec"), names)
+    assert names["page"].exists()
+    assert names["figure"].startswith("<svg")

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving import app_of, listening, model
-from steadyscore.audit import AuditConfig, open_scorer, score_collection
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Reranker, ScorerFailed, Watch, open_engine, watch_of
 from steadyscore.errors import InputError
+from steadyscore.scoring import AuditConfig, open_scorer, score_collection
 
 HEAD = """
 import json, os, sys, threading, time
@@ -403,7 +403,7 @@ def test_a_scorer_that_says_nothing_is_watched_by_nothing():
 
 def test_a_program_is_audited_like_anything_else(program, collection_file, tmp_path):
     config = AuditConfig(permutations=2)
-    collection, _ = open_collection(str(collection_file))
+    collection = open_collection(str(collection_file)).collection
     run = score_collection(open_scorer(program(BY_ID), collection, config), str(collection_file), tmp_path / "run", config)
     assert len(run.scored()) == 4
     assert np.ptp(run.scored()[0].scores, axis=0).max() == 0  # this one scores candidates one by one

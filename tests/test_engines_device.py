@@ -25,7 +25,7 @@ def test_what_is_there_is_taken_as_it_was_asked_for(two_gpus, asked):
 
 @pytest.mark.parametrize("asked", ["gpu", "cuda:2", "cuda:", "cuda:x", "mps", "meta", ""])
 def test_what_is_not_there_is_refused_with_what_is(two_gpus, asked):
-    with pytest.raises(InputError, match=rf"^there is no device '{asked}' on this machine\. Choose from: cpu, cuda, cuda:1\.$"):
+    with pytest.raises(InputError, match=rf"^this machine has no device '{asked}'\. Choose from: cpu, cuda, cuda:1\.$"):
         device_of(asked)
 
 
@@ -38,5 +38,5 @@ def test_an_engine_is_not_loaded_for_a_device_that_is_not_there(tiny_folder, ask
     from transformers import AutoModelForCausalLM
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded"))
-    with pytest.raises(InputError, match=f"there is no device '{asked}'"):
+    with pytest.raises(InputError, match=f"this machine has no device '{asked}'"):
         open_engine(f"hf:{tiny_folder}", EngineOptions(device=asked))

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import some_claims
-from endpoint import FAULTS, Server
-from steadyscore.audit import AuditConfig, score_collection
+from endpoint import NETWORK_FAULTS, Server
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions, http, open_engine
 from steadyscore.engines.generator import Generator, token_prompt
@@ -21,6 +20,7 @@ from steadyscore.reader_prompt import VERDICTS, encoded, question
 from steadyscore.reading import Reader, open_reader, read_run
 from steadyscore.readings import outputs_of, reader_label
 from steadyscore.scorer import Scorer, Settings
+from steadyscore.scoring import AuditConfig, score_collection
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance
 from test_engines_http import served
@@ -129,7 +129,7 @@ def test_a_label_s_token_is_read_from_the_position_before_it():
 
 @pytest.mark.parametrize("kind", SERVED)
 def test_every_server_reads_what_hf_reads(kind, tiny_engine, tiny_folder):
-    prompts = [encoded(tiny_engine.encoder, question("claim_verification", c, POOL.pool)) for c in ("a claim", "another")]
+    prompts = [encoded(tiny_engine.encoder, question(TASKS["claim_verification"], c, POOL.pool)) for c in ("a claim", "another")]
     labels = [tiny_engine.encoder.plain(label) for label in VERDICTS]
     with Server(continuing(tiny_engine, tiny_folder)) as server:
         engine = open_reader(f"{kind}:tiny@{server.url}", replace(OPTIONS, tokenizer=str(tiny_folder)))
@@ -143,22 +143,22 @@ def test_every_server_reads_what_hf_reads(kind, tiny_engine, tiny_folder):
 def test_a_chat_endpoint_answers_and_judges(address):
     with Server(chat) as server:
         engine = open_reader(address.format(server.url), OPTIONS)
-        assert Reader(engine, "multidoc_qa").read(POOL, [[1, 0], [2]]) == ["evidence 1", "evidence 2"]
+        assert Reader(engine, TASKS["multidoc_qa"]).read(POOL, [[1, 0], [2]]) == ["evidence 1", "evidence 2"]
         assert [body["max_tokens"] for body in server.requests] == [64, 64]
         expected = VERDICTS[len("evidence 0") % 3]
-        assert Reader(engine, "claim_verification").read(POOL, [[0], [0, 1], [0]]) == [expected] * 3
+        assert Reader(engine, TASKS["claim_verification"]).read(POOL, [[0], [0, 1], [0]]) == [expected] * 3
         assert len(server.requests) == 4  # equal evidence is asked once
 
 
 def test_who_cannot_read_says_so_in_a_sentence(tiny_folder):
     with pytest.raises(InputError, match=r"^synthetic:none:0 cannot read: it writes no text\. Choose hf:"):
-        Reader(open_engine("synthetic:none:0"), "multidoc_qa")
+        Reader(open_engine("synthetic:none:0"), TASKS["multidoc_qa"])
 
 
 def test_labels_without_any_probability_are_not_a_verdict(tiny_engine, monkeypatch):
     monkeypatch.setattr(type(tiny_engine), "label_log_probabilities", lambda *_: np.full((1, 3), -np.inf))
     with pytest.raises(ModelError, match="none of the labels any probability on query q1"):
-        Reader(tiny_engine, "claim_verification").read(POOL, [[0]])
+        Reader(tiny_engine, TASKS["claim_verification"]).read(POOL, [[0]])
 
 
 # -- what can go wrong
@@ -170,7 +170,7 @@ def test_faults_that_pass_leave_no_trace(network, tmp_path, monkeypatch):
     label = reader_label(network.address, 1)
     clean = outputs_of(run, label)
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "another cache"))
-    network.faults = list(FAULTS)
+    network.faults = list(NETWORK_FAULTS)
     found = read_run(run, source, network.address, k=1, options=network.options)
     assert network.faults == []
     assert found.failed == []
@@ -187,8 +187,8 @@ def test_what_stays_unusable_is_a_named_query_and_is_asked_again(network, tmp_pa
     network.always = is_second
     options = replace(network.options, retries=1)
     found = read_run(run, source, network.address, k=1, options=options)
-    assert [failure["query_id"] for failure in found.failed] == ["c1"]
-    assert "no usable answer in 2 tries" in found.failed[0]["reason"]
+    assert [failure.query_id for failure in found.failed] == ["c1"]
+    assert "no usable answer in 2 tries" in found.failed[0].reason
     assert np.isnan(found.values["verdict_flip"]).tolist() == [False, True, False]
     label = reader_label(network.address, 1)
     assert outputs_of(run, label).keys() == {"c0", "c2"}

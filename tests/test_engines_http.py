@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from conftest import some_instances, write_collection
-from endpoint import FAULTS, Server
+from endpoint import NETWORK_FAULTS, Server
 from steadyscore import readout
-from steadyscore.audit import AuditConfig, score_collection, scorer_for
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Price, http, open_engine, vllm_server
 from steadyscore.engines.http import Endpoint, EndpointDown, Malformed, Unusable, retry_after
 from steadyscore.errors import InputError
 from steadyscore.parity import probe, probe_prompts
+from steadyscore.scoring import AuditConfig, score_collection, scorer_for
 
 CONFIG = AuditConfig(permutations=2)
 OPTIONS = EngineOptions(timeout=0.5, retries=8, concurrency=3)
@@ -199,7 +199,7 @@ def pools(tmp_path):
 
 
 def score(server, pools, folder, **changes):
-    scorer = scorer_for(open_engine(server.address, replace(OPTIONS, **changes)), open_collection(str(pools))[0], CONFIG)
+    scorer = scorer_for(open_engine(server.address, replace(OPTIONS, **changes)), open_collection(str(pools)).collection, CONFIG)
     return score_collection(scorer, str(pools), folder, CONFIG)
 
 
@@ -211,14 +211,14 @@ def test_faults_that_pass_leave_no_trace(network, pools, tmp_path, monkeypatch):
     clean = table(score(network, pools, tmp_path / "clean"))
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "another cache"))
     backend = open_engine(network.address, OPTIONS)
-    network.faults = list(FAULTS)
-    scorer = scorer_for(backend, open_collection(str(pools))[0], CONFIG)
+    network.faults = list(NETWORK_FAULTS)
+    scorer = scorer_for(backend, open_collection(str(pools)).collection, CONFIG)
     run = score_collection(scorer, str(pools), tmp_path / "faulty", CONFIG)
     assert network.faults == []
     assert run.record["coverage"]["failed"] == []
     found = table(run)
     assert all(np.array_equal(found[query], clean[query]) for query in clean)
-    assert sum(count for what, count in backend.endpoint.counts.items() if what.startswith("retried")) >= len(FAULTS)
+    assert sum(count for what, count in backend.endpoint.counts.items() if what.startswith("retried")) >= len(NETWORK_FAULTS)
 
 
 def test_an_answer_that_stays_unusable_is_a_named_query(network, pools, tmp_path):
@@ -246,7 +246,7 @@ def test_an_answer_that_stays_unusable_is_a_named_query(network, pools, tmp_path
 def test_a_run_goes_on_when_the_endpoint_is_back(network, pools, tmp_path):
     clean = table(score(network, pools, tmp_path / "clean"))
     backend = open_engine(network.address, replace(OPTIONS, timeout=9, retries=0, cache=False, concurrency=1))
-    scorer = scorer_for(backend, open_collection(str(pools))[0], CONFIG)
+    scorer = scorer_for(backend, open_collection(str(pools)).collection, CONFIG)
     before = len(network.requests)
     asks = 3 * (3 if network.pattern.startswith("llamacpp") else 1)  # requests of a query: orders, and slots of each
     network.always = lambda body: "500" if len(network.requests) > before + asks else None

@@ -11,13 +11,13 @@ import threading
 import numpy as np
 import pytest
 
-from steadyscore.audit import AuditConfig, open_scorer, score_collection
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, ScorerFailed, open_engine, watch_of
 from steadyscore.engines.python_scorer import PythonReranker
 from steadyscore.errors import InputError
 from steadyscore.scorer import Scorer, as_numbers
+from steadyscore.scoring import AuditConfig, open_scorer, score_collection
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
 
@@ -116,7 +116,7 @@ def score(query, candidates):
 def test_a_stop_by_the_user_is_never_taken_for_a_failure(written, collection_file, tmp_path, then):
     written(swallows_for_test=SWALLOWS.format(then=then))
     config = AuditConfig(permutations=2)
-    collection, _ = open_collection(str(collection_file))
+    collection = open_collection(str(collection_file)).collection
     scorer = open_scorer("python:swallows_for_test:score", collection, config)
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
@@ -354,7 +354,7 @@ def test_mitigated_scorers_pass_the_watch_on(written, collection_file):
     from steadyscore.mitigations import mitigated
 
     written(sc=by_length())
-    collection, _ = open_collection(str(collection_file))
+    collection = open_collection(str(collection_file)).collection
     scorer = open_scorer("python:sc:score", collection, AuditConfig())
     assert mitigated(scorer, ["canonical-order"]).watch() == scorer.watch() == watch_of(scorer.backend)
     assert os.path.exists("sc.py")

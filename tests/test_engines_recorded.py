@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 from conftest import some_instances, write_collection
-from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.collection import open_collection
 from steadyscore.engines import Recording, open_engine
 from steadyscore.errors import InputError
+from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
 
 CONFIG = AuditConfig(permutations=3)
 
 
 def score(address, pools, folder, config=CONFIG):
-    collection, _ = open_collection(str(pools))
+    collection = open_collection(str(pools)).collection
     return score_collection(open_scorer(address, collection, config), str(pools), folder, config)
 
 
@@ -72,10 +72,10 @@ def test_what_was_not_recorded_is_refused(original, tmp_path, config, instances,
 
 
 def test_a_recording_of_a_distribution_says_so(tiny_engine, collection_file, tmp_path):
-    from steadyscore.audit import scorer_for
+    from steadyscore.scoring import scorer_for
 
     config = AuditConfig(permutations=2, cut=Cut(queries=1, pool=3))
-    collection, _ = open_collection(str(collection_file))
+    collection = open_collection(str(collection_file)).collection
     score_collection(scorer_for(tiny_engine, collection, config), str(collection_file), tmp_path / "run", config)
     recording = open_engine(f"scores:{tmp_path / 'run'}")
     assert recording.capabilities.gives == "distribution"
@@ -84,7 +84,7 @@ def test_a_recording_of_a_distribution_says_so(tiny_engine, collection_file, tmp
 
 
 def test_files_that_are_not_there(tmp_path):
-    with pytest.raises(InputError, match="there is no file"):
+    with pytest.raises(InputError, match=r"file .* does not exist"):
         open_engine(f"scores:{tmp_path / 'none.csv'}")
     with pytest.raises(InputError, match="is not a run folder"):
         open_engine(f"scores:{tmp_path}")

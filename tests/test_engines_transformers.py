@@ -88,8 +88,8 @@ def test_another_models_weights_have_another_identity(tiny_folder, tmp_path):
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("hf:/no/such/folder", "there is no folder"),
-        ("hf:missing.gguf", "there is no file"),
+        ("hf:/no/such/folder", "folder .* does not exist"),
+        ("hf:missing.gguf", "file .* does not exist"),
         ("hf:somebody/no-such-model", "could not be loaded"),
         ("no-such-model", "unknown scorer"),
         ("teapot:x", "unknown kind of scorer"),

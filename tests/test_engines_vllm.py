@@ -26,7 +26,7 @@ from steadyscore.reader_prompt import VERDICTS, encoded, question
 from steadyscore.reading import Reader, open_reader
 from steadyscore.readout import grade_distribution, score
 from steadyscore.scorer import Scorer, Settings
-from steadyscore.tasks import PASSAGE_RERANKING
+from steadyscore.tasks import PASSAGE_RERANKING, TASKS
 from steadyscore.terms import Candidate, Instance, Window
 
 
@@ -120,13 +120,13 @@ def test_a_reader_is_loaded_to_generate_and_reads_as_hf_does(vllm, tiny_engine, 
     for task in ("claim_verification", "multidoc_qa"):
         evidence = [[0, 1], [2, 0], [1]]
         assert Reader(engine, task).read(pool, evidence) == Reader(tiny_engine, task).read(pool, evidence)
-    prompts = [encoded(engine.encoder, question("claim_verification", c, pool.pool)) for c in ("a claim", "another")]
+    prompts = [encoded(engine.encoder, question(TASKS["claim_verification"], c, pool.pool)) for c in ("a claim", "another")]
     labels = [engine.encoder.plain(label) for label in VERDICTS]
     plain = tiny_engine.label_log_probabilities(prompts, labels)
     assert engine.label_log_probabilities(prompts, labels) == pytest.approx(plain, abs=1e-4)
     monkeypatch.setattr(engine, "context", 100)
     with pytest.raises(InputError, match="evidence of query q1 does not fit"):
-        Reader(engine, "multidoc_qa").read(pool, [[0, 1, 2]])
+        Reader(engine, TASKS["multidoc_qa"]).read(pool, [[0, 1, 2]])
 
 
 def test_a_vllm_reader_without_vllm_is_told_what_to_install(tiny_folder, monkeypatch):

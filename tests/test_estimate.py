@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from conftest import a_card, some_instances, write_collection
-from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.collection import open_collection
 from steadyscore.engines.systems import SYSTEMS
 from steadyscore.errors import InputError
 from steadyscore.estimate import estimate
 from steadyscore.scorer import Settings
+from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def long_pools(tmp_path):
 @pytest.mark.parametrize("settings", [Settings(), Settings(width=7)])
 def test_a_reranker_takes_the_whole_pool_unless_it_is_told_otherwise(long_pools, tmp_path, settings):
     config = AuditConfig(permutations=3, settings=settings)
-    scorer = open_scorer("synthetic:slot", open_collection(long_pools)[0], config)
+    scorer = open_scorer("synthetic:slot", open_collection(long_pools).collection, config)
     run = score_collection(scorer, long_pools, tmp_path / "run", config)
     assert estimate("synthetic:slot", long_pools, config).windows == run.record["coverage"]["windows"]
 

@@ -1,4 +1,4 @@
-"""Order instability: golden values of PROTOCOL, agreement with scipy and literal transcriptions, and what must always hold."""
+"""Order instability: golden values, agreement with scipy and literal transcriptions, and what must always hold."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pairwise(function, rows):
 
 
 def literal_rbo(one, other, k=10, p=0.9):
-    """Extrapolated rank-biased overlap, transcribed term by term from PROTOCOL 3.5."""
+    """Extrapolated rank-biased overlap, transcribed term by term from its definition."""
     k = min(k, len(one))
     agreement = [len(set(one[:depth]) & set(other[:depth])) / depth for depth in range(1, k + 1)]
     return (1 - p) * sum(a * p**d for d, a in enumerate(agreement)) + agreement[-1] * p**k

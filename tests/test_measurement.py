@@ -83,8 +83,8 @@ def test_figures_of_a_whole_collection_need_equally_many_permutations_and_no_equ
 def test_the_cutoff_is_measured_on_queries_it_was_not_fitted_on():
     found = measure([query(i) for i in range(10)])
     tested = ~np.isnan(found.values["overlap"])
-    assert tested.sum() == found.cutoff["measured_on"] == 5
-    assert found.cutoff["canonical"] == "first-stage order"
+    assert tested.sum() == found.cutoff.measured_on == 5
+    assert found.cutoff.fitted_in == "first-stage order"
 
 
 def test_a_fixed_cutoff_is_measured_on_every_query():
@@ -102,8 +102,8 @@ def test_the_reference_protocol_takes_permutation_0_and_41_points():
     found = measure(queries, Threshold(protocol="reference"))
     everything = np.concatenate([q.permuted[0] for q in queries])
     grid = np.linspace(everything.min(), everything.max(), 41)
-    assert np.isclose(grid, found.cutoff["value"]).any()
-    assert found.cutoff["canonical"] == "permutation 0"
+    assert np.isclose(grid, found.cutoff.value).any()
+    assert found.cutoff.fitted_in == "permutation 0"
 
 
 def test_without_a_first_stage_row_quality_is_the_mean_over_permutations():
@@ -113,7 +113,7 @@ def test_without_a_first_stage_row_quality_is_the_mean_over_permutations():
 
 def test_unjudged_queries_are_counted_and_not_averaged():
     found = measure([query(0), query(1), query(2, judged=False, query_id="blind")])
-    assert found.coverage["unjudged"] == ["blind"]
+    assert found.coverage.unjudged == ["blind"]
     assert np.isnan(found.values["ndcg@10"][2])
     assert not np.isnan(found.values["tau_psi"][2])
 
@@ -128,8 +128,8 @@ def test_an_unjudged_query_is_undefined_whatever_stands_beside_it():
 
 def test_without_judgements_there_is_no_cutoff_and_it_says_why():
     found = measure([query(i, judged=False) for i in range(3)])
-    assert found.cutoff["value"] is None
-    assert "--cutoff" in found.cutoff["how"]
+    assert found.cutoff.value is None
+    assert "--cutoff" in found.cutoff.how
     assert "overlap" not in found.values
     assert "overlap@10" in found.values
 
@@ -162,7 +162,7 @@ def test_pair_values_average_to_the_measure(name):
 
 def test_matched_retention_needs_no_judgements():
     found = measure([query(i, n=20, judged=False) for i in range(8)], Threshold(retention=0.25))
-    assert found.cutoff["value"] is not None
+    assert found.cutoff.value is not None
     assert "overlap" in found.values
     assert "retained_f1" not in found.values
 
@@ -170,8 +170,8 @@ def test_matched_retention_needs_no_judgements():
 def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatch):
     """Pools of two sizes, some queries without judgements, a batch wholly unjudged; from a table that is read by parts."""
     from conftest import some_instances, write_collection
-    from steadyscore.audit import AuditConfig, open_scorer, score_collection
     from steadyscore.collection import open_collection
+    from steadyscore.scoring import AuditConfig, open_scorer, score_collection
 
     instances = some_instances(queries=14)
     for i in (1, 6, 7, 8):
@@ -180,7 +180,7 @@ def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatc
     for i in (2, 5, 11):
         del instances[i]["candidates"][-1]
     file, config = write_collection(tmp_path / "some.jsonl", instances), AuditConfig(permutations=4)
-    scorer = open_scorer("synthetic:companion", open_collection(str(file))[0], config)
+    scorer = open_scorer("synthetic:companion", open_collection(str(file)).collection, config)
     run = score_collection(scorer, str(file), tmp_path / "run", config)
     for by in (Threshold(), Threshold(protocol="reference"), Threshold(retention=0.5), Threshold(cutoff=0.3)):
         whole = measure(run.scored(), by)

@@ -8,7 +8,6 @@ from scipy.stats import kendalltau
 
 from conftest import some_instances, write_collection
 from steadyscore import readout
-from steadyscore.audit import AuditConfig, score_collection
 from steadyscore.cli import main
 from steadyscore.engines.recorded import ScoreRecording, SyntheticReranker
 from steadyscore.errors import InputError
@@ -27,6 +26,7 @@ from steadyscore.mitigations import (
 from steadyscore.perturbed import score_perturbed
 from steadyscore.presentation import permutations
 from steadyscore.scorer import Scorer, Settings
+from steadyscore.scoring import AuditConfig, score_collection
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
 
@@ -102,7 +102,7 @@ def test_canonical_order_still_moves_when_the_pool_does(tmp_path):
 
 
 def test_capcal_golden_value():
-    """PROTOCOL 6.3."""
+    """p' = p - H(p) (q - 1/4), clipped and renormalised, worked out by hand."""
     moved = readout.capcal(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.7, 0.1, 0.1, 0.1]))
     assert np.allclose(moved, [0, 0.26558, 0.33333, 0.40109], atol=1e-5)
     assert np.isclose(readout.score(moved), 0.71184, atol=1e-5)

@@ -85,7 +85,7 @@ def test_golden_weights_of_debias_first():
 def test_ramp_counts_from_zero_and_the_released_mean_is_met():
     assert [o.ramp(step, 4, 4) for step in (0, 1, 4, 9)] == [0, 1, 4, 4]
     assert o.ramp(0, 4, 0) == 4
-    assert np.mean([o.ramp(step, 1, 500) for step in range(2305)]) == pytest.approx(0.891, abs=1e-3)  # PROTOCOL 5.5
+    assert np.mean([o.ramp(step, 1, 500) for step in range(2305)]) == pytest.approx(0.891, abs=1e-3)  # the paper's passage run
     assert np.mean([o.ramp(step, 1, 500) for step in range(469)]) == pytest.approx(0.468, abs=1e-3)
 
 

@@ -2,23 +2,23 @@ import numpy as np
 import pytest
 
 from conftest import some_instances, write_collection
-from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.audits.load import load_run
 from steadyscore.collection import open_collection
 from steadyscore.perturbed import score_perturbed
 from steadyscore.scorer import Settings
-from steadyscore.summary import measured_run
+from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
 
 
 def run(tmp_path, address, pool=6, **settings):
     file = write_collection(tmp_path / "pools.jsonl", some_instances(queries=5, candidates=8))
     config = AuditConfig(permutations=2, cut=Cut(pool=pool), settings=Settings(**settings))
-    scorer = open_scorer(address, open_collection(str(file))[0], config)
+    scorer = open_scorer(address, open_collection(str(file)).collection, config)
     return scorer, score_collection(scorer, str(file), tmp_path / "run", config), str(file), config
 
 
 def moved(scorer, found, source, config, kinds):
     score_perturbed(scorer, found, source, config, kinds)
-    return measured_run(found).values
+    return load_run(found).measured.values
 
 
 def test_a_scorer_without_order_effect_ignores_the_pool(tmp_path):

@@ -39,7 +39,7 @@ def test_every_slot_is_equally_likely():
 
 
 def test_the_reference_scheme_has_the_golden_vectors():
-    """PROTOCOL 2.1: global Mersenne-Twister seeds, the same for every query, repeats included."""
+    """The released code's: global Mersenne-Twister seeds, the same for every query, repeats included."""
     ten = permutations(10, 2, seed=0, query_id="any", scheme="reference").tolist()
     assert ten == [[7, 8, 1, 5, 3, 4, 2, 0, 9, 6], [6, 8, 9, 7, 5, 3, 0, 4, 1, 2]]
     four = [tuple(row) for row in permutations(4, 10, seed=0, query_id="q", scheme="reference").tolist()]
@@ -62,7 +62,7 @@ def test_windows_hold_every_candidate_once_and_align_restores_identity(n, width,
 
 
 def test_contiguous_leaves_a_short_tail_and_round_robin_balances():
-    """PROTOCOL 1.4: pool 6 at width 4 is 4 + 2, or 3 + 3."""
+    """Pool 6 at width 4 is 4 + 2, or 3 + 3."""
     assert [w.candidates for w in windows(range(6), 4)] == [(0, 1, 2, 3), (4, 5)]
     assert [w.candidates for w in windows(range(6), 4, "round_robin")] == [(0, 2, 4), (1, 3, 5)]
 

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import write_collection
-from steadyscore.audit import AuditConfig, open_scorer, score_collection
+from steadyscore.audits.figure import Figure
+from steadyscore.audits.load import load_run, same_evidence_control
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError
@@ -16,11 +17,11 @@ from steadyscore.readings import (
     outputs_of,
     reader_label,
     readings_of,
-    same_evidence_control,
     shared_readers,
     worth,
 )
-from steadyscore.summary import audited, measured_run
+from steadyscore.scoring import AuditConfig, open_scorer, score_collection
+from steadyscore.tasks import TASKS
 
 QUERIES, M = 6, 3
 
@@ -41,7 +42,7 @@ def source(tmp_path):
 
 def scored(source, folder, address="synthetic:slot:0.5"):
     config = AuditConfig(permutations=M)
-    return score_collection(open_scorer(address, open_collection(source)[0], config), source, folder, config)
+    return score_collection(open_scorer(address, open_collection(source).collection, config), source, folder, config)
 
 
 def steady(query):
@@ -79,21 +80,21 @@ def test_what_was_not_read_is_undefined_and_not_wrong(source, tmp_path):
     values = readings_of(run, [f"c{q}" for q in range(QUERIES)])["a k=5"].values
     assert np.isnan(values["verdict_flip"]).tolist() == [True, False, False, False, False, True]
     assert values["verdict_accuracy"][1:5].tolist() == [1, 1, 1, 1]
-    assert np.isnan(worth("multidoc_qa", None, ["x"], None)["answer_em"])
-    assert np.isnan(worth("claim_verification", ["REFUTED"] * 2, (), None)["verdict_accuracy"])  # no gold, but a flip
-    assert worth("claim_verification", ["REFUTED"] * 2, (), None)["verdict_flip"] == 0
+    assert np.isnan(worth(TASKS["multidoc_qa"], None, ["x"], None)["answer_em"])
+    assert np.isnan(worth(TASKS["claim_verification"], ["REFUTED"] * 2, (), None)["verdict_accuracy"])  # no gold, but a flip
+    assert worth(TASKS["claim_verification"], ["REFUTED"] * 2, (), None)["verdict_flip"] == 0
 
 
 def test_a_run_s_measures_are_its_first_reader_s_at_the_budget(source, tmp_path):
     run = scored(source, tmp_path / "run")
-    assert "verdict_flip" not in measured_run(run).values
+    assert "verdict_flip" not in load_run(run).measured.values
     kept(run, "a k=5", steady)
     kept(run, "b k=5", moving)
     keep_outputs(run, "a k=5 K=2", {f"c{q}": ["SUPPORTED"] for q in range(QUERIES)})
-    assert measured_run(run).values["verdict_flip"].tolist() == [0] * QUERIES
-    assert measured_run(run, readers=["b k=5"]).values["verdict_flip"].tolist() == [1] * QUERIES
-    assert "verdict_flip" not in measured_run(run, readers=[]).values
-    assert audited(run)[1]["measures"]["verdict_accuracy"] == {"value": 1.0, "low": 1.0, "high": 1.0, "queries": QUERIES - 1}
+    assert load_run(run).measured.values["verdict_flip"].tolist() == [0] * QUERIES
+    assert load_run(run, readers=["b k=5"]).measured.values["verdict_flip"].tolist() == [1] * QUERIES
+    assert "verdict_flip" not in load_run(run, readers=[]).measured.values
+    assert load_run(run).figures["verdict_accuracy"] == Figure(1.0, 1.0, 1.0, QUERIES - 1)
 
 
 def test_only_shared_readers_are_compared(source, tmp_path):
@@ -126,10 +127,10 @@ def test_the_control_is_the_mean_over_queries_with_the_same_evidence(source, tmp
     for label in ("a k=8", "a k=2"):
         kept(before, label, moving)
         kept(after, label, steady, queries=range(4))  # two queries could not be read
-    whole = same_evidence_control(before, after, "a", 8)  # the whole pool is always the same set
+    whole = same_evidence_control(load_run(before), load_run(after), "a", 8)  # the whole pool is always the same set
     assert whole == {"queries": 4, "share": 1.0, "reduction": 1.0, "low": 1.0, "high": 1.0}
-    some = same_evidence_control(before, after, "a", 2)
+    some = same_evidence_control(load_run(before), load_run(after), "a", 2)
     assert 0 <= some["share"] < 1
     assert (some["reduction"] is None) == (some["share"] == 0)
-    nothing = control("claim_verification", (before.scored(), {}), (after.scored(), {}), 2)
+    nothing = control(TASKS["claim_verification"], (before.scored(), {}), (after.scored(), {}), 2)
     assert (nothing["queries"], nothing["share"], nothing["reduction"]) == (0, None, None)

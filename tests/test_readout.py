@@ -30,7 +30,7 @@ def test_the_three_readouts():
 
 
 def test_capcal_has_the_golden_value():
-    """PROTOCOL 6.3."""
+    """p' = p - H(p) (q - 1/4), clipped and renormalised, worked out by hand."""
     p = capcal(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.7, 0.1, 0.1, 0.1]))
     assert p == pytest.approx([0, 0.26558, 0.33333, 0.40109], abs=1e-5)
     assert score(p) == pytest.approx(0.71184, abs=1e-5)

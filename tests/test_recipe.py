@@ -97,8 +97,8 @@ def test_a_good_config_has_no_mistakes_and_every_bad_one_is_named(good):
         "cannot compare": {"shuffle": "pool"},
         "is single_order": {"objective": "order_averaged", "teacher_orders": 1},
         "holds no labels.parquet": {"labels": "nowhere"},
-        "no adapter folder": {"initial": "nowhere"},
-        "there is no collection named nowhere": {"data": "nowhere"},
+        "is not an adapter folder": {"initial": "nowhere"},
+        "no collection is named nowhere": {"data": "nowhere"},
         "weight is -1": {"weight": -1.0},
         "it must lie in [0, 1)": {"dropout": 1.0},
         "evaluate_every needs queries": {"evaluate_every": 5},
@@ -126,7 +126,7 @@ def test_a_good_config_has_no_mistakes_and_every_bad_one_is_named(good):
 def test_a_wrong_choice_hides_no_other_mistake():
     with pytest.raises(InputError) as refusal:
         flags("--shuffle", "all", "--weight", "nan", "--pool", "0", "--base", "smolm2-135m", "--data", "nowhere")
-    for words in ("shuffle is 'all'", "weight is nan", "pool is 0", "base is 'smolm2-135m'", "no collection named nowhere"):
+    for words in ("shuffle is 'all'", "weight is nan", "pool is 0", "base is 'smolm2-135m'", "no collection is named nowhere"):
         assert words in str(refusal.value)
 
 
@@ -145,7 +145,7 @@ def test_the_command_that_makes_missing_labels_runs_as_printed(good, capsys, tmp
 def test_a_width_that_is_no_number_is_told_as_one(capsys):
     with pytest.raises(SystemExit):
         flags("--width", "a,b")
-    assert "argument --width: 'a,b' is no width; write numbers with commas, for example 5 or 1,2,5" in capsys.readouterr().err
+    assert "argument --width: 'a,b' is not a width; write numbers with commas, for example 5 or 1,2,5" in capsys.readouterr().err
 
 
 def test_the_default_weight_is_the_papers_in_either_convention(good):
@@ -176,7 +176,7 @@ def test_the_estimate_is_of_the_windows_that_are_trained(good, shuffle):
 
 def test_the_papers_steps():
     passage = recipe.from_mapping(recipe.read_recipe("passage_reranking"))
-    assert recipe.training_steps(passage, 29_500 * 5) == 2305  # PROTOCOL 5.5
+    assert recipe.training_steps(passage, 29_500 * 5) == 2305  # the paper's passage run
     assert recipe.training_steps(passage, 30_000) == 469
     assert recipe.ramp_steps(passage, 2305) == 500
     assert recipe.ramp_steps(replace(passage, ramp=0.1), 469) == 47
@@ -193,7 +193,7 @@ def test_check_prints_the_cost_or_the_mistakes(good, tmp_path, capsys):
         check.run(args)
     with pytest.raises(
         InputError,
-        match=r"there is no recipe nowhere. Shipped: multidoc_qa, passage_reranking, response_ranking, smollm2_passages",
+        match=r"recipe nowhere does not exist. Shipped: multidoc_qa, passage_reranking, response_ranking, smollm2_passages",
     ):
         check.run(argparse.Namespace(recipe="nowhere", json=False, processes=1))
 

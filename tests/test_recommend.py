@@ -4,7 +4,7 @@ import json
 import numpy as np
 import pytest
 
-from steadyscore.audit import AuditConfig, score_collection
+from steadyscore.audits.load import load_run
 from steadyscore.commands import recommend as command
 from steadyscore.engines.recorded import SyntheticReranker
 from steadyscore.errors import InputError, UsageError
@@ -12,7 +12,7 @@ from steadyscore.mitigations import mitigated
 from steadyscore.recommend import Target, cheapest, options, parse_target, windows_per_query
 from steadyscore.runs import Run
 from steadyscore.scorer import Scorer, Settings
-from steadyscore.summary import measured_run
+from steadyscore.scoring import AuditConfig, score_collection
 from steadyscore.tasks import PASSAGE_RERANKING, RESPONSE_RANKING
 
 
@@ -47,7 +47,7 @@ def test_the_curve_is_the_one_the_audit_measures(runs):
     assert [option.serving_permutations for option in found] == [1, 2, 3, 4, 5, 6]
     values = [option.value for option in found]
     assert values[0] > values[2] > values[5]
-    assert values[2] == pytest.approx(np.nanmean(measured_run(runs["pilot"], None, 3).values["tau_psi"]))
+    assert values[2] == pytest.approx(np.nanmean(load_run(runs["pilot"], None, 3).measured.values["tau_psi"]))
     first = found[0].windows
     assert [option.windows for option in found] == [first * K for K in range(1, 7)]
 
@@ -64,9 +64,9 @@ def test_the_cheapest_way_that_reaches_the_target_is_named(runs):
 
 
 def test_cost_knows_the_mitigation_a_run_was_made_with(runs):
-    plain = windows_per_query(runs["pilot"])
-    assert windows_per_query(runs["canonical"]) == plain
-    assert windows_per_query(runs["averaged"]) == 4 * plain
+    plain = windows_per_query(runs["pilot"], runs["pilot"].scored())
+    assert windows_per_query(runs["canonical"], runs["canonical"].scored()) == plain
+    assert windows_per_query(runs["averaged"], runs["averaged"].scored()) == 4 * plain
 
 
 def test_a_target_out_of_reach_is_said_to_be(runs):

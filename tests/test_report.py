@@ -18,23 +18,26 @@ from hypothesis.extra.numpy import arrays
 from markdown_it import MarkdownIt
 
 from steadyscore import cli, exhibit, figures, findings
-from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.audits.figure import figures_of
+from steadyscore.audits.load import load_run, load_runs, same_evidence_control
+from steadyscore.audits.result import Audit
 from steadyscore.collection import open_collection
 from steadyscore.consumers import threshold
 from steadyscore.errors import InputError, MissingExtra
 from steadyscore.measurement import Threshold, measure
-from steadyscore.readings import keep_outputs, same_evidence_control
-from steadyscore.report import Variant, load_variant, load_variants, markdown_code, markdown_text, show_invisible, write_report
+from steadyscore.readings import keep_outputs
+from steadyscore.report import markdown_code, markdown_text, show_invisible, write_report
 from steadyscore.runs import Run
 from steadyscore.scores import Scored
-from steadyscore.summary import summary
+from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.tasks import TASKS
 
 HOSTILE = "<script>document.title = 'taken'</script> & <img src=x onerror=alert(1)> $x_1$ ${7*7} {{ 7 * 7 }}"
 
 
 def scored_run(address: str, source: str, folder: Path, **config) -> Run:
     settings = AuditConfig(**{"permutations": 4, "cut": Cut(queries=8), **config})
-    scorer = open_scorer(address, open_collection(source)[0], settings)
+    scorer = open_scorer(address, open_collection(source).collection, settings)
     return score_collection(scorer, source, folder, settings, command=["steadyscore", "audit", "--scorer", address])
 
 
@@ -62,7 +65,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Run]
 
 @pytest.fixture(scope="module")
 def written(runs: dict[tuple[str, str], Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    variants = [load_variant(run, Threshold(cutoff=0.5)) for run in runs.values()]
+    variants = [load_run(run, Threshold(cutoff=0.5)) for run in runs.values()]
     return write_report(variants, tmp_path_factory.mktemp("page") / "report")
 
 
@@ -112,11 +115,11 @@ def planted(scores: list[list[float]], relevance: list[float], query_id: str = "
     )
 
 
-def variant(
-    queries: list[Scored], by: Threshold | None = None, task: str = "passage_reranking", name: str = "planted"
-) -> Variant:
+def variant(queries: list[Scored], by: Threshold | None = None, task: str = "passage_reranking", name: str = "planted") -> Audit:
     measured = measure(queries, by)
-    return Variant(name, "small", task, {"name": name}, measured, summary(measured), queries, None, by or Threshold())
+    record = {"name": name, "task": task}
+    figures = figures_of(measured)
+    return Audit(name, "small", TASKS[task], record, queries, measured, figures, threshold=by or Threshold())
 
 
 # -- the sentence
@@ -151,7 +154,7 @@ def test_the_sentence_is_worded_for_the_preference_consumer() -> None:
 
 def test_a_single_permutation_is_said_to_show_no_change(tmp_path: Path) -> None:
     run = scored_run("synthetic:slot", "responses", tmp_path / "run", permutations=1)
-    text = write_report([load_variant(run)], tmp_path / "page").read_text()
+    text = write_report([load_run(run)], tmp_path / "page").read_text()
     assert "is not known: only one permutation was scored, and change needs two." in text
 
 
@@ -161,23 +164,21 @@ def test_without_judgements_decisions_are_told_and_quality_is_said_to_be_unknown
         {"id": f"q{q}", "query": "a b", "candidates": [{"id": str(i), "text": f"a {i}"} for i in range(12)]} for q in range(3)
     ]
     file.write_text("\n".join(map(json.dumps, rows)))
-    page = write_report([load_variant(scored_run("synthetic:slot", str(file), tmp_path / "run"))], tmp_path / "page").read_text()
+    page = write_report([load_run(scored_run("synthetic:slot", str(file), tmp_path / "run"))], tmp_path / "page").read_text()
     assert "of the first 10 changes" in page
     assert "Quality is not known: the collection has no judgements." in page
 
 
 def test_a_cutoff_that_keeps_everything_does_not_make_the_headline(runs) -> None:
-    found = load_variant(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=-1.0))
-    assert found.summary["measures"]["overlap"]["value"] == 1
+    found = load_run(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=-1.0))
+    assert found["overlap"].value == 1
     assert findings.decision([found]) == "overlap@10"
     assert "keeps 100.0 % of the pool" in findings.idle_note(found, "overlap@10")
 
 
 def test_a_variant_that_keeps_everything_wins_nothing(runs, tmp_path: Path) -> None:
-    idle = replace(load_variant(runs["synthetic:slot:0.05", "passages"], Threshold(cutoff=-1.0)), name="idle")
-    others = [
-        replace(load_variant(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=c)), name=f"at {c}") for c in (0.5, 0.6)
-    ]
+    idle = replace(load_run(runs["synthetic:slot:0.05", "passages"], Threshold(cutoff=-1.0)), name="idle")
+    others = [replace(load_run(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=c)), name=f"at {c}") for c in (0.5, 0.6)]
     page = write_report([idle, *others], tmp_path).read_text()
     assert "The cutoff of idle keeps 100.0\u00a0% of the pool" in page
     assert "Steadiest decisions: at 0.5" in page
@@ -288,11 +289,11 @@ def test_every_figure_is_named_and_drawn_in_the_colours_of_the_page(page: str) -
 
 
 def test_the_table_prints_what_was_measured(page: str, runs) -> None:
-    found = load_variant(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=0.5)).summary["measures"]
+    found = load_run(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=0.5)).figures
     for name in ("ndcg@10", "tau_psi", "overlap", "retained_f1"):
         figure = found[name]
-        assert f"{figure['value']:.3f}" in page
-        assert f"{figure['low']:.3f} to {figure['high']:.3f}" in page
+        assert f"{figure.value:.3f}" in page
+        assert f"{figure.low:.3f} to {figure.high:.3f}" in page
 
 
 def read_runs(folder: Path) -> list[Run]:
@@ -308,21 +309,21 @@ def read_runs(folder: Path) -> list[Run]:
 
 def test_the_page_shows_what_readers_make_of_it(tmp_path: Path) -> None:
     runs = read_runs(tmp_path)
-    variants = load_variants(runs, Threshold(cutoff=0.5))
+    variants = load_runs(runs, Threshold(cutoff=0.5))
     page = write_report(variants, tmp_path / "page")
     outline = Outline(page.read_text())
     assert not outline.mistakes
     assert "script" not in dict(outline.tags)
     assert "the reader's verdict changes 67\u00a0% of the time" in outline.text  # 4 of the 6 pairs of SRSR
     table = outline.text[outline.text.index("What a reader makes of it") :]
-    flip = variants[0].summary["measures"]["verdict_flip"]
+    flip = variants[0]["verdict_flip"].to_json()
     assert flip["queries"] == len(runs[0].scored()) - 1
     for part in ("hf:reader", "first 99", "1 of 8 queries not read", "openai:m@http://there", "first 5"):
         assert part in table
     assert f"{flip['value']:.3f}" in table
     # k = 99 shows the whole pool: the evidence is always the same set, so order alone explains the difference
     assert re.search(r"100 %\s*of 7 queries\s*0\.667", table)
-    control_ = same_evidence_control(runs[0], runs[1], "hf:reader", 99)
+    control_ = same_evidence_control(load_run(runs[0]), load_run(runs[1]), "hf:reader", 99)
     assert (control_["share"], control_["reduction"]) == (1, pytest.approx(2 / 3))
     markdown = (tmp_path / "page" / "report.md").read_text()
     assert "## What a reader makes of it: claims" in markdown
@@ -336,8 +337,8 @@ def test_a_page_without_readers_says_nothing_of_them(page: str) -> None:
 
 
 def test_the_floor_stands_beside_the_figure(runs, tmp_path: Path) -> None:
-    found = load_variant(runs["synthetic:slot:0.3", "responses"])
-    found.summary["measures"]["pair_flip"] |= {"floor": 0.987, "above_floor": False}
+    found = load_run(runs["synthetic:slot:0.3", "responses"])
+    found.figures["pair_flip"] = replace(found.figures["pair_flip"], floor=0.987, is_above_floor=False)
     text = write_report([found], tmp_path).read_text()
     assert "floor 0.987: not above" in text
     assert "This is not above the noise floor" in text
@@ -349,7 +350,7 @@ def test_settings_and_coverage_are_told(runs, tmp_path: Path) -> None:
     record = run.record | {
         "coverage": run.record["coverage"] | {"failed": [{"query_id": "q-lost", "reason": "ValueError: gone"}]}
     }
-    text = Outline(write_report([replace(load_variant(run), record=record)], tmp_path).read_text()).text
+    text = Outline(write_report([replace(load_run(run), record=record)], tmp_path).read_text()).text
     for told in (
         "only the first 8 queries",
         "1 of 8 queries could not be scored and are in no mean: q-lost (ValueError: gone).",
@@ -363,7 +364,7 @@ def test_settings_and_coverage_are_told(runs, tmp_path: Path) -> None:
 
 def test_candidate_text_stays_text(tmp_path: Path) -> None:
     run = scored_run("synthetic:slot:0.3", str(hostile_collection(tmp_path)), tmp_path / "run")
-    found = replace(load_variant(run, Threshold(cutoff=0.5)), name=HOSTILE)
+    found = replace(load_run(run, Threshold(cutoff=0.5)), name=HOSTILE)
     page = write_report([found], tmp_path / "page").read_text()
     outline = Outline(page)
     assert outline.mistakes == []
@@ -405,7 +406,7 @@ def test_markdown_shows_any_command_as_code(text: str) -> None:
 def test_markdown_loads_no_image_and_has_no_link(tmp_path: Path) -> None:
     hostile = "![i](http://there/leak) [l](javascript:x) `</code><img src=http://there/leak>` <b>"
     run = scored_run("synthetic:slot:0.3", str(hostile_collection(tmp_path)), tmp_path / "run")
-    found = replace(load_variant(run), name=hostile, collection=hostile, record=run.record | {"command": ["audit", hostile]})
+    found = replace(load_run(run), name=hostile, collection=hostile, record=run.record | {"command": ["audit", hostile]})
     write_report([found], tmp_path / "page")
     kinds, shown = markdown_parts((tmp_path / "page" / "report.md").read_text())
     assert not {"image", "link", "html_inline", "html_block"} & kinds
@@ -417,7 +418,7 @@ def test_characters_that_reorder_others_are_named(tmp_path: Path) -> None:
     assert show_invisible("a\u202eb\u2069\x1b") == "a⟨U+202E⟩b⟨U+2069⟩⟨U+001B⟩"
     assert show_invisible("אב\u200f é\n\t") == "אב\u200f é\n\t"
     run = scored_run("synthetic:slot:0.3", "responses", tmp_path / "run")
-    page = write_report([replace(load_variant(run), name="odd \u202e")], tmp_path / "page")
+    page = write_report([replace(load_run(run), name="odd \u202e")], tmp_path / "page")
     for text in (page.read_text(), (tmp_path / "page" / "report.md").read_text()):
         assert "odd ⟨U+202E⟩" in text
         assert "\u202e" not in text
@@ -432,27 +433,27 @@ def test_names_in_figures_are_not_taken_for_attributes() -> None:
 def test_without_the_collection_only_ids_are_shown(tmp_path: Path) -> None:
     file = hostile_collection(tmp_path)
     run = scored_run("synthetic:slot:0.3", str(file), tmp_path / "run")
-    assert set(load_variant(run).instances or {}) == {f"q<{q}>" for q in range(6)}
+    assert load_run(run).instance("q<3>").query.endswith("word 3")
     file.write_text(file.read_text().replace("word", "other"))
-    assert load_variant(run).instances is None  # no longer what was scored
+    assert load_run(run).source is None  # no longer what was scored
     file.unlink()
-    found = load_variant(run, Threshold(cutoff=0.5))
-    assert found.instances is None
+    found = load_run(run, Threshold(cutoff=0.5))
+    assert found.instance("q<3>") is None
     assert "Query q&lt;" in write_report([found], tmp_path / "page").read_text()
 
 
 def test_two_runs_of_one_scorer_are_told_apart_by_what_differs(tmp_path: Path) -> None:
     both = [scored_run("synthetic:slot:0.3", "responses", tmp_path / str(seed), seed=seed) for seed in (0, 1)]
-    text = write_report([load_variant(run) for run in both], tmp_path / "page").read_text()
+    text = write_report([load_run(run) for run in both], tmp_path / "page").read_text()
     assert "synthetic:slot:0.3 (seed 0)" in text
     assert "synthetic:slot:0.3 (seed 1)" in text
     with pytest.raises(InputError, match="given more than once"):
-        write_report([load_variant(both[0])] * 2, tmp_path / "page")
+        write_report([load_run(both[0])] * 2, tmp_path / "page")
 
 
 def test_the_same_runs_give_the_same_bytes(runs, tmp_path: Path) -> None:
     run = runs["synthetic:slot:0.3", "responses"]
-    pages = [write_report([load_variant(run)], tmp_path / name).read_bytes() for name in "ab"]
+    pages = [write_report([load_run(run)], tmp_path / name).read_bytes() for name in "ab"]
     assert pages[0] == pages[1]
 
 
@@ -480,7 +481,7 @@ def test_percentages(share: float, text: str) -> None:
 
 
 def test_a_missing_plotting_library_is_named(runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = load_variant(runs["synthetic:slot:0.3", "responses"])
+    found = load_run(runs["synthetic:slot:0.3", "responses"])
     for name in ("matplotlib", "jinja2"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, name, None)

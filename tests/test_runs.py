@@ -18,7 +18,7 @@ import pytest
 
 from conftest import some_instances, write_collection
 from steadyscore import disk, runs
-from steadyscore.audit import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.audits.load import load_run
 from steadyscore.cli import stop_on_signals
 from steadyscore.collection import open_collection
 from steadyscore.disk import atomic
@@ -26,12 +26,12 @@ from steadyscore.errors import InputError, RunMismatch, StorageError
 from steadyscore.runs import Run, find_runs
 from steadyscore.scorer import Settings
 from steadyscore.scores import read_table
-from steadyscore.summary import audited
+from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
 
 
 def audit(file: Path, folder: Path, address="synthetic:slot", **options) -> Run:
     config = AuditConfig(permutations=3, **options)
-    return score_collection(open_scorer(address, open_collection(str(file))[0], config), str(file), folder, config)
+    return score_collection(open_scorer(address, open_collection(str(file)).collection, config), str(file), folder, config)
 
 
 def test_a_complete_run_says_so_and_holds_one_row_per_query_permutation_and_candidate(collection_file, tmp_path):
@@ -67,7 +67,9 @@ def test_changed_data_is_another_fingerprint(collection_file, tmp_path):
 
 
 def test_a_folder_in_which_nothing_was_scored_is_taken_over(collection_file, tmp_path):
-    scorer = open_scorer("synthetic:slot", open_collection(str(collection_file))[0], config := AuditConfig(permutations=3))
+    scorer = open_scorer(
+        "synthetic:slot", open_collection(str(collection_file)).collection, config := AuditConfig(permutations=3)
+    )
     scorer.score_orders = lambda *_: 1 / 0
     with pytest.raises(InputError, match="scored none of the 4 queries"):
         score_collection(scorer, str(collection_file), tmp_path / "run", config)
@@ -125,7 +127,7 @@ def test_rows_stand_in_the_order_of_the_collection_whatever_was_retried_or_delet
     file = write_collection(tmp_path / "some.jsonl", some_instances(queries=8))
     whole = audit(file, tmp_path / "whole")
     config = AuditConfig(permutations=3)
-    scorer = open_scorer("synthetic:slot", open_collection(str(file))[0], config)
+    scorer = open_scorer("synthetic:slot", open_collection(str(file)).collection, config)
     real, faulty = scorer.score_orders, {"q1", "q5"}
     scorer.score_orders = lambda instance, *rest: 1 / 0 if instance.id in faulty else real(instance, *rest)
     score_collection(scorer, str(file), tmp_path / "retried", config)
@@ -135,7 +137,7 @@ def test_rows_stand_in_the_order_of_the_collection_whatever_was_retried_or_delet
     for run in (retried, audit(file, half.folder)):
         for name in ("scores.parquet", "queries.parquet"):
             assert (run.folder / name).read_bytes() == (whole.folder / name).read_bytes()
-        assert audited(run)[1] == audited(whole)[1]
+        assert load_run(run).figures == load_run(whole).figures
 
 
 def test_a_run_is_read_a_part_at_a_time_and_joined_in_order(tmp_path, monkeypatch):
@@ -236,7 +238,7 @@ def half_done(file: Path, folder: Path, **options) -> Run:
             yield item
 
     config = AuditConfig(permutations=3, **options)
-    scorer = open_scorer("synthetic:slot", open_collection(str(file))[0], config)
+    scorer = open_scorer("synthetic:slot", open_collection(str(file)).collection, config)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
         with pytest.raises(KeyboardInterrupt):
@@ -260,7 +262,7 @@ def test_stopped_before_any_change_on_disk_no_query_is_lost_and_a_failed_one_is_
     config = AuditConfig(permutations=3)
 
     def attempt(folder, faulty=(), stop=None):
-        scorer, changes = open_scorer("synthetic:slot", open_collection(str(collection_file))[0], config), 0
+        scorer, changes = open_scorer("synthetic:slot", open_collection(str(collection_file)).collection, config), 0
         real = scorer.score_orders
 
         def score(instance, *rest):

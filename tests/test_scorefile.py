@@ -47,7 +47,7 @@ def trec(tmp_path, rows=ROWS):
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 def test_every_format_gives_the_golden_tau_psi(tmp_path, kind):
-    """PROTOCOL 3.1: abcd, abdc, dcba -> 2/3."""
+    """Rankings abcd, abdc, dcba -> 2/3."""
     found = measure(read_scores([write(tmp_path / f"scores.{kind}")]), Threshold(cutoff=2.5))
     assert found.values["tau_psi"] == pytest.approx([2 / 3, 2 / 3])
 
@@ -75,7 +75,7 @@ def test_qrels_judge_the_pool_and_give_the_ideal(tmp_path):
     assert np.array_equal(first.relevance, [3, 0, np.nan, np.nan], equal_nan=True)
     assert first.ideal.tolist() == [3, 3, 0]
     assert second.relevance is None
-    assert measure([first, second]).coverage["unjudged"] == ["q2"]
+    assert measure([first, second]).coverage.unjudged == ["q2"]
 
 
 def test_named_permutations_are_numbered(tmp_path):
@@ -271,8 +271,8 @@ def test_a_judged_query_none_of_whose_candidates_is_judged_counts_as_0_everywher
     qrels = tmp_path / "qrels.txt"
     qrels.write_text("q1 0 a 1\nq2 0 elsewhere 2\n")
     found = measure(read_scores([write(tmp_path / "s.csv")], qrels), Threshold(cutoff=2.5))
-    assert found.coverage["unjudged"] == []
-    assert found.coverage["without_relevant"] == ["q2"]
+    assert found.coverage.unjudged == []
+    assert found.coverage.without_relevant == ["q2"]
     assert [found.values[name][1] for name in ("ndcg@10", "map", "mrr", "recall@10", "retained_f1")] == [0, 0, 0, 0, 0]
 
 

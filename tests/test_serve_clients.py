@@ -35,7 +35,7 @@ def test_the_cohere_client_both_generations(url):
         assert len(answer.results) == 2
     with pytest.raises(cohere.errors.UnauthorizedError):
         cohere.ClientV2(api_key="wrong", base_url=url).rerank(model="rerank-v3.5", query=QUERY, documents=DOCUMENTS)
-    with pytest.raises(cohere.errors.NotFoundError, match="there is no model"):
+    with pytest.raises(cohere.errors.NotFoundError, match="is not served here"):
         cohere.ClientV2(api_key=KEY, base_url=url).rerank(model="other", query=QUERY, documents=DOCUMENTS)
 
 

@@ -180,7 +180,7 @@ def test_a_worker_takes_its_share_of_the_cores(monkeypatch):
 
 
 def test_a_folder_that_is_no_adapter_is_refused(tiny_folder, tmp_path):
-    with pytest.raises(InputError, match="no adapter folder"):
+    with pytest.raises(InputError, match="is not an adapter folder"):
         open_model("mine", f"hf:{tiny_folder}+{tmp_path}")
 
 

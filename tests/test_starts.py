@@ -8,13 +8,13 @@ import pytest
 
 from conftest import some_instances, write_collection
 from endpoint import Server
-from steadyscore.audit import AuditConfig, open_scorer, score_collection
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.disk import sha256
 from steadyscore.engines import Watch
 from steadyscore.errors import RunMismatch
 from steadyscore.runs import Run
+from steadyscore.scoring import AuditConfig, open_scorer, score_collection
 from steadyscore.starts import Start, scorer_changes, start_of, start_remarks, unwatched
 
 
@@ -43,10 +43,10 @@ class Program:
 
 
 def score(program: Program, data: Path, out: Path, **options) -> Run:
-    from steadyscore.audit import scorer_for
+    from steadyscore.scoring import scorer_for
 
     config = AuditConfig(permutations=3)
-    return score_collection(scorer_for(program, open_collection(str(data))[0], config), str(data), out, config, **options)
+    return score_collection(scorer_for(program, open_collection(str(data)).collection, config), str(data), out, config, **options)
 
 
 @pytest.fixture
@@ -123,7 +123,9 @@ def test_another_address_of_the_same_model_is_another_scorer(tmp_path):
 
     def attempt(server, path):
         address = f"rerank+cohere:m@{server.url}{path}"
-        return score_collection(open_scorer(address, open_collection(str(data))[0], config), str(data), tmp_path / "run", config)
+        return score_collection(
+            open_scorer(address, open_collection(str(data)).collection, config), str(data), tmp_path / "run", config
+        )
 
     with Server(answer) as server:
         attempt(server, "/ok")
@@ -155,10 +157,10 @@ def test_the_command_refuses_lets_pass_and_reports(collection_file, tmp_path, mo
     out = tmp_path / "run"
     command = ["audit", "--scorer", "synthetic:none", "--data", str(collection_file), "--permutations", "2", "--out", str(out)]
     command += ["--queries", "3"]
-    monkeypatch.setattr("steadyscore.commands.audit.open_engine", lambda *_: Program(file, stop_after=4))
+    monkeypatch.setattr("steadyscore.audits.audit.open_engine", lambda *_: Program(file, stop_after=4))
     assert main(command) == 130
     file.write_text("-1.0")
-    monkeypatch.setattr("steadyscore.commands.audit.open_engine", lambda *_: Program(file))
+    monkeypatch.setattr("steadyscore.audits.audit.open_engine", lambda *_: Program(file))
     assert main(command) == 1
     assert "--allow-scorer-change" in capsys.readouterr().err
     assert main([*command, "--allow-scorer-change"]) == 0

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import tiny
 from conftest import some_instances, write_collection
 from steadyscore import teacher
-from steadyscore.audit import AuditConfig, open_scorer
 from steadyscore.collection import open_collection
 from steadyscore.commands import label as verb
 from steadyscore.errors import InputError
 from steadyscore.scorer import Settings
+from steadyscore.scoring import AuditConfig, open_scorer
 from steadyscore.teacher import Label
 from steadyscore.views import examples
 
@@ -45,7 +45,7 @@ def test_single_order_is_the_first_row_and_a_lower_t_needs_no_new_pass():
 
 def test_labels_of_a_scorer_are_its_scores_on_the_grade_scale(tmp_path, collection_file):
     config = AuditConfig(permutations=3, settings=Settings(width=3))
-    collection, _ = open_collection(str(collection_file))
+    collection = open_collection(str(collection_file)).collection
     scorer = open_scorer("synthetic:slot", collection, config)
     labels = teacher.label_collection(scorer, str(collection_file), tmp_path / "labels", config, scale="rank")
     again = teacher.read_labels(tmp_path / "labels")
@@ -62,7 +62,7 @@ def test_labels_of_a_scorer_are_its_scores_on_the_grade_scale(tmp_path, collecti
 
 def test_the_grade_distribution_has_the_label_as_its_mean(tmp_path, tiny_folder, collection_file):
     config = AuditConfig(permutations=2, settings=Settings(width=6, label_mass=False))
-    scorer = open_scorer(f"hf:{tiny_folder}", open_collection(str(collection_file))[0], config)
+    scorer = open_scorer(f"hf:{tiny_folder}", open_collection(str(collection_file)).collection, config)
     for label in teacher.label_collection(scorer, str(collection_file), tmp_path / "labels", config):
         np.testing.assert_allclose(label.grades @ np.arange(4), teacher.target(label), atol=1e-5)
     stored = json.loads((tmp_path / "labels" / "run.json").read_text())

@@ -85,7 +85,7 @@ def test_every_objective_trains_and_its_adapter_scores(world, tmp_path, objectiv
 def tiny_instance(world: Path):
     from steadyscore.collection import open_collection
 
-    return next(open_collection(str(world / "pools.jsonl"))[1]())
+    return next(open_collection(str(world / "pools.jsonl")).instances())
 
 
 def test_weight_zero_is_single_order_step_for_step(world, tmp_path):
@@ -290,7 +290,7 @@ def test_mistakes_are_told_before_anything_is_loaded(world, tmp_path):
 
 @pytest.mark.parametrize("asked", ["gpu", "cpuu", "cuda:99"])
 def test_a_device_that_is_not_there_is_refused(world, tmp_path, asked):
-    with pytest.raises(InputError, match=f"there is no device '{asked}' on this machine"):
+    with pytest.raises(InputError, match=f"this machine has no device '{asked}'"):
         train(config(world, tmp_path / "out", device=asked))
     assert not (tmp_path / "out").exists()
 

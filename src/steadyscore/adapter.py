@@ -27,7 +27,7 @@ def read_card(folder: Path) -> dict[str, Any]:
         card = read_json(file)
     except FileNotFoundError:
         if not folder.exists():
-            raise InputError(f"there is no adapter folder {folder}. Shipped: {', '.join(shipped_adapters())}.") from None
+            raise InputError(f"adapter folder {folder} does not exist. Shipped: {', '.join(shipped_adapters())}.") from None
         raise InputError(
             f"{folder} has no card.json, so what it was trained for is unknown. Train it with steadyscore train."
         ) from None
@@ -102,7 +102,7 @@ def attach(model: Any, folder: Path, identity: dict[str, Any], allow_base_mismat
     from peft import PeftModel
 
     if not (folder / "adapter_config.json").exists():
-        raise InputError(f"{folder} is no adapter folder: it has no adapter_config.json.")
+        raise InputError(f"{folder} is not an adapter folder: it has no adapter_config.json.")
     refuse_pickles(folder)
     card = read_card(folder)
     mistake = base_mistake(card, identity)

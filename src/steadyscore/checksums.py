@@ -49,7 +49,7 @@ def parquet_state(file: Path) -> State:
 
 
 def _find_seal(stream: IO[bytes]) -> tuple[int, bytes] | None:
-    """Place and digest in the footer; ValueError where there is no footer."""
+    """Place and digest in the footer; ValueError where the footer is missing."""
     size = stream.seek(0, 2)
     stream.seek(max(size - _TAIL, 0))
     tail = stream.read(_TAIL)

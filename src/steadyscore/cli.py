@@ -1,6 +1,6 @@
 """The command line: one verb, one module in `commands/`. Only the verb that was typed is imported, so help is quick.
 
-stdout carries results, stderr progress. Exit codes: 0 done, 1 an error the user can mend, 2 wrong usage, 3 a gate
+stdout carries results, stderr progress. Exit codes: 0 done, 1 an error the user can fix, 2 wrong usage, 3 a gate
 failed, 4 finished with rows that could not be scored; 130, 143 and 129 stopped by SIGINT, SIGTERM and SIGHUP.
 """
 

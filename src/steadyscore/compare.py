@@ -36,7 +36,7 @@ class Contrast:
 def contrasts(values: Values, baseline: str, measures: Sequence[str]) -> list[Contrast]:
     """Every variant against the baseline on every measure, over the collections and queries both have (§5, aggregation)."""
     if baseline not in values:
-        raise InputError(f"there is no run of {baseline!r} to compare with. Runs: {', '.join(values)}.")
+        raise InputError(f"no run of {baseline!r} was given to compare with. Runs: {', '.join(values)}.")
     raw: list[tuple[str, str, float, Interval, int, int]] = []
     for variant in values:
         if variant == baseline:
@@ -122,7 +122,7 @@ def bounds(least: Sequence[str], most: Sequence[str]) -> list[Bound]:
         for text in texts:
             name, _, number = text.partition("=")
             if name not in MEASURES:
-                mistakes.append(f"{flag} {text}: there is no measure {name!r}; `steadyscore measures list` prints them.")
+                mistakes.append(f"{flag} {text}: unknown measure {name!r}; `steadyscore measures list` prints them.")
                 continue
             try:
                 value = float(number)

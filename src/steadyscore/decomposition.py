@@ -40,7 +40,7 @@ def variance_shares(
 ) -> Components:
     """Variance components of one query under score = candidate + slot + window + remainder, by OLS (§C.1).
 
-    `reference` (PROTOCOL 3.11): the drops in mean squared residual as slot, then window indicators join the candidate
+    `reference` (the released code's): the drops in mean squared residual as slot, then window indicators join the candidate
     effects; ddof 0. Fitted to M = 10 permutations those drops also contain what the indicators pick up by chance. All
     candidates of a window share their companions, so the chance part is not what independent errors would give: a pure
     shared companion effect over 5 windows shows about a tenth as a window effect.
@@ -83,7 +83,7 @@ def variance_shares(
 
 
 def collection_shares(components: Sequence[Components]) -> Components:
-    """Shares of a collection: ratios of query-mean components, not means of ratios (PROTOCOL 3.11); `total` is 1.
+    """Shares of a collection: ratios of query-mean components, not means of ratios; `total` is 1.
 
     Queries with an undefined component are left out. NaN where no query is left or nothing varies: a scorer without an
     order effect has no shares. Macro figures are means of these over collections.
@@ -120,7 +120,7 @@ def collection_slot_residual(queries: Sequence[SlotResidual]) -> SlotResidual:
 
 
 def width_effect(scores_B: ArrayLike, scores_1: ArrayLike) -> float:
-    """Score-level width effect, mean |μ_B - μ_1| / pooled SD (§G.3, PROTOCOL 3.13).
+    """Score-level width effect, mean |μ_B - μ_1| / pooled SD (§G.3).
 
     `scores_B` (M, N) and `scores_1` (N,) hold all candidates of a collection side by side. Pooled SD: population SD of the
     2N order-marginals and pointwise scores. NaN where all of them are equal.
@@ -173,7 +173,7 @@ class SilverBeta(NamedTuple):
 
 
 def silver_beta(score_vectors: Sequence[ArrayLike]) -> SilverBeta:
-    """Order-consistency of labels: how far a candidate's label moves over the teacher's T orders (§H.4, PROTOCOL 3.14).
+    """Order-consistency of labels: how far a candidate's label moves over the teacher's T orders (§H.4).
 
     One (T, n) array per query; mean over all (query, candidate). SDs are sample SDs, so that teachers with different T can
     be compared; a single order gives NaN. Lower is more consistent.

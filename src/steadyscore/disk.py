@@ -59,7 +59,7 @@ def storage(path: Path) -> Iterator[None]:
     except OSError as refusal:
         raise StorageError(
             f"cannot write {path}: {refusal.strerror or refusal}. What was written before is kept; "
-            "mend this and run the same command again, or choose another --out."
+            "fix this and run the same command again, or choose another --out."
         ) from refusal
 
 

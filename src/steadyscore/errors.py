@@ -1,6 +1,6 @@
 """What can go wrong, as one tree.
 
-SteadyscoreError            exit 1: something the user can mend; the message is one sentence that ends with the next action
+SteadyscoreError            exit 1: something the user can fix; the message is one sentence that ends with the next action
 ├── InputError              a file, a value or a score that cannot be used; may carry several mistakes, reported at once
 ├── ModelError              a model, tokenizer or adapter that cannot serve the readout
 ├── WindowTooLong           a window that does not fit the model's context

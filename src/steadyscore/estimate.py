@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .adapter import read_card, split
-from .audit import AuditConfig, cut_instances, settings_for
-from .collection import open_collection
+from .collection import Data, open_collection
 from .disk import cache_folder, write_json
 from .engines import KINDS, Price, parse_address
 from .engines.hosted import cost as charge
 from .engines.hosted import estimated_cost
 from .engines.systems import SYSTEMS
 from .mitigations import cost
-from .prompt import prompt_text, shown
+from .prompt import CHARS_PER_TOKEN, prompt_text, shown
 from .reader_prompt import chat, question
 from .scorer import Settings
+from .scoring import AuditConfig, cut_instances, settings_for
 from .tasks import TASKS
 from .terms import Collection
 
@@ -36,23 +36,17 @@ class Estimate:
     """Of an endpoint that charges, where its price is given."""
 
 
-CHARS_PER_TOKEN = 4.2
-"""English under the tokenizers of today; good enough for a plan."""
-VERDICT_TOKENS, ANSWER_TOKENS = 5, 16
-"""What a reader writes: a label, a short span."""
-
-
 def estimate(
-    address: str, source: str, config: AuditConfig, mitigations: Sequence[str] = (), price: Price | None = None
+    address: str, source: Data, config: AuditConfig, mitigations: Sequence[str] = (), price: Price | None = None
 ) -> Estimate:
     """Windows, tokens, time and cost of a run, without loading a model or a tokenizer."""
-    collection, instances = open_collection(source)
-    task = TASKS[collection.task]
+    opened = open_collection(source)
+    collection, task = opened.collection, TASKS[opened.collection.task]
     settings, width = _presentation(address, collection, config)
     passes = config.permutations + config.canonical
     queries = windows = 0
     characters = grades = 0.0
-    for instance in cut_instances(instances(), config.cut):
+    for instance in cut_instances(opened.instances(), config.cut):
         n = len(instance.pool)
         count = cost(n, width, mitigations, passes)
         fixed = prompt_text(task, instance.query, [], instruction=settings.instruction, style=settings.prompt or "paper")
@@ -82,20 +76,21 @@ def _presentation(address: str, collection: Collection, config: AuditConfig) -> 
 
 
 def reading_estimate(
-    address: str, source: str, config: AuditConfig, k: int, serving_permutations: int = 1, price: Price | None = None
+    address: str, source: Data, config: AuditConfig, k: int, serving_permutations: int = 1, price: Price | None = None
 ) -> Estimate:
     """Prompts, tokens and cost of a reader of a run: at most one prompt per order served, fewer where evidence recurs."""
-    collection, instances = open_collection(source)
+    opened = open_collection(source)
+    task = TASKS[opened.collection.task]
     orders = config.permutations // serving_permutations
     queries, characters = 0, 0.0
-    for instance in cut_instances(instances(), config.cut):
+    for instance in cut_instances(opened.instances(), config.cut):
         some = instance.pool[:k]
-        asked = chat(question(collection.task, instance.query, some))
+        asked = chat(question(task, instance.query, some))
         whole = sum(len(c.text) + len(c.title or "") for c in instance.pool) * len(some) / len(instance.pool)
         frame = sum(len(message["content"]) for message in asked) - sum(len(c.text) + len(c.title or "") for c in some)
         queries, characters = queries + 1, characters + orders * (frame + whole)
     tokens = round(characters / CHARS_PER_TOKEN)
-    written = queries * orders * (VERDICT_TOKENS if collection.task == "claim_verification" else ANSWER_TOKENS)
+    written = queries * orders * (task.reader.tokens if task.reader else 0)
     money = charge(tokens, written, price) if price and is_hosted(address) else None
     return Estimate(queries, queries * orders, tokens, None, money)
 

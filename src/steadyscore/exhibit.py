@@ -6,6 +6,7 @@ chooses it (1), rejects it (-1) or does neither (0).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ Array = np.ndarray
 
 WORDS = {"threshold": {1: "kept", 0: "dropped"}, "preference": {1: "chosen", -1: "rejected", 0: "passed over"}}
 BUDGET = 10
-"""What a budget keeps where there is no cutoff (`overlap@10`)."""
+"""What a budget keeps where no cutoff was fitted (`overlap@10`)."""
 
 
 def states(query: Scored, measure: str, cutoff: float | None) -> tuple[str, Array]:
@@ -37,13 +38,13 @@ def states(query: Scored, measure: str, cutoff: float | None) -> tuple[str, Arra
     return "preference", found
 
 
-def most_affected(queries: list[Scored], steadiness: Array, measure: str, cutoff: float | None) -> int | None:
+def most_affected(queries: Sequence[Scored], steadiness: Array, measure: str, cutoff: float | None) -> int | None:
     """The query whose decisions agree least; of equals, the one where most candidates change. None where all are steady."""
     if np.isnan(steadiness).all():
         return None
-    worst = np.flatnonzero(steadiness == np.nanmin(steadiness))
+    worst = np.flatnonzero(steadiness == np.nanmin(steadiness)).tolist()
     changing = [_changing(states(queries[i], measure, cutoff)[1]) for i in worst]
-    return int(worst[int(np.argmax(changing))]) if max(changing) else None
+    return worst[int(np.argmax(changing))] if max(changing) else None
 
 
 def _changing(decided: Array) -> int:

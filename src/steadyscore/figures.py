@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from .audits.figure import Figure as Measured
+
 Array = np.ndarray
 
 INK, FAINT, RULE = "#010101", "#020202", "#030303"
@@ -213,29 +215,27 @@ def by_query(title: str, values: dict[str, Array], look: dict[str, Look], measur
     return _draw(title, paint, description=f"{measure} of every query, sorted. Medians: {medians}.")
 
 
-def _bar(figure: dict[str, Any]) -> Array | None:
+def _bar(figure: Measured) -> Array | None:
     """An interval as the lengths of an error bar; None where a single query gives none."""
-    if figure["low"] is None:
+    if figure.low is None or figure.high is None:
         return None
-    return np.maximum([[figure["value"] - figure["low"]], [figure["high"] - figure["value"]]], 0)
+    return np.maximum([[figure.value - figure.low], [figure.high - figure.value]], 0)
 
 
-def scatter(
-    title: str, points: dict[str, tuple[dict[str, Any], dict[str, Any]]], look: dict[str, Look], measures: tuple[str, str]
-) -> str:
+def scatter(title: str, points: dict[str, tuple[Measured, Measured]], look: dict[str, Look], measures: tuple[str, str]) -> str:
     """Quality against decision, one point per variant with its 95 % intervals."""
 
     def paint(ax: Axes) -> None:
         for name, (x, y) in points.items():
             ax.errorbar(
-                x["value"], y["value"], _bar(y), _bar(x),
+                x.value, y.value, _bar(y), _bar(x),
                 color=look[name].colour, marker=look[name].marker, markersize=8, linewidth=1.2,
             )  # fmt: skip
         ax.margins(0.12)
         ax.set_xlabel(f"{measures[0]} (quality)")
         ax.set_ylabel(f"{measures[1]} (decision)")
 
-    told = "; ".join(f"{name}: {x['value']:.3f} and {y['value']:.3f}" for name, (x, y) in points.items())
+    told = "; ".join(f"{name}: {x.value:.3f} and {y.value:.3f}" for name, (x, y) in points.items())
     return _draw(title, paint, description=f"{measures[0]} and {measures[1]}. {told}.")
 
 

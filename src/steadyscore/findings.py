@@ -1,4 +1,4 @@
-"""What the variants of a collection show, in words: the sentence a decision-maker needs, and what must be known to read it."""
+"""What the audits of a collection show, in words: the sentence a decision-maker needs, and what must be known to read it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from . import exhibit
+from .audits.result import Audit
 from .intervals import Interval, paired_interval
 from .measures import MEASURES
-from .variant import Variant
 
 Array = np.ndarray
 
@@ -23,13 +23,6 @@ CHANGES = {
     "verdict_flip": "the reader's verdict changes {share} of the time",
 }
 """A decision measure as a sentence about the consumer."""
-CONSUMERS = {
-    "passage_reranking": ("overlap", "overlap@10", "pair_flip"),
-    "multidoc_qa": ("answer_flip", "overlap", "overlap@10", "pair_flip"),
-    "claim_verification": ("verdict_flip", "overlap", "overlap@10", "pair_flip"),
-    "response_ranking": ("pair_flip",),
-}
-"""The decision of each task's consumer (§5), or the nearest one that the run allows."""
 BESIDE = {"overlap": "retained_f1", "pair_flip": "gold_crossing", "answer_flip": "answer_em", "verdict_flip": "verdict_accuracy"}
 """How good the decision is, beside how steady it is."""
 LABELS = {
@@ -41,75 +34,74 @@ NEARLY_NONE, NEARLY_ALL = 0.02, 0.95
 """Mean retention outside of which a threshold hardly decides anything, so that its overlap says little."""
 
 
-def decision(variants: Sequence[Variant]) -> str | None:
-    """The first of the task's decision measures that every variant has."""
-    largest = max(len(q.candidate_ids) for q in variants[0].scored)
-    for name in CONSUMERS[variants[0].task]:
+def decision(audits: Sequence[Audit]) -> str | None:
+    """The first of the task's decision measures that every audit has."""
+    largest = max(len(q.candidate_ids) for q in audits[0].queries)
+    for name in audits[0].task.decisions:
         if name == "overlap@10" and largest <= exhibit.BUDGET:
             continue  # all candidates are among the first 10
-        if name == "overlap" and all(map(is_idle, variants)):
+        if name == "overlap" and all(map(is_idle, audits)):
             continue
-        if all(name in v.measured.values for v in variants):
+        if all(name in v.measured.values for v in audits):
             return name
     return None
 
 
-def changed(variant: Variant, decision: str) -> float:
-    value = variant.summary["measures"][decision]["value"]
+def changed(audit: Audit, decision: str) -> float:
+    value = audit.figures[decision].value
     return 1 - value if MEASURES[decision].better == "higher" else value
 
 
-def is_idle(variant: Variant) -> bool:
+def is_idle(audit: Audit) -> bool:
     """Whether the cutoff keeps nearly all or nearly nothing: a scorer that cannot tell candidates apart gets such a one."""
-    kept = variant.summary["measures"].get("retention")
-    return kept is not None and not NEARLY_NONE <= kept["value"] <= NEARLY_ALL
+    kept = audit.figures.get("retention")
+    return kept is not None and not NEARLY_NONE <= kept.value <= NEARLY_ALL
 
 
-def idle_note(variant: Variant, decision: str | None) -> str:
-    kept, overlap = (variant.summary["measures"][name]["value"] for name in ("retention", "overlap"))
+def idle_note(audit: Audit, decision: str | None) -> str:
+    kept, overlap = (audit.figures[name].value for name in ("retention", "overlap"))
     others = " It is left out of the comparison of decisions." if decision == "overlap" else ""
     return (
-        f"The cutoff of {variant.name} keeps {100 * kept:.1f} % of the pool, so its overlap of {overlap:.2f} says little: "
+        f"The cutoff of {audit.name} keeps {100 * kept:.1f} % of the pool, so its overlap of {overlap:.2f} says little: "
         f"there is hardly anything to change.{others}"
     )
 
 
-def sentence(variant: Variant, decision: str | None, k: int, named: bool) -> str:
+def sentence(audit: Audit, decision: str | None, k: int, named: bool) -> str:
     """What a decision-maker needs to know."""
-    sizes = sorted({len(q.candidate_ids) for q in variant.scored})
+    sizes = sorted({len(q.candidate_ids) for q in audit.queries})
     count = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    noun = "responses" if variant.task == "response_ranking" else "candidates"
-    opening = f"If these {count} {noun} arrive in another order"
-    under = f" under {variant.name}" if named else ""
+    opening = f"If these {count} {audit.task.noun} arrive in another order"
+    under = f" under {audit.name}" if named else ""
     if decision is None:
-        return f"{opening}, what changes{under} is not known: {_why_unknown(variant)}"
-    share = changed(variant, decision)
+        return f"{opening}, what changes{under} is not known: {_why_unknown(audit)}"
+    share = changed(audit, decision)
     told = CHANGES[decision].format(share=percent(share))
-    figure = f"{LABELS[decision]} {variant.summary['measures'][decision]['value']:.2f}"
-    moved = movement(variant, decision, k)
+    figure = f"{LABELS[decision]} {audit.figures[decision].value:.2f}"
+    moved = movement(audit, decision, k)
     if np.isnan(moved):
         return f"{opening}, {told}{under} ({figure}). Quality is not known: the collection has no judgements."
     size = "less than 0.01" if moved < 0.005 else f"{moved:.2f}"
     return f"{opening}, {told}{under} ({figure}), {'while' if moved < share / 4 else 'and'} nDCG@{k} moves by {size}."
 
 
-def _why_unknown(variant: Variant) -> str:
-    if max(len(q.permuted) for q in variant.scored) < 2:
+def _why_unknown(audit: Audit) -> str:
+    if max(len(q.permuted) for q in audit.queries) < 2:
         return "only one permutation was scored, and change needs two."
-    return f"the threshold has no cutoff ({variant.measured.cutoff['how']})."
+    return f"the threshold has no cutoff ({audit.measured.cutoff.how})."
 
 
-def qualities(variant: Variant, k: int) -> Array:
+def qualities(audit: Audit, k: int) -> Array:
     """(Q, M) nDCG@k by query and permutation, to the fewest permutations any query has; unjudged queries left out."""
-    fewest = min(len(q.permuted) for q in variant.scored)
-    found = np.stack([exhibit.quality(q, k)[:fewest] for q in variant.scored])
+    fewest = min(len(q.permuted) for q in audit.queries)
+    found = np.stack([exhibit.quality(q, k)[:fewest] for q in audit.queries])
     return found[~np.isnan(found).any(axis=1)]
 
 
-def movement(variant: Variant, decision: str, k: int) -> float:
+def movement(audit: Audit, decision: str, k: int) -> float:
     """Mean absolute difference between two permutations of the collection's nDCG@k, over the queries the decision counts."""
-    counted = ~np.isnan(variant.measured.values[decision])
-    subset = replace(variant, scored=[q for q, mine in zip(variant.scored, counted, strict=True) if mine])
+    counted = ~np.isnan(audit.measured.values[decision])
+    subset = replace(audit, queries=[q for q, mine in zip(audit.queries, counted, strict=True) if mine])
     found = qualities(subset, k)
     if not found.size or found.shape[1] < 2:
         return float("nan")
@@ -117,36 +109,36 @@ def movement(variant: Variant, decision: str, k: int) -> float:
     return float(np.mean([abs(a - b) for a, b in itertools.combinations(reported, 2)]))
 
 
-def notes(variant: Variant, decision: str | None, k: int) -> list[str]:
+def notes(audit: Audit, decision: str | None, k: int) -> list[str]:
     """What must be known to read the sentence rightly."""
     if decision is None:
         return []
-    found, told = variant.summary["measures"], []
+    found, told = audit.figures, []
     interval = found[decision]
-    basis = f"95 % interval of {LABELS[decision]} {fixed(interval['low'])} to {fixed(interval['high'])}"
-    few = "one query, so without an interval" if interval["low"] is None else f"{interval['queries']} queries; {basis}"
+    basis = f"95 % interval of {LABELS[decision]} {fixed(interval.low)} to {fixed(interval.high)}"
+    few = "one query, so without an interval" if interval.low is None else f"{interval.queries} queries; {basis}"
     told.append(f"Mean over all pairs of permutations of {few}.")
     if (per_query := found.get(f"delta_ndcg@{k}")) is not None:
         told.append(
             f"nDCG@{k} is the collection's mean, as a benchmark reports it; one query's nDCG@{k} moves by "
-            f"{per_query['value']:.2f} between its best and its worst order."
+            f"{per_query.value:.2f} between its best and its worst order."
         )
     if decision == "overlap":
-        kept = variant.measured.values["retention"]
+        kept = audit.measured.values["retention"]
         # Two random sets that keep a share r of the pool have r² of it in common and 2r - r² in either.
         chance = np.nanmean(kept / (2 - kept))
         told.append(
             f"The cutoff keeps {percent(np.nanmean(kept))} of the pool; sets of that size drawn at random would overlap by "
             f"about {chance:.2f}."
         )
-    if "floor" in interval and not interval["above_floor"]:
+    if interval.floor is not None and not interval.is_above_floor:
         told.append("This is not above the noise floor: scoring the same order again moves as much.")
     return told
 
 
-def leader(variants: Sequence[Variant], name: str) -> str:
+def leader(audits: Sequence[Audit], name: str) -> str:
     """Who leads in a measure, and whether the lead over the next is settled."""
-    first, second = sorted(variants, key=lambda v: -merit(v, name))[:2]
+    first, second = sorted(audits, key=lambda v: -merit(v, name))[:2]
     what = f"Best {LABELS[name]}" if name.startswith("ndcg") else "Steadiest decisions"
     told = f"{what}: {first.name} ({LABELS[name]} {_value(first, name)})"
     ahead = lead(first, second, name)
@@ -156,17 +148,17 @@ def leader(variants: Sequence[Variant], name: str) -> str:
     return f"{told}, {f'ahead of {second.name} by' if ahead.low > 0 else f'not settled against {second.name}:'} {span}."
 
 
-def merit(variant: Variant, name: str) -> float:
-    value = variant.summary["measures"].get(name, {}).get("value", np.nan)
+def merit(audit: Audit, name: str) -> float:
+    value = audit.figures[name].value if name in audit.figures else np.nan
     merit = -value if MEASURES[name].better == "lower" else value
     return -np.inf if np.isnan(merit) else merit
 
 
-def _value(variant: Variant, name: str) -> str:
-    return fixed(variant.summary["measures"].get(name, {}).get("value"))
+def _value(audit: Audit, name: str) -> str:
+    return fixed(audit.figures[name].value if name in audit.figures else None)
 
 
-def lead(a: Variant, b: Variant, name: str) -> Interval | None:
+def lead(a: Audit, b: Audit, name: str) -> Interval | None:
     """By how much a is better than b, paired by query; None where they share fewer than two measured queries."""
     if a.measured.query_ids != b.measured.query_ids or not all(name in v.measured.values for v in (a, b)):
         return None

@@ -18,7 +18,7 @@ from .scores import CANONICAL
 from .terms import Instance
 
 COLLAPSED = 0.02
-"""A mean within-query SD of scores below this tells candidates apart no longer (PROTOCOL 5.8)."""
+"""A mean within-query SD of scores below this no longer tells candidates apart; the released code's bound."""
 
 
 def evaluate(scorer: Scorer, instances: Sequence[Instance], count: int, seed: int) -> dict[str, Any]:

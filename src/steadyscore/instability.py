@@ -123,7 +123,7 @@ def top_k_instability(scores: ArrayLike, k: int = 10, p: float = 0.9) -> Array:
 
 
 def buckets(orders: ArrayLike, relevance: ArrayLike) -> Array:
-    """Third of the presentation that holds the strongest positive, (..., M): 0 top, 1 middle, 2 bottom (PROTOCOL 2.2).
+    """Third of the presentation that holds the strongest positive, (..., M): 0 top, 1 middle, 2 bottom.
 
     The strongest positive is the candidate with the highest judgement, then the smallest id; without one the
     label is 1.
@@ -168,7 +168,7 @@ def delta_ndcg(quality: ArrayLike, labels: ArrayLike | None = None) -> Array:
     """Delta-nDCG per query, (...), from (..., M) quality.
 
     Without labels max - min over permutations; with bucket labels the stratified mean(top and bottom) - mean(middle).
-    The two are on different scales and are never pooled (PROTOCOL 3.3).
+    The two are on different scales and are never pooled.
     """
     quality = np.asarray(quality, float)
     if labels is None:

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 Scheme = Literal["collections_then_queries", "collections", "queries"]
 Method = Literal["expanded", "percentile"]
 
-DRAWS, SEED, LEVEL = 20_000, 4401, 0.95  # PROTOCOL 3.14
+DRAWS, SEED, LEVEL = 20_000, 4401, 0.95  # the released code's draws and seed, the paper's level (docs/protocol.md#intervals)
 
 _LITERAL = 64  # up to this many queries, resample them one by one: their few means form a lattice that must stay exact
 _BINS, _REACH = 1 << 15, 16.0  # grid of the sum's distribution: 32,768 bins over ±16 of its SDs
@@ -148,7 +148,7 @@ class SeedMean(NamedTuple):
 
 
 def seed_mean(values: ArrayLike) -> SeedMean:
-    """Mean over training seeds with the sample SD (PROTOCOL 3.14)."""
+    """Mean over training seeds with the sample SD (§D.2)."""
     values = np.asarray(values, float)
     return SeedMean(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else float("nan"), len(values))
 

@@ -1,7 +1,7 @@
 """Candidates that do not see each other: which token sees which, and where each stands.
 
 In a causal window a candidate is read after the ones before it, and that is most of what reordering changes
-(docs/lab-log.md, third round). Here every candidate sees the query and itself, begins at the same position, and is seen
+(lab/LOG.md, third round). Here every candidate sees the query and itself, begins at the same position, and is seen
 by the answer skeleton: its own states do not depend on the order or on its companions. What is left of the order is the
 marker, and what the skeleton makes of the others.
 """

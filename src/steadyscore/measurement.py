@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal
 
@@ -26,10 +26,53 @@ class Threshold:
     cutoff: float | None = None
     """A fixed cutoff; None fits one to F1 on half of the queries (§5)."""
     protocol: Literal["midpoints", "reference"] = "midpoints"
-    """`reference`: the released code's grid, split and canonical presentation (PROTOCOL 3.6)."""
+    """`reference`: the released code's grid, split and canonical presentation (docs/protocol.md#thresholds)."""
     seed: int = 0
     retention: float | None = None
     """Match this share of the pool instead of maximising F1 (matched retention, §F.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cutoff:
+    """The threshold consumer's cutoff and how it was found."""
+
+    value: float | None
+    """None where there is none; `how` says why."""
+    how: str
+    fitted_in: str | None = None
+    """The presentation it was fitted in: `first-stage order` or `permutation 0`."""
+    fitted_on: int | None = None
+    """Queries it was fitted on; None for a fixed cutoff."""
+    measured_on: int | None = None
+    """The other queries, on which decisions are measured."""
+    seed: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        fixed = {"value": self.value, "how": self.how}
+        if self.fitted_on is None:
+            return fixed
+        return fixed | {
+            "canonical": self.fitted_in, "fitted_on": self.fitted_on, "measured_on": self.measured_on, "seed": self.seed,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What the measures of a run stand on."""
+
+    queries: int
+    candidates: int
+    permutations: list[int]
+    """Every count of permutations that a query has, ascending."""
+    fewer_permutations: dict[str, int]
+    """Queries that have fewer than the most, with their count."""
+    unjudged: list[str]
+    """Queries without a judged candidate: in no mean that needs judgements."""
+    without_relevant: list[str]
+    """Judged queries without a relevant candidate in the pool: their quality counts as 0."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +84,8 @@ class Measured:
     """Measure -> (Q,), NaN where undefined."""
     overall: dict[str, float]
     """Measures that only a whole collection has."""
-    cutoff: dict[str, Any]
-    """The threshold consumer's cutoff and how it was found."""
-    coverage: dict[str, Any]
+    cutoff: Cutoff
+    coverage: Coverage
     slot_profile: list[float]
     """ψ(p) by slot, over all candidates; empty where places are unknown."""
 
@@ -57,7 +99,7 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None) ->
     threshold_by = threshold_by or Threshold()
     survey = _survey(queries, threshold_by)
     if not survey.ids:
-        raise InputError("there is no scored query to measure.")
+        raise InputError("no scored query was given to measure.")
     cutoff, tested = _cutoff(survey, threshold_by)
     values: dict[str, Array] = defaultdict(lambda: np.full(len(survey.ids), np.nan))
     corpus = _Corpus(survey.width)
@@ -66,8 +108,8 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None) ->
             stack, places = _stack([batch[i] for i in members]), first + members
             for name, found in _values(stack).items():
                 values[name][places] = found
-            if cutoff["value"] is not None and stack.scores.shape[1] > 1:
-                kept = replace(stack, retained=threshold.retained(stack.scores, cutoff["value"]))
+            if cutoff.value is not None and stack.scores.shape[1] > 1:
+                kept = replace(stack, retained=threshold.retained(stack.scores, cutoff.value))
                 for name, found in _values(kept, needing="cutoff").items():
                     values[name][places] = np.where(tested[places], found, np.nan)
             corpus.add(stack)
@@ -172,16 +214,16 @@ class _Survey:
     unjudged: list[str] = field(default_factory=list)
     without_relevant: list[str] = field(default_factory=list)
 
-    def coverage(self) -> dict[str, Any]:
+    def coverage(self) -> Coverage:
         most = max(self.permutations)
-        return {
-            "queries": len(self.ids),
-            "candidates": self.candidates,
-            "permutations": sorted(set(self.permutations)),
-            "fewer_permutations": {q: m for q, m in zip(self.ids, self.permutations, strict=True) if m < most},
-            "unjudged": self.unjudged,
-            "without_relevant": self.without_relevant,
-        }
+        return Coverage(
+            queries=len(self.ids),
+            candidates=self.candidates,
+            permutations=sorted(set(self.permutations)),
+            fewer_permutations={q: m for q, m in zip(self.ids, self.permutations, strict=True) if m < most},
+            unjudged=self.unjudged,
+            without_relevant=self.without_relevant,
+        )
 
 
 def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
@@ -207,15 +249,15 @@ def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
     return found
 
 
-def _cutoff(survey: _Survey, by: Threshold) -> tuple[dict[str, Any], Array]:
+def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
     """The frozen cutoff, and which queries it may be measured on: those it was not fitted on."""
     ids, canonical = survey.ids, survey.canonical
     everyone = np.ones(len(ids), bool)
     if by.cutoff is not None:
-        return {"value": by.cutoff, "how": "fixed"}, everyone
+        return Cutoff(by.cutoff, "fixed"), everyone
     if len(ids) < 2 or (by.retention is None and not survey.is_judged):
         how = "none: tuning it to F1 needs two queries and judgements; --cutoff or --match-retention do without judgements"
-        return {"value": None, "how": how}, ~everyone
+        return Cutoff(None, how), ~everyone
     reference = by.protocol == "reference"
     fit_ids, _ = threshold.split(ids, None if reference else by.seed, protocol="reference" if reference else "hashed")
     fitted = np.isin(ids, fit_ids)
@@ -225,15 +267,15 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[dict[str, Any], Array]:
         value = threshold.fit_cutoff(half, [g for g, mine in zip(survey.gold, fitted, strict=True) if mine], by.protocol, grid)
     else:
         value = threshold.match_retention(half, by.retention, by.protocol, grid)
-    found = {
-        "value": value,
-        "how": f"{'F1-tuned' if by.retention is None else 'retention-matched'}, {by.protocol}",
-        "canonical": "permutation 0" if reference or not survey.has_first_stage else "first-stage order",
-        "fitted_on": int(fitted.sum()),
-        "measured_on": int((~fitted).sum()),
-        "seed": by.seed,
-    }
-    return found, ~fitted
+    cutoff = Cutoff(
+        value=value,
+        how=f"{'F1-tuned' if by.retention is None else 'retention-matched'}, {by.protocol}",
+        fitted_in="first-stage order" if survey.has_first_stage and not reference else "permutation 0",
+        fitted_on=int(fitted.sum()),
+        measured_on=int((~fitted).sum()),
+        seed=by.seed,
+    )
+    return cutoff, ~fitted
 
 
 class _Corpus:

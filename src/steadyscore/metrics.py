@@ -22,7 +22,7 @@ TieRule = Literal["candidate_id", "input_position"]
 Gain = Literal["linear", "exponential"]
 
 RELEVANT = 1
-"""The least judgement that counts as relevant, on graded collections too (PROTOCOL 3.6)."""
+"""The least judgement that counts as relevant, on graded collections too."""
 
 
 LARGEST_SCORE = 1e100
@@ -198,7 +198,7 @@ def delta_ndcg_pool(
 ) -> Array:
     """nDCG@k after a change of the pool minus before, (...), on the shared candidates' scores (..., n) (§C.1).
 
-    Judgements are those of the shared candidates, also for the ideal (PROTOCOL 3.7). `absolute` gives its size.
+    Judgements are those of the shared candidates, also for the ideal. `absolute` gives its size.
     """
     before, after = np.moveaxis(ndcg(np.stack([original, perturbed], axis=-2), relevance, k, **how), -1, 0)
     return np.abs(after - before) if absolute else after - before

@@ -1,4 +1,4 @@
-"""Inference-time mitigations: a scorer served in another way, with the interface of the scorer (§6.2, §D, PROTOCOL 6).
+"""Inference-time mitigations: a scorer served in another way, with the interface of the scorer (§6.2, §D).
 
 A mitigation is named as `<name>[:<number>]` and wraps any scorer; wrapped scorers wrap again, the first name innermost.
 Every result is a function of the query, the pool and the order that was given, and of nothing else, so an audit measures
@@ -66,6 +66,10 @@ class Mitigated:
     @property
     def name(self) -> str:
         return f"{self.scorer.name} {self.label}"
+
+    @property
+    def tokens(self) -> int:
+        return self.scorer.tokens
 
     @property
     def width(self) -> int | None:
@@ -242,7 +246,7 @@ def _calibrated(calibrate: Callable[..., Array]) -> Callable[[Mitigated, Instanc
 
 
 def _content_free(mitigated: Mitigated, instance: Instance, length: int) -> Array:
-    """(length, 4) what each slot of a window says about nothing: the real query and `length` empty candidates (PROTOCOL 6.3)."""
+    """(length, 4) what each slot of a window says about nothing: the real query and `length` empty candidates."""
     key = (instance.id, instance.query, length)
     if key not in mitigated.content_free:
         empty = tuple(Candidate(f"{slot:06d}", "") for slot in range(length))

@@ -74,7 +74,7 @@ def embedded_scorers() -> list[str]:
 
 
 def no_base(address: str) -> str | None:
-    """Why an address is no model to adapt, as far as the address and this disk tell; None where it is one."""
+    """Why an address is not a model to adapt, as far as the address and this disk tell; None where it is one."""
     kind, sign, rest = address.partition(":")
     given = rest if sign else address
     name = given if Path(given).exists() else given.partition("+")[0]

@@ -60,7 +60,7 @@ def permutation_augmentation(views: Any, target: Any) -> Any:
 
 
 def debias_first(views: Any, target: Any, slot_weights: Any) -> Any:
-    """Σ_d w(d) (s(d) - y(d))² / Σ_d w(d), over all views: w belongs to the candidate's first-stage slot (PROTOCOL 5.7).
+    """Σ_d w(d) (s(d) - y(d))² / Σ_d w(d), over all views: w belongs to the candidate's first-stage slot (§5).
 
     Equal weights give permutation augmentation.
     """
@@ -68,7 +68,7 @@ def debias_first(views: Any, target: Any, slot_weights: Any) -> Any:
 
 
 def inverse_propensity(counts: Sequence[float] | np.ndarray, smoothing: float = 1e-3) -> np.ndarray:
-    """Slot weights 1 / p with p(slot) = (count + smoothing) / Σ, scaled to mean 1, (B,) (PROTOCOL 5.7)."""
+    """Slot weights 1 / p with p(slot) = (count + smoothing) / Σ, scaled to mean 1, (B,)."""
     smooth = np.asarray(counts, float) + smoothing
     weights = smooth.sum() / smooth
     return weights / weights.mean()

@@ -28,13 +28,13 @@ def strongest(relevance: ArrayLike, ids: Sequence[str]) -> int | None:
 
 
 def forced_position(n: int, candidate: int, place: Place) -> Order:
-    """First-stage order with one candidate moved to position 0, n // 2 or n - 1 (PROTOCOL 2.2)."""
+    """First-stage order with one candidate moved to position 0, n // 2 or n - 1."""
     rest = np.delete(np.arange(n), candidate)
     return np.insert(rest, {"top": 0, "middle": n // 2, "bottom": n - 1}[place], candidate)
 
 
 def placement(order: ArrayLike, candidate: int | None) -> Place:
-    """The third of the order that holds the candidate; "middle" when there is none (PROTOCOL 2.2)."""
+    """The third of the order that holds the candidate; "middle" when there is none."""
     if candidate is None:
         return "middle"
     order = np.asarray(order)
@@ -48,15 +48,15 @@ def perturbed_rank(depth: int, *, seed: int, query_id: str) -> int:
 
 
 def pool_drop(depth: int, rank: int) -> Order:
-    """The pool without the candidate at `rank`: depth - 1 candidates, which close the gap (PROTOCOL 2.3)."""
+    """The pool without the candidate at `rank`: depth - 1 candidates, which close the gap."""
     return np.delete(np.arange(_inside(depth, rank)), rank)
 
 
 def pool_replace(depth: int, rank: int, *, in_place: bool = False) -> Order:
-    """The candidate at `rank` leaves and the next of the first stage, index `depth`, joins at the end (PROTOCOL 2.3).
+    """The candidate at `rank` leaves and the next of the first stage, index `depth`, joins at the end.
 
     Survivors behind the gap move up by one slot, so one crosses each later window boundary. `in_place` puts the newcomer
-    into the gap instead: only the companions of one window change.
+    into the gap instead: only the companions of one window change (docs/protocol.md#perturbations).
     """
     order = np.arange(_inside(depth, rank))
     if in_place:

@@ -5,20 +5,21 @@ Each kind is one more presentation per query, on up to 100 queries, kept beside 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from .audit import AuditConfig, Progress, naming_failures
-from .collection import open_collection
+from .collection import Data, open_collection
 from .instability import pool_psi, tau_psi, top_k_changed
 from .metrics import delta_ndcg_pool
 from .perturb import perturbed_rank, pool_drop, pool_replace, sampled_queries
 from .runs import Run
 from .scorer import Scorer
 from .scores import CANONICAL, Scored
-from .terms import Instance, Markers
+from .scoring import AuditConfig, Progress, naming_failures
+from .terms import Failure, Instance, Markers
 
 Kind = Literal["replace", "drop", "markers"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -27,30 +28,36 @@ QUERIES = 100
 
 
 def score_perturbed(
-    scorer: Scorer, run: Run, source: str, config: AuditConfig, kinds: list[Kind], progress: Progress | None = None
-) -> dict[Kind, list[dict[str, str]]]:
+    scorer: Scorer,
+    run: Run,
+    source: Data,
+    config: AuditConfig,
+    kinds: Sequence[Kind],
+    progress: Progress | None = None,
+    *,
+    scored: Sequence[Scored] | None = None,
+) -> dict[Kind, list[Failure]]:
     """Score what was perturbed into `perturbed-<kind>.parquet`, for `Run.perturbed`; `drop` measures carry the suffix `_drop`.
 
     Gives the queries that the scorer failed on, with the reason: in no mean, tried again by the same command.
     """
-    scored = {query.query_id: query for query in run.scored()}
-    return {kind: _score(scorer, run, scored, source, config, kind, progress) for kind in kinds}
+    queries = {query.query_id: query for query in (run.scored() if scored is None else scored)}
+    return {kind: _score(scorer, run, queries, source, config, kind, progress) for kind in kinds}
 
 
 def _score(
-    scorer: Scorer, run: Run, scored: dict[str, Scored], source: str, config: AuditConfig, kind: Kind, progress: Progress | None
-) -> list[dict[str, str]]:
+    scorer: Scorer, run: Run, scored: dict[str, Scored], source: Data, config: AuditConfig, kind: Kind, progress: Progress | None
+) -> list[Failure]:
     """Score the queries that the run's table of this kind lacks; gives what failed."""
     import pyarrow as pa
 
     name = f"perturbed-{kind}.parquet"
     rows: list[dict[str, Any]] = run.read(name).to_pylist() if run.has(name) else []
-    failed: list[dict[str, str]] = []
+    failed: list[Failure] = []
     missing = set(sampled_queries(list(scored), QUERIES, seed=config.seed)) - {row["query_id"] for row in rows}
     if not missing:
         return failed
-    _, instances = open_collection(source, reserve=True)
-    todo = (instance for instance in instances() if instance.id in missing)
+    todo = (instance for instance in open_collection(source).instances(reserve=True) if instance.id in missing)
     for instance in progress(todo, len(missing)) if progress else todo:
         with naming_failures(failed, instance.id):
             values = _values(scorer, scored[instance.id], instance, config, kind)

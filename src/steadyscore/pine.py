@@ -1,4 +1,4 @@
-"""PINE-style attention: documents of a window attend to each other without an order (Wang et al., 2025; §D.2, PROTOCOL 6.4).
+"""PINE-style attention: documents of a window attend to each other without an order (Wang et al., 2025; §D.2).
 
 A window is cut into prefix, documents and suffix. A document's tokens see the prefix, the documents beside it in full
 and themselves causally; the suffix sees everything before it. Where a token sees other documents, they stand in the

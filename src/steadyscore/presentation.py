@@ -28,7 +28,7 @@ def permutations(n: int, count: int, *, seed: int, query_id: str, scheme: str = 
 
     `hashed` (default): each from a hash of (seed, query id, index), without repeats while n! allows it; the first
     `count` rows do not change when more are asked for. `reference`: the released code's scheme, one Mersenne-Twister
-    shuffle with seed `seed + index`, the same for every query of equal size, repeats included (PROTOCOL 2.1).
+    shuffle with seed `seed + index`, the same for every query of equal size, repeats included (docs/protocol.md#permutations).
     """
     if scheme == "reference":
         return np.array([_reference(n, seed + i) for i in range(count)], dtype=np.int64).reshape(count, n)

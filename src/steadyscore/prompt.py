@@ -40,6 +40,11 @@ class PromptText:
     isolated: bool = False
     """Candidates do not see each other; then `body` is a lead, and a text and its closing marker per candidate."""
 
+    @property
+    def characters(self) -> int:
+        """Of everything that is fixed before the grades."""
+        return len(self.system) + sum(len(piece.text) for piece in (*self.prefix, *self.body))
+
 
 def shown(candidate: Candidate, chars: int | None) -> str:
     """What the model sees of a candidate: title and text on one line, whitespace collapsed, cut to the first `chars`."""
@@ -70,7 +75,7 @@ def prompt_text(
 
     `paper` is the printed prompt (§B.1). `compact` is ours, for small models: one sentence instead of the rubric, no
     instruction line, and each candidate *closed* by its marker. What a causal model has learned of a candidate stands
-    at the candidate's end, so that is where the marker must be for a slot to find it by (docs/lab-log.md). `isolated` has
+    at the candidate's end, so that is where the marker must be for a slot to find it by (docs/training.md). `isolated` has
     the words of `compact`, read by an attention in which candidates do not see each other (`isolation.py`).
     """
     labels = tuple(slot_markers(markers, len(texts), seed=marker_seed))
@@ -105,6 +110,10 @@ def _compact(
     for label, text in zip(labels, texts, strict=True):
         body += [Piece(text, False), Piece(f"\n[{label}]\n", True)]
     return PromptText(task.compact, prefix, tuple(body), labels, placeholder, isolated)
+
+
+CHARS_PER_TOKEN = 4.2
+"""English under the tokenizers of today; good enough for a plan."""
 
 
 def messages(prompt: PromptText) -> list[dict[str, str]]:

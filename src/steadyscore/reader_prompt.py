@@ -1,4 +1,4 @@
-"""What a reader is asked: the evidence in scorer order, then the question or the claim (§F.3, PROTOCOL 7).
+"""What a reader is asked: the evidence in scorer order, then the question or the claim (§F.3).
 
 The words are ours. Evidence, question and claim are untrusted pieces, so that nothing they say can end the user turn.
 """
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from .encoding import Encoder
 from .prompt import Piece, collapse
-from .terms import Candidate, TaskName, Verdict
+from .tasks import Task
+from .terms import Candidate, Verdict
 
 VERDICTS: tuple[Verdict, ...] = ("SUPPORTED", "REFUTED", "NOT ENOUGH INFO")
 
@@ -33,9 +34,9 @@ VERDICT_SYSTEM = (
 )
 
 
-def question(task: TaskName, query: str, evidence: Sequence[Candidate]) -> Question:
+def question(task: Task, query: str, evidence: Sequence[Candidate]) -> Question:
     """The evidence, numbered from 1 and whole (no cut to the scorer's characters), and what is asked of it."""
-    is_claim = task == "claim_verification"
+    is_claim = task.reader is not None and task.reader.writes == "verdict"
     user = [
         Piece(
             "Reply with one label: SUPPORTED, REFUTED or NOT ENOUGH INFO." if is_claim else "Give the shortest exact answer.",

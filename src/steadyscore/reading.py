@@ -1,4 +1,4 @@
-"""The reader consumer: a frozen model reads the first k candidates of every permutation (§5, §F.3, PROTOCOL 7).
+"""The reader consumer: a frozen model reads the first k candidates of every permutation (§5, §F.3).
 
 A verdict is the likeliest of the three labels, from the log-probabilities of the labels' tokens wherever an engine tells
 them; an answer is decoded greedily. Equal evidence in equal order is one prompt, read once ever: outputs are kept by the
@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .audit import naming_failures
-from .collection import open_collection
+from .collection import Data, open_collection
 from .consumers import reader as arithmetic
 from .consumers.reader import EVIDENCE
 from .disk import cache_folder, make_folder, open_to_write, storage
@@ -25,34 +24,36 @@ from .engines import EngineOptions, check_address, open_engine, spent
 from .engines.generator import Generator, cannot_read
 from .engines.http import TooLong
 from .errors import InputError, ModelError
+from .measurement import at_budget
 from .reader_prompt import VERDICTS, Question, chat, encoded, first_line, question
 from .readings import keep_outputs, reader_label, readings_of
 from .runs import Run
 from .scores import Scored
-from .summary import served_queries
-from .terms import Instance, TaskName
+from .scoring import naming_failures
+from .tasks import TASKS, Task
+from .terms import Failure, Instance
 
 MOST_TOKENS = 64
 """Tokens of a generated answer."""
-READ = ("claim_verification", "multidoc_qa")
-"""Tasks that have something to read for: a verdict or answers."""
 
 
-def check_readable(task: str) -> None:
-    if task not in READ:
-        raise InputError(f"a reader reads for {' or '.join(READ)}; {task} has neither verdicts nor answers.")
+def check_readable(task: Task) -> None:
+    if task.reader is None:
+        readable = " or ".join(sorted(name for name, known in TASKS.items() if known.reader))
+        raise InputError(f"a reader reads for {readable}; {task.name} has neither verdicts nor answers.")
 
 
 class Reader:
     """A frozen model that reads, with everything it ever read."""
 
-    def __init__(self, engine: Any, task: TaskName):
+    def __init__(self, engine: Any, task: Task):
         check_readable(task)
         if not isinstance(engine, Generator):
             raise cannot_read(engine.name)
         self.engine: Any = engine
         self.task, self.name = task, engine.name
-        identity = json.dumps([engine.identity(), task, MOST_TOKENS], sort_keys=True, default=str)
+        self.writes = task.reader.writes if task.reader else None
+        identity = json.dumps([engine.identity(), task.name, MOST_TOKENS], sort_keys=True, default=str)
         self.file = cache_folder() / "readings" / f"{_digest(identity)}.jsonl"
         self._known = _kept(self.file)
         self.asked = 0
@@ -82,7 +83,7 @@ class Reader:
 
     def _answer(self, asked: list[Question], query_id: str) -> list[str]:
         prompts, labels = self._prompts(asked, query_id)
-        if self.task == "multidoc_qa":
+        if self.writes == "answer":
             return [first_line(text) for text in self.engine.generate(prompts, MOST_TOKENS)]
         found = self.engine.label_log_probabilities(prompts, labels)  # (P, 3)
         if np.isneginf(found).all(axis=1).any():
@@ -96,7 +97,7 @@ class Reader:
             return [chat(one) for one in asked], list(VERDICTS)
         labels = [encoder.plain(label) for label in VERDICTS]
         prompts = [encoded(encoder, one) for one in asked]
-        needed = max(map(len, prompts)) + (MOST_TOKENS if self.task == "multidoc_qa" else max(map(len, labels)))
+        needed = max(map(len, prompts)) + (MOST_TOKENS if self.writes == "answer" else max(map(len, labels)))
         if needed > self.engine.context:
             raise InputError(
                 f"the evidence of query {query_id} does not fit: it needs {needed:,} tokens, {self.name} takes "
@@ -125,7 +126,7 @@ class Read(NamedTuple):
 
     values: dict[str, np.ndarray]
     """measure -> (Q,) over the run's queries"""
-    failed: list[dict[str, str]]
+    failed: list[Failure]
     """Queries without a usable output under some permutation, with the reason: in no mean, asked again by the same command."""
     asked: int
     """Prompts that the model was shown; the others were known."""
@@ -135,28 +136,33 @@ class Read(NamedTuple):
 
 def read_run(
     run: Run,
-    source: str,
+    source: Data,
     address: str,
     *,
+    scored: Sequence[Scored] | None = None,
     k: int = EVIDENCE,
     serving_permutations: int = 1,
     options: EngineOptions | None = None,
     engine: Any = None,
     progress: Callable[[Iterable[Instance], int | None], Iterable[Instance]] | None = None,
 ) -> Read:
-    """Read the first k under every permutation of a run, keep the outputs beside it and measure them."""
-    reader = Reader(engine or open_reader(address, options), run.record["task"])
+    """Read the first k under every permutation of a run, keep the outputs beside it and measure them.
+
+    Whoever has read the table hands over its queries (`scored`).
+    """
+    reader = Reader(engine or open_reader(address, options), TASKS[run.record["task"]])
     before = spent(reader.engine)
-    queries = {query.query_id: query for query in served_queries(run, serving_permutations)}
-    _, instances = open_collection(source)
-    wanted = (instance for instance in instances() if instance.id in queries)
+    stored = run.scored() if scored is None else scored
+    served = stored if serving_permutations == 1 else [at_budget(query, serving_permutations) for query in stored]
+    queries = {query.query_id: query for query in served}
+    wanted = (instance for instance in open_collection(source).instances() if instance.id in queries)
     outputs: dict[str, list[str]] = {}
-    failed: list[dict[str, str]] = []
+    failed: list[Failure] = []
     for instance in progress(wanted, len(queries)) if progress else wanted:
         with naming_failures(failed, instance.id):
             outputs[instance.id] = _read_query(reader, instance, queries[instance.id], k)
     if failed and not outputs:
-        raise InputError(f"{address} read none of the {len(queries)} queries: {failed[0]['reason']}.")
+        raise InputError(f"{address} read none of the {len(queries)} queries: {failed[0].reason}.")
     label = reader_label(address, k, serving_permutations)
     keep_outputs(run, label, outputs)
     return Read(readings_of(run, list(queries))[label].values, failed, reader.asked, spent(reader.engine, before))

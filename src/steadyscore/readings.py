@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from .consumers import reader as arithmetic
-from .consumers.reader import EVIDENCE
 from .errors import InputError
 from .intervals import mean_interval
 from .runs import Run
 from .scores import Scored
+from .tasks import TASKS, Task
 
 Array = np.ndarray
 Outputs = dict[str, list[str]]
@@ -80,7 +80,7 @@ def readings_of(run: Run, query_ids: Sequence[str], serving_permutations: int | 
     if not (kept := _kept(run)):
         return {}
     gold = {row["query_id"]: row for row in run.read("queries.parquet").to_pylist()}
-    task, found = run.record["task"], {}
+    task, found = TASKS[run.record["task"]], {}
     for label, outputs in kept.items():
         if serving_permutations in (None, label_parts(label)[2]):
             rows = [worth(task, outputs.get(i), gold[i]["answers"] or (), gold[i]["verdict"]) for i in query_ids]
@@ -95,13 +95,14 @@ def shared_readers(runs: Sequence[Run], serving_permutations: int = 1) -> list[s
     return [r for r in kept[0] if label_parts(r)[2] == serving_permutations and all(r in other for other in kept)]
 
 
-def worth(task: str, outputs: Sequence[str] | None, answers: Sequence[str], verdict: Any) -> dict[str, float]:
+def worth(task: Task, outputs: Sequence[str] | None, answers: Sequence[str], verdict: Any) -> dict[str, float]:
     """One query's measures: worth averaged over permutations, flips between them (§5).
 
     NaN without a gold label or answer, and for a query that the reader could not read.
     """
     nan = float("nan")
-    if task == "claim_verification":
+    assert task.reader is not None
+    if task.reader.writes == "verdict":
         if outputs is None:
             return {"verdict_accuracy": nan, "verdict_flip": nan}
         right = nan if verdict is None else arithmetic.verdict_accuracy(outputs, verdict)
@@ -115,23 +116,16 @@ def worth(task: str, outputs: Sequence[str] | None, answers: Sequence[str], verd
     }
 
 
-def same_evidence_control(before: Run, after: Run, address: str, k: int = EVIDENCE) -> dict[str, Any]:
-    """`control` of two runs by one reader."""
-    label = reader_label(address, k)
-    written = [outputs_of(run, label) for run in (before, after)]
-    found = control(before.record["task"], (before.scored(), written[0]), (after.scored(), written[1]), k)
-    if not found["queries"]:
-        raise InputError(f"{before.folder} and {after.folder} share no query with equally many permutations.")
-    return found
-
-
-def control(task: str, before: tuple[list[Scored], Outputs], after: tuple[list[Scored], Outputs], k: int) -> dict[str, Any]:
+def control(
+    task: Task, before: tuple[Sequence[Scored], Outputs], after: tuple[Sequence[Scored], Outputs], k: int
+) -> dict[str, Any]:
     """Flip before minus after where both scorers show the reader the same k candidates under every permutation (§F.3, block c).
 
     A positive reduction cannot come from other evidence: only the order of the same evidence is left. `share` is that of
     the shared queries with the same evidence; the reduction is None where there is none.
     """
-    flip = arithmetic.verdict_flip if task == "claim_verification" else arithmetic.answer_flip
+    assert task.reader is not None
+    flip = arithmetic.verdict_flip if task.reader.writes == "verdict" else arithmetic.answer_flip
     scored = [{q.query_id: q.permuted for q in queries if q.query_id in read} for queries, read in (before, after)]
     shared = [i for i in scored[0] if i in scored[1] and scored[0][i].shape == scored[1][i].shape]
     if not shared:

@@ -48,7 +48,7 @@ def grade_at_least(distribution: np.ndarray, grade: int = 2) -> np.ndarray:
 
 
 def capcal(distribution: np.ndarray, content_free: np.ndarray, strength: float = 1.0) -> np.ndarray:
-    """CapCal: move each slot's distribution away from what the slot says about empty documents (PROTOCOL 6.3).
+    """CapCal: move each slot's distribution away from what the slot says about empty documents (docs/protocol.md#mitigations).
 
     p' = p - α (q - 1/4) with α = strength · entropy(p) in nats, clipped at 1e-8 and renormalised.
     """

@@ -41,7 +41,7 @@ SHUFFLED = ("oc_sft", "permutation_augmentation", "debias_first", "mean_teacher"
 WEIGHTED = ("oc_sft", "mean_teacher", "kl_to_base", "dropout_views", "marker_consistency")
 """Objectives with a term beside the anchor."""
 DEFAULT_WEIGHTS = {"mean_teacher": 0.5, "kl_to_base": 0.05}
-"""PROTOCOL 5.2; the consistency objectives take the task's weight."""
+"""The paper's (§D.2); the consistency objectives take the task's weight."""
 CONVENTION_SCALE: dict[Convention, float] = {"pairwise": 1, "variance": 4, "relative": 0.4}
 """The task's pairwise weight in other conventions, at two views; a relative 2 is a variance of 20 where scores spread by 0.3."""
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -144,7 +144,7 @@ def widths(config: TrainConfig, task: str) -> tuple[int, ...]:
 
 
 def weight(config: TrainConfig, task: str) -> float:
-    """The weight in the run's own convention; the paper's recipes state it pairwise, four times less (DESIGN traps)."""
+    """The weight in the run's own convention; the recipes state it pairwise, four times less (docs/objectives.md)."""
     if config.objective not in WEIGHTED:
         return 0.0
     if config.weight is not None:
@@ -244,7 +244,7 @@ def read_recipe(name: str) -> dict[str, Any]:
 
     file = RECIPES / f"{name}.yaml" if not name.endswith((".yaml", ".yml")) else Path(name)
     if not file.exists():
-        raise InputError(f"there is no recipe {name}. Shipped: {', '.join(shipped())}; a file ends in .yaml.")
+        raise InputError(f"recipe {name} does not exist. Shipped: {', '.join(shipped())}; a file ends in .yaml.")
     try:
         values = yaml.safe_load(file.read_bytes().decode("utf-8"))
     except UnicodeDecodeError as damage:
@@ -344,7 +344,7 @@ def _field_mistake(config: TrainConfig, name: str) -> str | None:
     if name == "labels" and value != "judgements" and not (Path(value) / "labels.parquet").exists():
         return f"{value} holds no labels.parquet; make it with: {_label_command(config)}"
     if name == "initial" and not (Path(value) / "adapter_config.json").exists():
-        return f"{value} is no adapter folder: it has no adapter_config.json"
+        return f"{value} is not an adapter folder: it has no adapter_config.json"
     if name in ("data", "held_out_data"):
         try:
             open_collection(value)
@@ -363,7 +363,8 @@ def _label_command(config: TrainConfig) -> str:
 
 def _queries(config: TrainConfig) -> int:
     """Queries of the training collection, as many as are taken of it."""
-    collection, instances = open_collection(config.data)
+    source = open_collection(config.data)
+    collection, instances = source.collection, source.instances
     everyone = collection.queries if collection.queries is not None else sum(1 for _ in instances())
     return min(everyone, config.queries or everyone)
 

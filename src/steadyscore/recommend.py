@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from .audits.figure import Figure
+from .audits.load import load_run
 from .errors import InputError, UsageError
-from .measurement import Measured, Threshold
+from .measurement import Threshold
 from .measures import MEASURES
 from .mitigations import cost
 from .runs import Run
-from .summary import figure, measured_run
+from .scores import Scored
+from .tasks import TASKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +89,14 @@ def options(pilot: Run, others: Sequence[Run], target: Target, threshold: Thresh
     if strangers := [run for run in others if run.record["collection"] != here]:
         named = " and ".join(f"{run.folder} is a run on {run.record['collection']}" for run in strangers)
         raise InputError(f"{named}, the pilot {pilot.folder} one on {here}. Give runs on {here} only.")
-    most = max(min(len(query.permuted) for query in pilot.scored()) // 2, 1)  # a flip needs two disjoint ensembles
-    found = [_option(pilot, target, threshold, budget) for budget in range(1, most + 1)]
-    found += [_option(run, target, threshold, 1) for run in others]
+    queries = pilot.scored()
+    most = max(min(len(query.permuted) for query in queries) // 2, 1)  # a flip needs two disjoint ensembles
+    found = [_option(pilot, queries, target, threshold, budget) for budget in range(1, most + 1)]
+    found += [_option(run, run.scored(), target, threshold, 1) for run in others]
     if all(option.value is None for option in found):
         raise InputError(
             f"no run measures {target.measure}. It needs {', '.join(MEASURES[target.measure].needs)}; "
-            f"{pilot.folder} has {', '.join(measured_run(pilot, threshold).values)}."
+            f"{pilot.folder} has {', '.join(load_run(pilot, threshold, queries=queries).figures)}."
         )
     return sorted(found, key=lambda option: (option.windows, not option.is_reached, -(option.quality or 0)))
 
@@ -102,37 +106,31 @@ def cheapest(found: Sequence[Option]) -> Option | None:
     return next((option for option in found if option.is_reached), None)
 
 
-def windows_per_query(run: Run, serving_permutations: int = 1) -> float:
+def windows_per_query(run: Run, queries: Sequence[Scored], serving_permutations: int = 1) -> float:
     """What one request costs, from the width and the mitigations that the run was made with."""
     made = run.record["fingerprint"]
-    pools = [len(query.candidate_ids) for query in run.scored()]
+    pools = [len(query.candidate_ids) for query in queries]
     return serving_permutations * float(np.mean([cost(n, made.get("width"), made.get("mitigations", ())) for n in pools]))
 
 
-def _option(run: Run, target: Target, threshold: Threshold | None, budget: int) -> Option:
-    measured = measured_run(run, threshold, budget)
-    told = _figure(measured, target.measure)
-    quality = _figure(measured, "ndcg@1" if run.record["task"] == "response_ranking" else "ndcg@10")
-    value = None if told is None else told["value"]
+def _option(run: Run, queries: Sequence[Scored], target: Target, threshold: Threshold | None, budget: int) -> Option:
+    figures = load_run(run, threshold, budget, queries=queries).figures
+    reached, quality = figures.get(target.measure), figures.get(TASKS[run.record["task"]].quality)
     # The unlucky end of the interval decides whether a target is reached beyond doubt.
-    worst = None if told is None else told["low" if MEASURES[target.measure].better == "higher" else "high"]
+    worst = None if reached is None else _unlucky(reached, target)
     return Option(
         scorer=run.record["name"],
         run=str(run.folder),
         serving_permutations=budget,
-        windows=windows_per_query(run, budget),
-        value=value,
-        low=None if told is None else told["low"],
-        high=None if told is None else told["high"],
-        quality=None if quality is None else quality["value"],
-        is_reached=None if value is None else target.is_reached(value),
+        windows=windows_per_query(run, queries, budget),
+        value=None if reached is None else reached.value,
+        low=None if reached is None else reached.low,
+        high=None if reached is None else reached.high,
+        quality=None if quality is None else quality.value,
+        is_reached=None if reached is None else target.is_reached(reached.value),
         is_certain=None if worst is None else target.is_reached(worst),
     )
 
 
-def _figure(measured: Measured, name: str) -> dict[str, Any] | None:
-    if name in measured.values:
-        return figure([measured.values[name]])
-    if name in measured.overall:
-        return {"value": measured.overall[name], "low": None, "high": None}
-    return None
+def _unlucky(figure: Figure, target: Target) -> float | None:
+    return figure.low if MEASURES[target.measure].better == "higher" else figure.high

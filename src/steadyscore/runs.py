@@ -377,7 +377,7 @@ def find_folders(folders: Sequence[Path]) -> list[Path]:
     for folder in folders:
         files = [folder / "run.json"] if (folder / "run.json").exists() else sorted(folder.glob("**/run.json"))
         if not files:
-            raise InputError(f"{folder} holds no run: there is no run.json in or below it.")
+            raise InputError(f"{folder} holds no run: neither it nor a folder below it has a run.json.")
         found += [file.parent for file in files]
     return found
 

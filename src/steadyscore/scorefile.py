@@ -41,7 +41,8 @@ SHARE = 2
 
 def read_scores(files: Sequence[Path], relevance: Path | None = None) -> list[Scored]:
     """The queries of a score file, or of several TREC runs (one per permutation, in the order given)."""
-    if missing := [f"there is no file {file}." for file in (*files, *([relevance] if relevance else [])) if not file.is_file()]:
+    named = (*files, *([relevance] if relevance else []))
+    if missing := [f"file {file} does not exist." for file in named if not file.is_file()]:
         raise InputError(missing)
     if len(files) > 1 and (tables := [str(file) for file in files if suffix(file) in (*PARQUET, *DELIMITED, *JSON_LINES)]):
         raise InputError(

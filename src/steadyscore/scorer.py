@@ -13,7 +13,7 @@ from .engines import Backend, Engine, Grader, Recording, Reranker, Watch, watch_
 from .errors import InputError, ModelError, WindowTooLong
 from .metrics import LARGEST_SCORE
 from .presentation import align, places, windows
-from .prompt import PromptText, prompt_hash, prompt_text, shown
+from .prompt import CHARS_PER_TOKEN, PromptText, prompt_hash, prompt_text, shown
 from .scores import Scored
 from .tasks import Task
 from .terms import Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window
@@ -52,6 +52,8 @@ class Scorer:
             )
         self.shrunk: list[tuple[str, int, int]] = []
         """(query id, window, characters kept) of every window that was cut to fit."""
+        self.tokens = 0
+        """Tokens of every prompt so far; of scorers that take text, by its length."""
 
     @property
     def name(self) -> str:
@@ -67,7 +69,7 @@ class Scorer:
         """Everything that determines a score besides the instance and the order."""
         identity = {
             "scorer": self.backend.identity(),
-            "task": self.task.name,
+            "task": self.task.prompt_task,
             **asdict(self.settings),
             "width": self.width,
         }
@@ -143,6 +145,7 @@ class Scorer:
         prompts = [[self.prompt(instance, window) for window in cut] for cut in cuts]
         # Two presentations may hold the same window (always at width 1): one prompt, one pass, one score.
         unique = list(dict.fromkeys(prompt for row in prompts for prompt in row))
+        self.tokens += sum(map(token_count, unique))
         readings = dict(zip(unique, grader.grade_logits(unique, label_mass=told), strict=True))
         n = len(instance.pool)
         grades = np.stack(
@@ -217,6 +220,7 @@ class Scorer:
     def _rerank(self, instance: Instance, window: Window) -> np.ndarray:
         reranker: Reranker = self.backend  # type: ignore[assignment]
         texts = [shown(instance.pool[i], self.settings.chars) for i in window.candidates]
+        self.tokens += round(sum(map(len, texts)) / CHARS_PER_TOKEN)
         found = as_numbers(answer := reranker.score(instance.query, texts))
         if found is None or found.shape != (len(texts),):
             raise InputError(
@@ -251,6 +255,11 @@ def _shape_of(answer: Any, found: np.ndarray | None) -> str:
     if found is None:
         return f"a {type(answer).__name__} that is not a list of numbers"
     return f"{found.size} scores" if found.ndim == 1 else f"an array of shape {found.shape}"
+
+
+def token_count(prompt: Prompt | PromptText) -> int:
+    """Tokens of a prompt; of one that is text, by its length."""
+    return len(prompt) if isinstance(prompt, Prompt) else round(prompt.characters / CHARS_PER_TOKEN)
 
 
 def trained_settings(backend: Backend) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Choosing a weight and a checkpoint on held-out data: three rules side by side, each free to abstain (§B.3, PROTOCOL 5.8)."""
+"""Choosing a weight and a checkpoint on held-out data: three rules side by side, each free to abstain (§B.3)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from .errors import InputError
 from .held_out import COLLAPSED
 
-DECISIONS = {"tau_psi": -1, "overlap": 1, "dispersion": 1}
+DECISION_MEASURES = {"tau_psi": -1, "overlap": 1, "dispersion": 1}
 """Decision measures of the held-out curve: 1 where more is better."""
 CONVERGED = 0.4
 """Only the later part of a run is compared: the released rule's 1,000 of 2,305 steps."""
@@ -45,7 +45,7 @@ def read_points(folders: Sequence[Path]) -> list[Point]:
     points, mistakes = [], []
     for folder in folders:
         if not (folder / "train.json").exists():
-            mistakes.append(f"{folder} is no training folder: it has no train.json")
+            mistakes.append(f"{folder} is not a training folder: it has no train.json")
             continue
         if not (folder / "evaluations.json").exists():
             mistakes.append(f"{folder} was trained without held-out evaluation; train it with --held-out")
@@ -67,7 +67,7 @@ def curve_points(folder: str, weight: float, history: Sequence[dict[str, Any]]) 
             step=entry["step"],
             quality=entry["quality"],
             quality_se=entry["quality_se"],
-            measures={name: entry[name] for name in DECISIONS},
+            measures={name: entry[name] for name in DECISION_MEASURES},
             converged=entry["step"] > 0 and entry["step"] >= CONVERGED * last,
             # One collapsed evaluation condemns the whole run, as in the released rule.
             collapsed=min(e["dispersion"] for e in history) < COLLAPSED <= history[0]["dispersion"],
@@ -84,8 +84,8 @@ def select(points: Sequence[Point], decision: str = "tau_psi") -> list[Choice]:
     decision: the best `decision` measure among points within one standard error of the best quality.
     Ties go to the earlier step and the smaller weight.
     """
-    if decision not in DECISIONS:
-        raise InputError(f"unknown decision measure {decision!r}. Known: {', '.join(DECISIONS)}.")
+    if decision not in DECISION_MEASURES:
+        raise InputError(f"unknown decision measure {decision!r}. Known: {', '.join(DECISION_MEASURES)}.")
     runs = {point.folder for point in points}
     usable = [point for point in points if point.converged and not point.collapsed]
     alive = {point.folder for point in usable}
@@ -98,7 +98,7 @@ def select(points: Sequence[Point], decision: str = "tau_psi") -> list[Choice]:
     span = f"{len(near)} of {len(usable)} points lie within one standard error ({error:.4f}) of {best.quality:.4f}"
     heaviest = max(point.weight for point in near)
     largest = min((p for p in near if p.weight == heaviest), key=lambda p: (-p.quality, p.step))
-    sign = DECISIONS[decision]
+    sign = DECISION_MEASURES[decision]
     steadiest = min(near, key=lambda p: (-sign * p.measures[decision], p.step, p.weight))
     return [
         Choice("quality", None, f"abstains: {span}, so quality cannot tell them apart")
@@ -115,7 +115,7 @@ def _cannot_tell(runs: int, alive: int, usable: Sequence[Point]) -> str | None:
     if 2 * alive < runs:
         return f"abstains: only {alive} of {runs} runs are usable, the others collapsed or did not converge"
     if len(usable) < 2:
-        return "abstains: one evaluation is no grid; evaluate more often or train more weights"
+        return "abstains: one evaluation is not a grid; evaluate more often or train more weights"
     return None
 
 

@@ -1,18 +1,41 @@
-"""The paper's three tasks, and claim verification as a reading of the first: rubric, width, quality measure, weight.
+"""The paper's three tasks, and claim verification as a reading of the first: everything that depends on the task.
 
 The passage prompt is the paper's printed one, to the letter (§B.1). The other two rubrics are ours, on the same scale.
+A further task is one more value of `TASKS`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from .terms import TaskName
 
 
 @dataclass(frozen=True, slots=True)
+class ReaderKind:
+    """What a reader writes for a task, and how that is measured."""
+
+    writes: Literal["answer", "verdict"]
+    quality: tuple[str, ...]
+    """Measures of how good it is."""
+    flip: str
+    """The measure of how often it changes between two orders."""
+    tokens: int
+    """Tokens it writes, for estimates."""
+
+
+ANSWER = ReaderKind("answer", ("answer_em", "answer_f1"), "answer_flip", 16)
+VERDICT = ReaderKind("verdict", ("verdict_accuracy",), "verdict_flip", 5)
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     name: TaskName
+    label: str
+    """The task in the words of a sentence."""
+    noun: str
+    """What its candidates are called."""
     system: str
     instruction: str
     """Default instruction line; a collection may bring its own."""
@@ -27,12 +50,35 @@ class Task:
     """Candidates per prompt, B (table of configurations, §B.3)."""
     quality_cutoff: int
     """k of the quality measure nDCG@k (§5)."""
+    decisions: tuple[str, ...]
+    """The measure of what its consumer decides (§5), then the nearest ones that a run may allow instead."""
+    columns: tuple[str, ...]
+    """What the table on a terminal shows; the report and `--json` show everything."""
     weight: float
     """Consistency weight of the paper's recipe, on the released code's pairwise scale (§B.3; docs/objectives.md)."""
+    reader: ReaderKind | None = None
+    """What a reader of the first candidates writes; None where there is nothing to read for."""
+    scored_as: TaskName | None = None
+    """The task whose prompt scores it, where that is another."""
+
+    @property
+    def quality(self) -> str:
+        """The quality measure's name."""
+        return f"ndcg@{self.quality_cutoff}"
+
+    @property
+    def prompt_task(self) -> TaskName:
+        """The task that names the prompt: what a fingerprint and an adapter's card say."""
+        return self.scored_as or self.name
+
+
+DOCUMENT_COLUMNS = ("ndcg@10", "tau_psi", "order_spread@10", "overlap", "retained_f1", "pair_flip")
 
 
 PASSAGE_RERANKING = Task(
     name="passage_reranking",
+    label="passage reranking",
+    noun="candidates",
     system=(
         "You are a search relevance grader. For each numbered document, output one fixed integer relevance grade in "
         "{0, 1, 2, 3}. Do not rank the documents and do not explain."
@@ -52,11 +98,15 @@ PASSAGE_RERANKING = Task(
     compact="Grade each passage from 0 (irrelevant) to 3 (answers the query).",
     width=20,
     quality_cutoff=10,
+    decisions=("overlap", "overlap@10", "pair_flip"),
+    columns=DOCUMENT_COLUMNS,
     weight=5.0,
 )
 
 MULTIDOC_QA = Task(
     name="multidoc_qa",
+    label="multi-document QA",
+    noun="candidates",
     system=(
         "You are an evidence grader for question answering. For each numbered passage, output one fixed integer "
         "support grade in {0, 1, 2, 3}. Do not answer the question and do not explain."
@@ -76,11 +126,16 @@ MULTIDOC_QA = Task(
     compact="Grade each passage from 0 (no evidence) to 3 (states a fact that the answer needs).",
     width=10,
     quality_cutoff=10,
+    decisions=("answer_flip", "overlap", "overlap@10", "pair_flip"),
+    columns=DOCUMENT_COLUMNS,
     weight=3.0,
+    reader=ANSWER,
 )
 
 RESPONSE_RANKING = Task(
     name="response_ranking",
+    label="response ranking",
+    noun="responses",
     system=(
         "You are a response quality grader. For each numbered response, output one fixed integer quality grade in "
         "{0, 1, 2, 3}. Do not compare the responses aloud and do not explain."
@@ -100,13 +155,18 @@ RESPONSE_RANKING = Task(
     compact="Grade each response from 0 (wrong or unhelpful) to 3 (correct and helpful).",
     width=4,
     quality_cutoff=1,
+    decisions=("pair_flip",),
+    columns=("ndcg@1", "tau_psi", "order_spread@1", "overlap", "pair_flip", "gold_crossing"),
     weight=1.0,
 )
 
-TASKS: dict[str, Task] = {
-    "passage_reranking": PASSAGE_RERANKING,
-    "multidoc_qa": MULTIDOC_QA,
-    "response_ranking": RESPONSE_RANKING,
-    # Evidence for a claim is retrieved as passages are; the verdict belongs to the reader that consumes it (§5).
-    "claim_verification": PASSAGE_RERANKING,
-}
+CLAIM_VERIFICATION = replace(  # evidence for a claim is retrieved as passages are; the verdict belongs to its reader (§5)
+    PASSAGE_RERANKING,
+    name="claim_verification",
+    label="claim verification",
+    decisions=("verdict_flip", "overlap", "overlap@10", "pair_flip"),
+    reader=VERDICT,
+    scored_as="passage_reranking",
+)
+
+TASKS: dict[str, Task] = {task.name: task for task in (PASSAGE_RERANKING, MULTIDOC_QA, RESPONSE_RANKING, CLAIM_VERIFICATION)}

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .audit import AuditConfig, score_collection
 from .collection import open_collection
 from .decomposition import silver_beta
 from .disk import sha256, storage, write_parquet, write_record
@@ -25,6 +24,7 @@ from .presentation import generator
 from .runs import Run
 from .scorer import Scorer, ideal_gains
 from .scores import Scored, read_table
+from .scoring import AuditConfig, score_collection
 from .terms import GRADES, Instance
 
 TOP = float(GRADES[-1])
@@ -149,7 +149,7 @@ def recalibrated(label: Label, reference: Label) -> Label:
 
 
 def control(label: Label, kind: Control, seed: int) -> Label:
-    """Negative controls: uniform random labels, or the query's own labels handed to other candidates (PROTOCOL 4.3)."""
+    """Negative controls: uniform random labels, or the query's own labels given to other candidates."""
     random = generator("control", kind, seed, label.query_id)
     if kind == "random":
         return replace(label, vectors=random.uniform(0, TOP, label.vectors.shape), grades=None)
@@ -239,7 +239,7 @@ def label_quality(labels: Sequence[Label], source: str, k: int = 10) -> dict[str
     """Silver quality, nDCG@k of the order-averaged and the single-order label against judgements, and silver-beta (§F)."""
     by_id = {label.query_id: label for label in labels}
     found: dict[str, list[float]] = {"averaged": [], "single": []}
-    for instance in open_collection(source)[1]():
+    for instance in open_collection(source).instances():
         label, ideal = by_id.get(instance.id), ideal_gains(instance)
         if label is None or ideal is None:
             continue

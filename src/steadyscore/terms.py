@@ -61,6 +61,17 @@ class Collection:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """A query that could not be scored, labelled or read: in no mean, and tried again by the same command."""
+
+    query_id: str
+    reason: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"query_id": self.query_id, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
 class Presentation:
     """One setting of the four channels (§3): what may vary while query and pool stay as they are."""
 

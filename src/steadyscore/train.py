@@ -41,7 +41,7 @@ from .training_cost import TrainingEstimate, estimate, rate_name
 from .views import Data, training_data
 
 DROPOUT_CONTROL = 0.20
-"""LoRA dropout of the `dropout` control (PROTOCOL 5.3)."""
+"""LoRA dropout of the `dropout` control (§D.2)."""
 WHERE_ONLY = ("out", "device", "keep", "trackers", "checkpoint_every", "data", "held_out_data", "labels", "initial")
 """Fields that name places or habits: they do not change what is learned; contents are in the fingerprint by hash."""
 
@@ -323,7 +323,7 @@ def new_card(config: TrainConfig, data: Data, scorer: Scorer, steps: int) -> dic
 
 
 def fingerprint(config: TrainConfig, card: dict[str, Any]) -> dict[str, Any]:
-    """What must be equal for a folder to be gone on in."""
+    """What must be equal for training in a folder to be resumed."""
     asked = {key: value for key, value in recipe.to_json(config).items() if key not in WHERE_ONLY}
     sources = {
         "base weights": card["base"]["weights"],

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from .audit import Cut, cut_instances
 from .collection import open_collection
-from .estimate import CHARS_PER_TOKEN, speeds
+from .estimate import speeds
 from .models import base_folder, base_shape
-from .prompt import prompt_text, shown
+from .prompt import CHARS_PER_TOKEN, prompt_text, shown
 from .recipe import TrainConfig, pool_views, settings, training_steps, widths, window_views
+from .scoring import Cut, cut_instances
 from .tasks import TASKS
 from .teacher import read_labels
 
@@ -36,7 +36,8 @@ class TrainingEstimate:
 
 def estimate(config: TrainConfig, processes: int = 1) -> TrainingEstimate:
     """Steps, tokens, memory and time from the files and the remembered rate alone."""
-    collection, instances = open_collection(config.data)
+    source = open_collection(config.data)
+    collection, instances = source.collection, source.instances
     task, shape = TASKS[collection.task], settings(config, collection)
     width = sum(widths(config, collection.task)) / len(widths(config, collection.task))
     labelled = None if config.labels == "judgements" else {label.query_id for label in read_labels(Path(config.labels))}

@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 
 from . import objectives, recipe
-from .audit import Cut, cut_instances
 from .collection import open_collection
 from .errors import InputError
 from .presentation import generator, permutation, permutations, windows
 from .recipe import TrainConfig
+from .scoring import Cut, cut_instances
 from .teacher import Label, from_judgements, lowered, read_labels, target
 from .terms import Collection, Instance, Markers, Window
 
 TRAINING_MARKERS: tuple[Markers, ...] = ("numeric", "letters", "doc")
-"""Marker schemes a marker-consistency student sees; roman and random3 stay unseen (PROTOCOL 5.9)."""
+"""Marker schemes a marker-consistency student sees; roman and random3 stay unseen (§C.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def step_indices(step: int, batch: int, total: int, seed: int) -> list[tuple[int
 
 
 def slot_counts(found: Sequence[Example], relevant: dict[str, set[str]]) -> np.ndarray:
-    """How many relevant candidates stand in each first-stage slot, (B,) (PROTOCOL 5.7)."""
+    """How many relevant candidates stand in each first-stage slot, (B,)."""
     width = max(int(example.slots.max()) for example in found) + 1  # type: ignore[union-attr]
     counts = np.zeros(width)
     for example in found:
@@ -161,14 +161,15 @@ class Data:
 
 
 def training_data(config: TrainConfig) -> Data:
-    collection, instances = open_collection(config.data)
+    source = open_collection(config.data)
+    collection, instances = source.collection, source.instances
     pools = list(cut_instances(instances(), Cut(config.queries, config.pool)))
     if config.held_out >= len(pools):
         raise InputError(f"held_out {config.held_out} leaves nothing of {len(pools)} queries to train on.")
     held_out = pools[len(pools) - config.held_out :] if config.held_out else []
     pools = pools[: len(pools) - config.held_out]
     if config.held_out_data:
-        held_out = list(cut_instances(open_collection(config.held_out_data)[1](), Cut(None, config.pool)))
+        held_out = list(cut_instances(open_collection(config.held_out_data).instances(), Cut(None, config.pool)))
     labels = _labels(config, pools)
     if config.labels == "judgements":  # a query that nobody judged teaches nothing
         pools = [instance for instance in pools if instance.id in labels]

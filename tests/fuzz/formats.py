@@ -161,7 +161,7 @@ def open_whole_collection(file: Path) -> None:
     from steadyscore.scorer import ideal_gains
 
     check(file)
-    _, instances = open_collection(file)
+    instances = open_collection(file).instances
     for instance in instances():
         ideal_gains(instance)
 

@@ -13,14 +13,16 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..disk import atomic, make_folder, storage
+from ..disk import atomic, make_folder, sha256, storage
 from ..disk import cache_folder as cache_root
 from ..errors import InputError
-from ..terms import Collection, Instance
+from ..terms import Collection, Instance, TaskName
+from . import memory
 from .catalogue import CATALOGUE
 from .files import Unreadable, encoded, lines, parsed
 from .format import collection_from, header_mistakes, header_record, id_of, instance_from, instance_mistakes, instance_record
@@ -28,6 +30,9 @@ from .format import collection_from, header_mistakes, header_record, id_of, inst
 EMBEDDED = Path(__file__).parent / "embedded"
 SCHEMA = Path(__file__).parent / "schema.json"
 SUFFIXES = (".jsonl", ".jsonl.gz")
+
+Data = Any
+"""What `open_collection` takes: a name, a file, a `Source`, or rows in memory (docs/python-api.md)."""
 
 
 def cache_folder() -> Path:
@@ -48,18 +53,49 @@ def location(name: str) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def open_collection(source: str | Path, *, reserve: bool = False) -> tuple[Collection, Callable[[], Iterator[Instance]]]:
-    """The header at once, the instances lazily: every call of the returned function starts a new pass over the file.
+@dataclass(frozen=True)
+class Source:
+    """A collection that was opened: its header at once, its instances as a stream."""
 
-    A file may hold candidates beyond the header's "depth": rank 101, which pool replacement brings in (§D). They are no part of
-    the pool unless `reserve` is set, and their relevance then counts in the ideal ranking as that of any judged document.
-    """
-    path = path_of(source)
-    collection = _header(path)
-    depth = (collection.details or {}).get("depth")
-    if reserve or depth is None:
-        return collection, lambda: read_instances(path)
-    return collection, lambda: (_at_depth(instance, int(depth)) for instance in read_instances(path))
+    name: str
+    """As it was asked for: a name, or the path of a file."""
+    collection: Collection
+    read: Callable[[], Iterator[Instance]]
+    """A new pass over everything that is stored."""
+    digest_of: Callable[[], str]
+
+    def instances(self, *, reserve: bool = False) -> Iterator[Instance]:
+        """A new pass over the instances.
+
+        A file may hold candidates beyond the header's "depth": rank 101, which pool replacement brings in (§D). They are not part
+        of the pool unless `reserve` is set, and their relevance then counts in the ideal ranking as that of any judged document.
+        """
+        depth = (self.collection.details or {}).get("depth")
+        if reserve or depth is None:
+            return self.read()
+        return (_at_depth(instance, int(depth)) for instance in self.read())
+
+    @cached_property
+    def digest(self) -> str:
+        """The first 16 digits of the SHA-256 of what is stored: what a run was scored on."""
+        return self.digest_of()[:16]
+
+
+def open_collection(data: Data) -> Source:
+    """Open a NAME, a FILE, or instances that are in memory already (a list of dicts, a frame, a `Dataset`)."""
+    if isinstance(data, Source):
+        return data
+    if not isinstance(data, str | Path):
+        return from_records(data)
+    path = path_of(data)
+    return Source(str(data), _header(path), lambda: read_instances(path), lambda: sha256(path))
+
+
+def from_records(data: Any, name: str = "data", task: TaskName = "passage_reranking", **header: Any) -> Source:
+    """A collection in memory: a list of dicts, a pandas or polars frame, an Arrow table, a Hugging Face dataset."""
+    records = memory.read_records(data)
+    collection = Collection(name=name, task=task, queries=len(records), **header)
+    return Source(name, collection, lambda: map(instance_from, records), lambda: memory.digest(records))
 
 
 def read_instances(path: str | Path) -> Iterator[Instance]:
@@ -147,7 +183,7 @@ def path_of(source: str | Path) -> Path:
         raise InputError(f"{source} is not on this machine yet. Get it with: steadyscore data get {source}")
     near = difflib.get_close_matches(source, known, n=1, cutoff=0.6)
     hint = f"Did you mean {near[0]}?" if near else "A file ends in .jsonl or .jsonl.gz."
-    raise InputError(f"there is no collection named {source}. {hint} All names: steadyscore data list")
+    raise InputError(f"no collection is named {source}. {hint} All names: steadyscore data list")
 
 
 def _stem(name: str) -> str:

@@ -129,7 +129,7 @@ def _apart(found: Iterator[Instance], request: Request, report: Report) -> Itera
     if other is None:
         return found
     try:
-        _, others = open_collection(other)
+        others = open_collection(other).instances
     except InputError as error:
         wanted = f"{request.known.name} leaves out what is also in {other}"
         raise InputError(f"{wanted}, which cannot be read: {error} Or name its file with --apart-from.") from None
@@ -139,7 +139,7 @@ def _apart(found: Iterator[Instance], request: Request, report: Report) -> Itera
 def _own_lines(path: Path, request: Request, report: Report) -> tuple[Collection, Iterator[Instance]]:
     """A file of our own format, checked and rewritten with a header that counts and signs it."""
     file = path if path.is_file() else _record_files(path, ("*.jsonl*",))[0]
-    collection, _ = open_collection(file)
+    collection = open_collection(file).collection
     details = {**(collection.details or {}), "sources": _signed([file]), "dropped": report.dropped}
     renamed = replace(collection, name=request.known.name, chars=request.chars or collection.chars, details=details)
     found = read_instances(file)

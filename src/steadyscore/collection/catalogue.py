@@ -1,4 +1,4 @@
-"""The paper's collections as data (its table of collections; PROTOCOL 4.4 and 8): what each is, and how to get it.
+"""The paper's collections as data (§B.2; docs/protocol.md#collections): what each is, and how to get it.
 
 Legal-A and Legal-B are private. Their row is anybody's own collection: a JSONL file, or `data build` with --format.
 """
@@ -54,7 +54,7 @@ class Known:
     verdicts: int | None = None
     """Claims that carry a verdict."""
     reference_chars: int | None = None
-    """Characters kept in the authors' released code, where it departs from the paper (PROTOCOL 8)."""
+    """Characters kept in the authors' released code, where it departs from the paper (docs/protocol.md#collections)."""
 
 
 def _deep_learning(year: int, queries: int) -> Known:

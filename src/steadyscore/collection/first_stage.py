@@ -18,7 +18,7 @@ from ..extras import check_installed
 Search = Callable[[str, int], list[tuple[int, float]]]
 
 BM25_SETTINGS = {"default": (0.9, 0.4), "msmarco": (0.82, 0.68)}
-"""Named (k1, b): Anserini's default, and the pair tuned on MS MARCO passages, which made the training pools (PROTOCOL 8)."""
+"""Named (k1, b): Anserini's default, and the pair tuned on MS MARCO passages, which made the paper's training pools."""
 
 STOPWORDS = [
     "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of", "on", "or",

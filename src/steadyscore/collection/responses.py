@@ -1,4 +1,4 @@
-"""Response ranking from public files: UltraFeedback, RewardBench-2, Nectar, PPE Best-of-K, RM-Bench (§5; PROTOCOL 8).
+"""Response ranking from public files: UltraFeedback, RewardBench-2, Nectar, PPE Best-of-K, RM-Bench (§5).
 
 One function per layout turns a source record into an instance; a record outside the paper's protocol is Dropped by name.
 Golds are on the rubric's 0-3 scale. Where the source lists good responses first, the pool stands in an order that a hash of id

@@ -1,4 +1,4 @@
-"""Training pools and their parts: a sample anybody can draw again, nested subsets, parts that share nothing (PROTOCOL 4.4)."""
+"""Training pools and their parts: a sample anybody can draw again, nested subsets, parts that share nothing."""
 
 from __future__ import annotations
 

@@ -14,12 +14,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
+from ..audits.result import Audits
+from ..audits.table import text_table
 from ..engines import EngineOptions, Price
 from ..errors import UsageError
 from ..extras import PAGE, absent, install_line
 from ..measurement import Threshold
 from ..scorer import Settings
-from ..terms import PromptStyle
+from ..starts import start_remarks, unwatched
+from ..terms import Failure, PromptStyle
 
 T = TypeVar("T")
 
@@ -68,7 +71,7 @@ def add_scorer_change(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-scorer-change",
         action="store_true",
-        help="go on in a run whose scorer has changed since (its files, its endpoint, its weights); the run says so",
+        help="resume a run whose scorer has changed since (its files, its endpoint, its weights); the run says so",
     )
 
 
@@ -80,7 +83,9 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--batch-tokens", type=positive, default=4096, metavar="N", help="padded tokens that share a forward pass")
     group.add_argument("--trust-remote-code", action="store_true", help="let a model's repository run its own code")
     group.add_argument("--tensor-parallel", type=positive, default=1, metavar="N", help="GPUs that share one model (vLLM)")
-    group.add_argument("--tokenizer", metavar="PATH", help="tokenizer of a served model, where its name is no folder or hub id")
+    group.add_argument(
+        "--tokenizer", metavar="PATH", help="tokenizer of a served model, where its name is not a folder or hub id"
+    )
     group.add_argument(
         "--allow-base-mismatch", action="store_true", help="score with an adapter on a base it was not trained for"
     )
@@ -155,13 +160,13 @@ def _cutoff(text: str) -> float | Literal["f1"]:
     if text == "f1":
         return "f1"
     if not math.isfinite(value := float(text)):
-        raise argparse.ArgumentTypeError(f"{text} is no number that a score can reach")
+        raise argparse.ArgumentTypeError(f"{text} is not a number that a score can reach")
     return value
 
 
 def _share(text: str) -> float:
     if not 0 < (value := float(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is no share: give a number between 0 and 1, for example 0.3")
+        raise argparse.ArgumentTypeError(f"{text} is not a share: give a number between 0 and 1, for example 0.3")
     return value
 
 
@@ -213,26 +218,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Columns padded to their widest cell; numbers on the right."""
-    cells = [[_cell(value) for value in row] for row in rows]
-    numeric = [all(_is_number(row[c]) for row in cells) and bool(cells) for c in range(len(header))]
-    widths = [max([len(header[c]), *(len(row[c]) for row in cells)]) for c in range(len(header))]
-    for row in [list(header), *cells]:
-        print(
-            "  ".join(
-                cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, numeric, strict=True)
-            ).rstrip()
-        )
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def _is_number(cell: str) -> bool:
-    return cell == "-" or cell.replace(".", "", 1).replace("-", "", 1).replace(",", "").isdigit()
+    print(text_table(header, rows), end="")
 
 
 def note(*words: object) -> None:
@@ -249,11 +235,11 @@ def can_draw_page(out: Path) -> bool:
     return not missing
 
 
-def note_failed(failed: Sequence[dict[str, str]], of: str, done: str = "scored") -> int:
+def note_failed(failed: Sequence[Failure], of: str, done: str = "scored") -> int:
     """Name the queries that somebody's code failed on; the exit code of a command that finished without them."""
     if not failed:
         return 0
-    named = ", ".join(f"{query['query_id']} ({query['reason']})" for query in failed[:10])
+    named = ", ".join(f"{failure.query_id} ({failure.reason})" for failure in failed[:10])
     note(f"{len(failed)} of {of} could not be {done}: {named}.")
     return 4
 
@@ -262,3 +248,44 @@ def refuse(*mistakes: str) -> None:
     """Wrong usage that argparse cannot see by itself."""
     if mistakes:
         raise UsageError("\n".join(mistakes))
+
+
+# -- what audits print
+
+
+def name_failed(audits: Audits) -> int:
+    """Name what could not be scored, in the runs, beside them and by their readers; the exit code."""
+    codes = [0]
+    for audit in audits:
+        scoring = audit.record["coverage"]
+        failed = [Failure(**failure) for failure in scoring["failed"]]
+        codes.append(note_failed(failed, f"{scoring['queries']} queries of {audit.name}"))
+        beside = {f"scored for --{flag}": failures for flag, failures in audit.failed.items()}
+        read = {f"read by {reader}": report.failed for reader, report in audit.reader_reports.items()}
+        codes += [note_failed(failures, f"the queries of {audit.name}", done) for done, failures in (beside | read).items()]
+    return max(codes)
+
+
+def print_audits(audits: Audits, as_json: bool) -> None:
+    """Tables, remarks and the page's address; or one JSON object."""
+    for audit in audits:
+        for remark in start_remarks(audit.record) + unwatched(audit.record):
+            note(f"{audit.name} on {audit.collection}: {remark}")
+    if as_json:
+        print_json(audits.to_json() | page_of(audits))
+        return
+    print(audits)
+    print()
+    print_below(audits)
+
+
+def print_below(audits: Audits, of: str | None = None) -> None:
+    """Remarks on the figures and the address of the page; `of` names scores that belong to no collection."""
+    for audit in audits:
+        print("".join(f"{remark}\n" for remark in audit.remarks(of)), end="")
+    if audits.page:
+        print(f"report: {audits.page}")
+
+
+def page_of(audits: Audits) -> dict[str, str]:
+    return {"report": str(audits.page)} if audits.page else {}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..audits.load import load_runs, own_threshold
+from ..audits.result import Audits
 from ..compare import Contrast, Values, contrasts, disagreement
 from ..errors import InputError
 from ..extras import PAGE, check_installed
 from ..measures import MEASURES
 from ..missing import missing_queries, missing_remark
-from ..readings import shared_readers
+from ..report_settings import distinct_names
 from ..runs import find_runs
-from ..summary import measured_run, own_threshold
-from ..variant import distinct_names
 from . import add_budget, add_json, add_threshold, examples, print_json, print_table, refuse, threshold_of
 
 DEFAULT = (
@@ -52,7 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if unknown := [name for name in args.measures if name not in MEASURES]:
-        refuse(f"there is no measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
+        refuse(f"unknown measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
     if args.report:
         check_installed("--report", *PAGE)
     runs = find_runs(args.runs)
@@ -62,12 +62,11 @@ def run(args: argparse.Namespace) -> int:
             "these runs were audited with different thresholds. Give one for all: --match-retention SHARE or --cutoff X|f1."
         )
     names = distinct_names([(r.record["name"], r.record["collection"], r.record["fingerprint"]) for r in runs])
+    audits = Audits(load_runs(runs, threshold, args.serving_permutations))
+    told = [missing_remark(r, absent) for r in runs if (absent := missing_queries(r, ()))]
     values: Values = {}
-    for name, found in zip(names, runs, strict=True):
-        collection = found.record["collection"]
-        rivals = [other for other in runs if other.record["collection"] == collection]
-        readers = shared_readers(rivals, args.serving_permutations)
-        values.setdefault(name, {})[collection] = measured_run(found, threshold, args.serving_permutations, readers)
+    for name, audit in zip(names, audits, strict=True):
+        values.setdefault(name, {})[audit.collection] = audit.measured
     if len(values) < 2:
         raise InputError(f"only {next(iter(values))} is there to compare. Give a run of another scorer too.")
     baseline = args.baseline or next(iter(values))
@@ -78,10 +77,7 @@ def run(args: argparse.Namespace) -> int:
     pairs = (("ndcg@10", "overlap"), ("ndcg@1", "pair_flip"))
     discord = [one for quality, decision in pairs if (one := disagreement(values, quality, decision))]
     if args.report:
-        from ..report import load_variants, write_report
-
-        page = write_report(load_variants(runs, threshold, args.serving_permutations), args.report)
-    told = [missing_remark(r, absent) for r in runs if (absent := missing_queries(r, ()))]
+        page = audits.report(args.report)
     if args.json:
         print_json({"baseline": baseline, "contrasts": [_as_json(row) for row in rows], "discordance": discord, "missing": told})
         return 0

@@ -97,7 +97,7 @@ def _row(name: str) -> dict[str, Any]:
         known = CATALOGUE[name]
         said: tuple[Any, ...] = (known.task, known.queries, known.role, False, _how(known))
     else:
-        collection, _ = open_collection(path)
+        collection = open_collection(path).collection
         role = (collection.details or {}).get("role", "evaluation")
         how = "ships with steadyscore" if EMBEDDED in path.parents else f"is in {path}"
         said = (collection.task, collection.queries, role, True, how)
@@ -113,7 +113,7 @@ def _make(args: argparse.Namespace) -> int:
     """`get` and `build`: a whole file first, then its parts, the main one last: what exists is complete."""
     if args.action == "get" and args.out is None and (path := location(args.name)):
         note(f"{args.name} is here already; remove the file to get it again")
-        return _told({path: open_collection(path)[0].queries or 0}, args)
+        return _told({path: open_collection(path).collection.queries or 0}, args)
     known = _known(args)
     spec = args.first_stage or (known.first_stage or "bm25" if (args.k1, args.b) != (None, None) else None)
     stage = first_stage(spec, k1=args.k1, b=args.b) if spec else None
@@ -176,13 +176,13 @@ def _check(args: argparse.Namespace) -> int:
     path = path_of(args.source)
     found = check(path)
     if not found:
-        collection, _ = open_collection(path)
+        collection = open_collection(path).collection
         queries = collection.queries if collection.queries is not None else sum(1 for _ in read_instances(path))
         verdicts = sum(1 for instance in read_instances(path) if instance.verdict) if collection.name in CATALOGUE else 0
         mistake = count_mistake(collection.name, queries, collection.details or {}, verdicts)
         found = [f"{path}: {mistake}"] if mistake else []
         if args.apart_from:
-            _, others = open_collection(args.apart_from)
+            others = open_collection(args.apart_from).instances
             found += [f"{path}: {mistake}" for mistake in shared(others(), read_instances(path))]
     if args.json:
         print_json({"file": str(path), "mistakes": found})
@@ -196,7 +196,8 @@ def _check(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     from ..collection.card import card
 
-    collection, instances = open_collection(args.source)
+    source = open_collection(args.source)
+    collection, instances = source.collection, source.instances
     made = card(collection, bar(f"card of {collection.name}")(instances(), collection.queries))
     if args.json:
         print_json(made)
@@ -209,8 +210,9 @@ def _show(args: argparse.Namespace) -> int:
 def _export(args: argparse.Namespace) -> int:
     from ..collection.export import export
 
-    collection, instances = open_collection(args.source, reserve=args.format == "jsonl")
-    found = bar(f"export of {collection.name}")(islice(instances(), args.queries), args.queries or collection.queries)
+    source = open_collection(args.source)
+    collection, instances = source.collection, source.instances(reserve=args.format == "jsonl")
+    found = bar(f"export of {collection.name}")(islice(instances, args.queries), args.queries or collection.queries)
     if args.format == "jsonl":
         return _told({args.out: write(args.out, collection, found)}, args)
     written = export(args.out, args.format, found, collection.name)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..engines import check_address
-from . import add_engine, can_draw_page, examples, note
-from .audit import arguments as audit_arguments
-from .audit import audit, config_of, name_failed
+from ..audits.audit import Beside, Output, audit_scorers, configure
+from ..audits.result import Audit, Audits
+from ..scoring import AuditConfig
+from . import add_engine, can_draw_page, engine_options, examples, name_failed, note, print_audits
 
 SLICES = (
     # (collection, queries, pool, permutations, width)
@@ -32,26 +32,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    scorers = args.scorer or SCORERS
-    for address in scorers:
-        check_address(address)
-    draws_page = can_draw_page(args.out)
+    scorers = {address: address for address in args.scorer or SCORERS}
     for name, queries, pool, permutations, width in SLICES:
         size = f"the first {pool} candidates" if pool else "all candidates"
         note(f"{name}: the first {queries} queries, {size}, {permutations} permutations, {width} per prompt.")
-    found = []
+    can_draw = can_draw_page(args.out)
+    audits: list[Audit] = []
     for name, queries, pool, permutations, width in SLICES:
-        # The verb's own parser fills in every other flag, so the demo is an audit that a user could type.
-        flags = [f"--scorer={address}" for address in scorers] + [f"--data={name}", f"--out={args.out / name}", "--no-report"]
-        flags += [f"--queries={queries}", f"--permutations={permutations}", f"--width={width}", f"--match-retention={RETENTION}"]
-        flags += [f"--pool={pool}"] if pool else []
-        parser = argparse.ArgumentParser()
-        audit_arguments(parser)
-        engine = {flag: value for flag, value in vars(args).items() if flag not in ("scorer", "out")}
-        slice_ = parser.parse_args(flags, argparse.Namespace(**engine))
-        found += audit(slice_, config_of(slice_))
-    if draws_page:
-        from ..report import load_variants, write_report
-
-        print(f"report: {write_report(load_variants([run_ for run_, *_ in found]), args.out / 'report')}")
-    return name_failed(found)
+        how = {"queries": queries, "pool": pool, "permutations": permutations, "width": width, "match_retention": RETENTION}
+        config = configure(AuditConfig(), **how)
+        output = Output(args.out / name, report=False, command=args.command, say=note)
+        part = audit_scorers(scorers, [name], config, engine_options(args), Beside(), output)
+        print_audits(part, as_json=False)
+        audits += part
+    whole = Audits(audits)
+    if can_draw:
+        print(f"report: {whole.report(args.out / 'report')}")
+    return name_failed(whole)

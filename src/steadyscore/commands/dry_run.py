@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..audit import AuditConfig
+from ..collection import Source
 from ..estimate import estimate, is_hosted, reading_estimate
+from ..scoring import AuditConfig
 from . import engine_options, print_json, print_table
 
 
-def dry_run(args: argparse.Namespace, config: AuditConfig) -> int:
+def dry_run(args: argparse.Namespace, config: AuditConfig, sources: Sequence[Source]) -> int:
     price = engine_options(args).price
     rows = []
     for address in args.scorer:
-        for source in args.data:
+        for data, source in zip(args.data, sources, strict=True):
             scoring = estimate(address, source, config, args.mitigation, price)
             readings = {
                 reader: reading_estimate(reader, source, config, args.reader_k, args.serving_permutations, price)
@@ -25,7 +26,7 @@ def dry_run(args: argparse.Namespace, config: AuditConfig) -> int:
             rows.append(
                 {
                     "scorer": address,
-                    "data": source,
+                    "data": data,
                     **asdict(scoring),
                     "readers": [
                         {"reader": name, "prompts": e.windows, "tokens": e.tokens, "cost": e.cost} for name, e in readings.items()

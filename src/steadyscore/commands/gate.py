@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
+from ..audits.figure import Figure
+from ..audits.load import load_run
 from ..compare import Bound, bounds
 from ..disk import atomic
 from ..errors import GateFailed, InputError
 from ..missing import missing_queries, missing_remark
 from ..runs import Run, find_runs
-from ..summary import audited
 from . import add_budget, add_json, add_threshold, examples, not_negative, print_json, print_table, threshold_of
-from .audit import remarks
 
 Row = tuple[str, Bound, float, bool]
 """(run, bound, value, does it hold)"""
@@ -49,15 +48,15 @@ def run(args: argparse.Namespace) -> int:
     told: list[str] = []
     missing: dict[str, int] = {}
     for found in find_runs(args.runs):
-        measured, figures = audited(found, threshold_of(args), args.serving_permutations)
-        rows += _check(found, wanted, figures["measures"])
-        absent = missing_queries(found, measured.query_ids, [bound.measure for bound in wanted], args.serving_permutations)
+        audit = load_run(found, threshold_of(args), args.serving_permutations)
+        rows += _check(found, wanted, audit.figures)
+        absent = missing_queries(found, audit.measured.query_ids, [bound.measure for bound in wanted], args.serving_permutations)
         missing[_name(found)] = len(absent)
         if absent:
             limit = Bound(MISSING, most=args.allow_missing)
             rows.append((_name(found), limit, float(len(absent)), limit.holds(len(absent))))
             told.append(missing_remark(found, absent))
-        told += remarks(found.record["collection"], figures)
+        told += audit.remarks()
     if args.junit:
         with atomic(args.junit) as stream:
             stream.write(_junit(rows))
@@ -71,11 +70,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(found: Run, wanted: list[Bound], figures: dict[str, Any]) -> list[Row]:
+def _check(found: Run, wanted: list[Bound], figures: dict[str, Figure]) -> list[Row]:
     if absent := [bound.measure for bound in wanted if bound.measure not in figures]:
         raise InputError(f"{found.folder} has no {', '.join(absent)}; it has {', '.join(figures)}.")
     name = _name(found)
-    return [(name, bound, figures[bound.measure]["value"], bound.holds(figures[bound.measure]["value"])) for bound in wanted]
+    return [(name, bound, figures[bound.measure].value, bound.holds(figures[bound.measure].value)) for bound in wanted]
 
 
 def _name(found: Run) -> str:

@@ -6,11 +6,11 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from ..audit import AuditConfig, Cut, cut_instances, open_scorer
 from ..collection import open_collection
 from ..errors import InputError
 from ..progress import bar
 from ..runs import Run
+from ..scoring import AuditConfig, Cut, cut_instances, open_scorer
 from ..starts import start_remarks, unwatched
 from ..tasks import TASKS
 from ..teacher import (
@@ -25,6 +25,7 @@ from ..teacher import (
     recalibrated,
     write_labels,
 )
+from ..terms import Failure
 from . import (
     add_engine,
     add_json,
@@ -94,9 +95,12 @@ def run(args: argparse.Namespace) -> int:
     if is_derived or changed is not labels:
         asked = {"from": source, "teacher_orders": args.teacher_orders, "control": args.control, "subset": args.subset}
         write_labels(out, changed, asked | {"recalibrated_to": args.recalibrate_to, "seed": args.seed, "command": args.command})
-    task = TASKS[open_collection(args.data)[0].task]
+    task = TASKS[open_collection(args.data).collection.task]
     missing = failed + unmatched
-    found = label_quality(changed, args.data, task.quality_cutoff) | {"failed": missing, "out": str(out)}
+    found = label_quality(changed, args.data, task.quality_cutoff) | {
+        "failed": [failure.to_json() for failure in missing],
+        "out": str(out),
+    }
     if args.json:
         print_json(found)
     else:
@@ -104,9 +108,9 @@ def run(args: argparse.Namespace) -> int:
     return note_failed(missing, f"{len(labels) + len(failed)} queries of {source}", "labelled")
 
 
-def scored(args: argparse.Namespace, out: Path) -> tuple[list[Label], list[dict[str, str]]]:
+def scored(args: argparse.Namespace, out: Path) -> tuple[list[Label], list[Failure]]:
     """Labels, and the queries that the teacher failed on."""
-    collection, _ = open_collection(args.data)
+    collection = open_collection(args.data).collection
     settings = replace(settings_of(args), label_mass=False)
     config = AuditConfig(
         canonical=args.rank_first_stage,
@@ -136,7 +140,7 @@ def scored(args: argparse.Namespace, out: Path) -> tuple[list[Label], list[dict[
 def derived(args: argparse.Namespace) -> list[Label]:
     if args.start:
         return [lowered(label, args.teacher_orders) for label in read_labels(Path(args.start))]
-    _, instances = open_collection(args.data)
+    instances = open_collection(args.data).instances
     cut = cut_instances(instances(), Cut(args.queries, args.pool))
     found = {instance.id: from_judgements(instance, args.judged_top) for instance in cut}
     labels = [label for label in found.values() if label is not None]
@@ -148,13 +152,13 @@ def derived(args: argparse.Namespace) -> list[Label]:
     return labels
 
 
-def changed_labels(args: argparse.Namespace, labels: list[Label]) -> tuple[list[Label], list[dict[str, str]]]:
+def changed_labels(args: argparse.Namespace, labels: list[Label]) -> tuple[list[Label], list[Failure]]:
     """The labels that were asked for, and the queries that the labels to recalibrate to do not have."""
-    unmatched: list[dict[str, str]] = []
+    unmatched: list[Failure] = []
     if args.recalibrate_to:
         reference = {label.query_id: label for label in read_labels(Path(args.recalibrate_to))}
         reason = f"no label in {args.recalibrate_to}"
-        unmatched = [{"query_id": label.query_id, "reason": reason} for label in labels if label.query_id not in reference]
+        unmatched = [Failure(label.query_id, reason) for label in labels if label.query_id not in reference]
         labels = [recalibrated(label, reference[label.query_id]) for label in labels if label.query_id in reference]
         if not labels:
             raise InputError(

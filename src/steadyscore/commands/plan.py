@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ..audits.load import load_run
 from ..errors import InputError
 from ..measurement import pair_values
 from ..planning import decide, pilot, required
 from ..runs import Run
-from ..summary import measured_run
 from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
 
 PAIRED = ("tau_psi", "overlap", "pair_flip", "selection_flip")
@@ -36,13 +36,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = Run.open(args.run_folder)
-    measured = measured_run(found, threshold_of(args))
+    audit = load_run(Run.open(args.run_folder), threshold_of(args))
+    measured = audit.measured
     if args.measure not in measured.values:
         raise InputError(f"{args.run_folder} has no {args.measure}; it has {', '.join(measured.values)}.")
     tested = ~np.isnan(measured.values[args.measure])
-    queries = [q for q, mine in zip(found.scored(), tested, strict=True) if mine]
-    components = pilot([pair_values(q, args.measure, measured.cutoff["value"]) for q in queries])
+    queries = [q for q, mine in zip(audit.queries, tested, strict=True) if mine]
+    components = pilot([pair_values(q, args.measure, measured.cutoff.value) for q in queries])
     rows = required(components, args.margin)
     answer = decide(measured.values[args.measure], args.is_below) if args.is_below is not None else None
     if args.json:

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..missing import missing_queries, missing_remark
 from ..recommend import cheapest, options, parse_target
 from ..runs import Run
+from ..tasks import TASKS
 from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
 
 
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         ]
         for option in found
     ]
-    quality = "ndcg@1" if pilot.record["task"] == "response_ranking" else "ndcg@10"
+    quality = TASKS[pilot.record["task"]].quality
     print_table(["scorer", "K", "windows/query", target.measure, "95 % interval", quality, "reached"], rows)
     print("", *told, sep="\n")
     if best is None:

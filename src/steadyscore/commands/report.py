@@ -6,7 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from ..errors import InputError
+from ..audits.load import load_runs
+from ..audits.result import Audits
 from ..extras import PAGE, check_installed
 from ..runs import find_runs
 from . import add_budget, add_threshold, examples, threshold_of
@@ -22,12 +23,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_installed("The report page", *PAGE)
-    from ..report import load_variants, write_report
-
     runs = find_runs(args.runs)
-    if unfinished := [r.folder for r in runs if not r.is_complete]:
-        raise InputError([f"{folder} is not complete. Run the command that made it again first." for folder in unfinished])
-    variants = load_variants(runs, threshold_of(args), args.serving_permutations)
+    audits = Audits(load_runs(runs, threshold_of(args), args.serving_permutations))
     shared = Path(os.path.commonpath([r.folder.resolve() for r in runs]))
-    print(write_report(variants, args.out or shared / "report"))
+    print(audits.report(args.out or shared / "report"))
     return 0

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..audit import AuditConfig, Cut, cut_instances, naming_failures, open_scorer, refuse_none_scored
 from ..collection import open_collection
 from ..disk import atomic
 from ..models import DEFAULT
 from ..progress import bar
-from ..terms import Instance
+from ..scoring import AuditConfig, Cut, cut_instances, naming_failures, open_scorer, refuse_none_scored
+from ..terms import Failure, Instance
 from . import (
     add_engine,
     add_presentation,
@@ -47,11 +47,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     check_watch(args, args.scorer)
     config = AuditConfig(settings=settings_of(args), chars=args.chars, cut=Cut(args.queries, args.pool))
-    collection, instances = open_collection(args.data)
+    source = open_collection(args.data)
+    collection, instances = source.collection, source.instances
     scorer = open_scorer(args.scorer, collection, config, engine_options(args))
     todo = bar(args.scorer)(cut_instances(instances(), config.cut), args.queries or collection.queries)
     ranked: list[tuple[Instance, int, int, float]] = []
-    failed: list[dict[str, str]] = []
+    failed: list[Failure] = []
     queries = 0
     for instance in todo:
         queries += 1

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..disk import storage
-from ..select import DECISIONS, checkpoint_folder, read_points, select
+from ..select import DECISION_MEASURES, checkpoint_folder, read_points, select
 from . import add_json, examples, note, print_json, print_table
 
 FILES = ("adapter_config.json", "adapter_model.safetensors", "card.json", "README.md")
@@ -16,7 +16,7 @@ FILES = ("adapter_config.json", "adapter_model.safetensors", "card.json", "READM
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="training folders of one grid")
-    parser.add_argument("--decision", choices=DECISIONS, default="tau_psi", help="measure of the third rule")
+    parser.add_argument("--decision", choices=DECISION_MEASURES, default="tau_psi", help="measure of the third rule")
     parser.add_argument(
         "--rule", choices=["quality", "largest_weight", "decision"], default="quality", help="whose choice --out takes"
     )

@@ -94,7 +94,7 @@ def _widths(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no width; write numbers with commas, for example 5 or 1,2,5") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a width; write numbers with commas, for example 5 or 1,2,5") from None
 
 
 def config_from(args: argparse.Namespace) -> TrainConfig:

@@ -21,7 +21,7 @@ Protocol = Literal["midpoints", "reference"]
 
 REFERENCE_SEED = 20260610
 REFERENCE_POINTS = 41
-"""The split seed and the grid of the authors' code (PROTOCOL 3.6)."""
+"""The split seed and the grid of the authors' code (docs/protocol.md#thresholds)."""
 
 
 # ---- fitting: one canonical presentation, queries of any pool size ----

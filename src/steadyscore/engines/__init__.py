@@ -261,7 +261,7 @@ def parse_address(address: str) -> Address:
 
 
 def check_address(address: str) -> None:
-    """Refuse an address that there is no kind of, or whose libraries are not installed, before anything is opened."""
+    """Refuse an address of an unknown kind, or whose libraries are not installed, before anything is opened."""
     check_installed(address, *needed_modules(parse_address(address)))
 
 

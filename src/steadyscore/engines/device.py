@@ -12,7 +12,7 @@ def device_of(asked: str | None) -> str:
         return "cuda" if "cuda:0" in here else "cpu"
     if asked not in here and f"{asked}:0" not in here:
         names = ", ".join(name.removesuffix(":0") for name in here)
-        raise InputError(f"there is no device {asked!r} on this machine. Choose from: {names}.")
+        raise InputError(f"this machine has no device {asked!r}. Choose from: {names}.")
     return asked
 
 

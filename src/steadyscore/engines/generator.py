@@ -1,4 +1,4 @@
-"""What a reader asks of an engine: to continue a prompt, and how likely each label is behind it (§F.3, PROTOCOL 7).
+"""What a reader asks of an engine: to continue a prompt, and how likely each label is behind it (§F.3).
 
 An engine with an encoder takes token ids, any other the messages of a chat: as a grader takes its windows.
 """

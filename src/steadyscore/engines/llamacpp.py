@@ -118,7 +118,7 @@ def open_llamacpp(rest: str, options: EngineOptions) -> Any:
 
     file = Path(rest)
     if not file.is_file():
-        raise InputError(f"there is no file {rest}.")
+        raise InputError(f"file {rest} does not exist.")
     layers = 0 if options.device == "cpu" else -1  # -1: all of them, where this build has a GPU
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)  # as torch counts them, so that both are alike
     pace = {"n_threads": threads, "n_threads_batch": threads}

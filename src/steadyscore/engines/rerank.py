@@ -1,4 +1,4 @@
-"""Any `/rerank` endpoint: Cohere v2, Jina, vLLM, SGLang, Infinity, Voyage and Text Embeddings Inference (PEERS A5).
+"""Any `/rerank` endpoint: Cohere v2, Jina, vLLM, SGLang, Infinity, Voyage and Text Embeddings Inference.
 
 Two questions exist: `documents` (all but one) and `texts` (TEI). Which one an endpoint takes is found by asking, or named:
 `rerank+tei:<url>`. Answers come sorted; they are put back by index, and each index must come exactly once.

@@ -1,4 +1,4 @@
-"""The paper's comparison systems, each one address: `system:<name>[@<folder or hub id>]` (PROTOCOL 1.8, 6.6).
+"""The paper's comparison systems, each one address: `system:<name>[@<folder or hub id>]` (§5, §H.3).
 
 A name carries the checkpoint and its revision; a folder after the @ replaces both, for machines without a network. The
 loaders are in `pointwise.py`, `pairwise.py` and `listwise.py`.
@@ -102,7 +102,7 @@ def open_system(rest: str, options: EngineOptions) -> SystemReranker:
     if not (source or system.hub):
         raise InputError(f"system:{name} needs a model: write system:{name}@<folder or hub id>.")
     if source.startswith((".", "/", "~")) and not Path(source).expanduser().is_dir():
-        raise InputError(f"there is no folder {source}.")
+        raise InputError(f"folder {source} does not exist.")
     revision = None if source else system.revision
     module, _, function = system.loader.partition(":")
     loader = getattr(importlib.import_module(f".{module}", __package__), function)

@@ -212,14 +212,14 @@ def locate(base: str) -> tuple[str, bool]:
     path = Path(base)
     if path.suffix == ".gguf":
         if not path.is_file():
-            raise InputError(f"there is no file {base}.")
+            raise InputError(f"file {base} does not exist.")
         return str(gguf_path(path)), True
     if path.is_dir():
         if any(path.glob("*.bin")) and not any(path.glob("*.safetensors")):
             raise ModelError(f"{base} holds pickled weights, which can run code. Convert them to safetensors first.")
         return base, True
     if base.startswith((".", "/", "~")):
-        raise InputError(f"there is no folder {base}.")
+        raise InputError(f"folder {base} does not exist.")
     return base, False
 
 

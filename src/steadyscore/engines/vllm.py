@@ -1,4 +1,4 @@
-"""Engine `vllm` in this process: three routes to the grades at the slots of a window, the best first (PEERS C1).
+"""Engine `vllm` in this process: three routes to the grades at the slots of a window, the best first.
 
 `classifier`: the causal model is loaded as a four-way token classifier over the grade rows of its output matrix. Its
 softmax at a slot is the renormalised grade distribution, and logits over the vocabulary are never made. `token-ids` and

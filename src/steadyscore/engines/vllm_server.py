@@ -1,4 +1,4 @@
-"""vLLM behind HTTP: three routes to the grades at the slots, the best that the server offers first (PEERS C1).
+"""vLLM behind HTTP: three routes to the grades at the slots, the best that the server offers first.
 
 `classifier`: `/pooling` of a server started as docs/engines.md says, whose pooler is our readout. `token-ids`: the
 log-probabilities of the grade tokens from the first slot on, of a server with `--enable-scale-out` and the V2 runner.

@@ -54,7 +54,7 @@ class Wire:
 
 
 async def _hold(headers: dict[str, str], opened: Future) -> None:
-    """Keep a client open until the wire is no longer used."""
+    """Keep a client open until nothing uses the wire any longer."""
     import httpx
 
     stop = asyncio.Event()

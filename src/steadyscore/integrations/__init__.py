@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ..audit import AuditConfig, open_scorer
 from ..engines import EngineOptions
 from ..mitigations import mitigated
 from ..scorer import Settings
+from ..scoring import AuditConfig, open_scorer
 from ..terms import Candidate, Collection, Instance, TaskName
 
 

@@ -111,7 +111,7 @@ class SharedBase:
         from peft import PeftModel
 
         if not (folder / "adapter_config.json").exists():
-            raise InputError(f"{folder} is no adapter folder: it has no adapter_config.json.")
+            raise InputError(f"{folder} is not an adapter folder: it has no adapter_config.json.")
         refuse_pickles(folder)
         card, adapter, first = read_card(folder), f"adapter{len(self._loaded)}", self._first
         mistake = base_mistake(card, self.engine.identity())

@@ -163,7 +163,7 @@ def _field(mistake: Any) -> str:
 
 def model_answer(model: Model) -> shapes.ModelAnswer:
     facts = {
-        "task": model.task.name,
+        "task": model.task.prompt_task,
         "width": model.own_width,
         "characters": model.settings.chars,
         "cutoff": model.cutoff,

@@ -44,7 +44,7 @@ class Desk:
 
     def model(self, name: str | None) -> Model:
         if (model := self.service.model(name)) is None:
-            raise HTTPException(404, f"there is no model {name[:80]!r} here. Models: {', '.join(self.service.models)}.")  # type: ignore[index]
+            raise HTTPException(404, f"model {name[:80]!r} is not served here. Models: {', '.join(self.service.models)}.")  # type: ignore[index]
         return model
 
     def pool(self, query: str, documents: Sequence[str | shapes.Document]) -> Instance:

@@ -28,7 +28,7 @@ def examples() -> list[dict[str, Any]]:
     """Queries of the embedded collections with their first candidates."""
     found = []
     for name, count in EXAMPLES:
-        _, instances = open_collection(name)
+        instances = open_collection(name).instances
         for instance in islice(instances(), count):
             texts = [collapse(f"{c.title}: {c.text}" if c.title else c.text)[:CHARS] for c in instance.pool[:POOL]]
             found.append({"collection": name, "query": collapse(instance.query), "documents": texts})

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from .adapter import prompt_mistakes, refuse
-from .collection import open_collection, path_of
+from .collection import Data, Source, open_collection
 from .credentials import redact
-from .disk import held, sha256
+from .disk import held
 from .engines import Backend, Engine, EngineOptions, Recording, open_engine, spent
 from .errors import InputError, SteadyscoreError
 from .measurement import Threshold, rows_of
@@ -32,7 +32,7 @@ from .scorer import Scorer, Settings, ideal_gains, resolved, trained_settings
 from .scores import CANONICAL, Scored
 from .starts import Start, note_start, start_of
 from .tasks import TASKS
-from .terms import Candidate, Collection, Instance, Prompt, Window
+from .terms import Candidate, Collection, Failure, Instance, Prompt, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +54,7 @@ class AuditConfig:
     """M (§3)."""
     seed: int = 0
     scheme: Literal["hashed", "reference", "balanced"] = "hashed"
-    """Where permutations come from (PROTOCOL 2.1); `balanced`: every candidate in every slot equally often."""
+    """Where permutations come from (docs/protocol.md#permutations); `balanced`: every candidate in every slot equally often."""
     settings: Settings = field(default_factory=Settings)
     canonical: bool = True
     """Score the first-stage order too; quality and cutoffs are read off it."""
@@ -117,25 +117,25 @@ def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) ->
 
 
 @contextmanager
-def naming_failures(failed: list[dict[str, str]], query_id: str) -> Iterator[None]:
+def naming_failures(failed: list[Failure], query_id: str) -> Iterator[None]:
     """Somebody else's code may fail on a query: name it, count it, go on. A mistake that the user can fix goes through."""
     try:
         yield
     except SteadyscoreError:
         raise
     except Exception as fault:
-        failed.append({"query_id": query_id, "reason": redact(f"{type(fault).__name__}: {fault}")})
+        failed.append(Failure(query_id, redact(f"{type(fault).__name__}: {fault}")))
 
 
-def refuse_none_scored(name: str, failed: Sequence[dict[str, str]], queries: int) -> None:
+def refuse_none_scored(name: str, failed: Sequence[Failure], queries: int) -> None:
     if len(failed) == queries:
-        reason = failed[0]["reason"] if failed else "the collection is empty"
+        reason = failed[0].reason if failed else "the collection is empty"
         raise InputError(f"{name} scored none of the {queries} queries: {reason}.")
 
 
 def score_collection(
     scorer: Scorer,
-    source: str,
+    data: Data,
     folder: Path,
     config: AuditConfig,
     *,
@@ -149,6 +149,7 @@ def score_collection(
     and left out, and the same command tries it again; a mistake that the user can fix stops the run, and nothing scored
     is lost. A run whose scorer has changed since is refused, or goes on and says so (`starts.py`).
     """
+    source = open_collection(data)
     with held(folder):
         run = _begin(scorer, source, folder, config, command or [])
         note_start(run, start_of(scorer.backend), allow_scorer_change=allow_scorer_change)
@@ -157,10 +158,10 @@ def score_collection(
         return run
 
 
-def _begin(scorer: Scorer, source: str, folder: Path, config: AuditConfig, command: list[str]) -> Run:
-    collection, _ = open_collection(source)
+def _begin(scorer: Scorer, source: Source, folder: Path, config: AuditConfig, command: list[str]) -> Run:
+    collection = source.collection
     fingerprint = scorer.identity() | {
-        "data": {"name": collection.name, "sha256": sha256(path_of(source))[:16]},
+        "data": {"name": collection.name, "sha256": source.digest},
         "queries": config.cut.queries,
         "pool": config.cut.pool,
         "permutations": config.permutations,
@@ -174,38 +175,39 @@ def _begin(scorer: Scorer, source: str, folder: Path, config: AuditConfig, comma
         name=scorer.name,
         collection=collection.name,
         task=collection.task,
-        source=str(source),
+        source=source.name,
         capabilities=scorer.backend.capabilities.to_json(),
         command=command,
     )
 
 
-def _score_missing(run: Run, scorer: Scorer, source: str, config: AuditConfig, progress: Progress | None) -> None:
+def _score_missing(run: Run, scorer: Scorer, source: Source, config: AuditConfig, progress: Progress | None) -> None:
     """Score the queries that are not on disk and complete the run. Of the others only the ids are held."""
-    collection, instances = open_collection(source)
     if run.is_complete:
         run.reopen()
     done, order = run.done(), []
-    failed: list[dict[str, str]] = []
+    failed: list[Failure] = []
     session, began, before = run.begin_session(), time.monotonic(), spent(scorer.backend)
-    session.update(windows=0, shrunk=[])
+    session.update(windows=0, tokens=0, shrunk=[])
     charges = hasattr(scorer.backend, "endpoint")
 
     def account() -> None:
         session.update(seconds=round(time.monotonic() - began, 1), spent=spent(scorer.backend, before))
 
     def missing() -> Iterator[Instance]:
-        for instance in cut_instances(instances(), config.cut):
+        for instance in cut_instances(source.instances(), config.cut):
             order.append(instance.id)
             if instance.id not in done:
                 yield instance
 
-    everyone = _count(collection, config.cut)
+    everyone = _count(source.collection, config.cut)
     try:
         for instance in progress(missing(), everyone and everyone - len(done)) if progress else missing():
             with naming_failures(failed, instance.id):
+                shown = scorer.tokens
                 scored, windows, shrunk = _score_query(scorer, instance, config)
                 session["windows"] += windows
+                session["tokens"] += scorer.tokens - shown
                 session["shrunk"] += shrunk
                 account()
                 run.append(scored, at_once=charges)
@@ -213,8 +215,9 @@ def _score_missing(run: Run, scorer: Scorer, source: str, config: AuditConfig, p
         account()
         run.flush()
     refuse_none_scored(scorer.name, failed, len(order))
-    coverage = {"queries": len(order), "scored": len(order) - len(failed), "failed": failed, **_together(run.record["sessions"])}
-    run.finish(coverage, order, _query_tables(map(_query_row, cut_instances(instances(), config.cut))))
+    named = [failure.to_json() for failure in failed]
+    coverage = {"queries": len(order), "scored": len(order) - len(failed), "failed": named, **_together(run.record["sessions"])}
+    run.finish(coverage, order, _query_tables(map(_query_row, cut_instances(source.instances(), config.cut))))
 
 
 def _score_query(scorer: Scorer, instance: Instance, config: AuditConfig) -> tuple[Scored, int, list[dict[str, Any]]]:
@@ -239,14 +242,17 @@ def _together(sessions: list[dict[str, Any]]) -> dict[str, Any]:
         "shrunk": [cut for cuts in shrunk.values() for cut in cuts],
         "seconds": round(sum(session.get("seconds", 0) for session in sessions), 1),
         "windows": sum(session.get("windows", 0) for session in sessions),
+        "tokens": sum(session.get("tokens", 0) for session in sessions),
         **({"spent": dict(charged)} if charged else {}),
     }
 
 
-def keep_scores(queries: list[Scored], files: list[Path], folder: Path, command: list[str] | None = None) -> Run:
+def keep_scores(
+    queries: Sequence[Scored], name: str, digests: Sequence[str], folder: Path, command: list[str] | None = None
+) -> Run:
     """Scores that somebody else gave, as a run folder like any other: for a page, a gate, a comparison."""
-    fingerprint = {"scores": [sha256(file)[:16] for file in files]}
-    about = {"name": files[0].stem, "collection": "scores", "task": "passage_reranking"}
+    fingerprint = {"scores": list(digests)}
+    about = {"name": name, "collection": "scores", "task": "passage_reranking"}
     with held(folder):
         run = Run.begin(folder, fingerprint, **about, command=command or [])
         note_start(run, Start(versions()))
@@ -272,20 +278,20 @@ def drawn_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndar
 
 
 def noise_floor(
-    scorer: Scorer, source: str, config: AuditConfig, known: Sequence[Scored] = (), progress: Progress | None = None
-) -> tuple[list[Scored], list[dict[str, str]]]:
+    scorer: Scorer, data: Data, config: AuditConfig, known: Sequence[Scored] = (), progress: Progress | None = None
+) -> tuple[list[Scored], list[Failure]]:
     """The same presentation scored again, each time in another batch composition: what an engine moves by itself.
 
     Queries that are known are not scored again; those that the scorer failed on come beside the others, named.
     """
     if isinstance(scorer.backend, Recording):
         raise InputError(f"{scorer.name} holds scores that were given before; a noise floor needs a scorer that can score again.")
-    collection, instances = open_collection(source)
+    source = open_collection(data)
     found, done = list(known), {query.query_id for query in known}
-    failed: list[dict[str, str]] = []
+    failed: list[Failure] = []
     cut = replace(config.cut, queries=min(config.cut.queries or NOISE_QUERIES, NOISE_QUERIES))
-    todo = cut_instances(instances(), cut)
-    for instance in progress(todo, _count(collection, cut)) if progress else todo:
+    todo = cut_instances(source.instances(), cut)
+    for instance in progress(todo, _count(source.collection, cut)) if progress else todo:
         if instance.id not in done:
             with naming_failures(failed, instance.id):
                 found.append(_repeated(scorer, instance, config.seed))

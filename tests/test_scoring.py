@@ -2,7 +2,11 @@ import numpy as np
 import pytest
 
 from conftest import some_instances, write_collection
-from steadyscore.audit import (
+from steadyscore.collection import open_collection
+from steadyscore.errors import ModelError
+from steadyscore.runs import Run
+from steadyscore.scorer import Scorer, ideal_gains
+from steadyscore.scoring import (
     AuditConfig,
     Cut,
     cut_instances,
@@ -12,10 +16,6 @@ from steadyscore.audit import (
     refuse_mismatch,
     score_collection,
 )
-from steadyscore.collection import open_collection
-from steadyscore.errors import ModelError
-from steadyscore.runs import Run
-from steadyscore.scorer import Scorer, ideal_gains
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
 
@@ -43,7 +43,7 @@ def test_balanced_orders_put_every_candidate_in_every_slot_equally_often():
 def test_without_the_canonical_row_only_permutations_are_scored(tmp_path):
     file = write_collection(tmp_path / "c.jsonl", some_instances(2))
     config = AuditConfig(permutations=3, canonical=False)
-    scorer = open_scorer("synthetic:none", open_collection(str(file))[0], config)
+    scorer = open_scorer("synthetic:none", open_collection(str(file)).collection, config)
     queries = score_collection(scorer, str(file), tmp_path / "run", config).scored()
     assert all(q.canonical is None and q.permutations.tolist() == [0, 1, 2] for q in queries)
 
@@ -51,7 +51,7 @@ def test_without_the_canonical_row_only_permutations_are_scored(tmp_path):
 def test_the_noise_floor_of_a_deterministic_scorer_is_zero(tmp_path, tiny_folder):
     file = write_collection(tmp_path / "c.jsonl", some_instances(2))
     config = AuditConfig()
-    scorer = open_scorer(f"hf:{tiny_folder}", open_collection(str(file))[0], config)
+    scorer = open_scorer(f"hf:{tiny_folder}", open_collection(str(file)).collection, config)
     for query in noise_floor(scorer, str(file), config)[0]:
         assert query.scores.shape == (3, 6)
         assert np.ptp(query.scores, axis=0).max() < 1e-5
@@ -86,7 +86,7 @@ def test_an_adapter_behind_another_prompt_is_refused(tiny_engine):
 def test_failed_queries_are_tried_again_by_the_same_command(tmp_path):
     file = write_collection(tmp_path / "c.jsonl", some_instances(3))
     config = AuditConfig(permutations=2)
-    scorer = open_scorer("synthetic:none", open_collection(str(file))[0], config)
+    scorer = open_scorer("synthetic:none", open_collection(str(file)).collection, config)
     real = scorer.score_orders
 
     def flaky(instance, *rest):
@@ -119,7 +119,7 @@ class Charging:
 
 
 def charging(file, config, fails=lambda instance: None):
-    scorer = open_scorer("synthetic:none", open_collection(str(file))[0], config)
+    scorer = open_scorer("synthetic:none", open_collection(str(file)).collection, config)
     Charging(scorer, fails)
     return scorer
 

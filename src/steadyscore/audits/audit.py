@@ -1,0 +1,379 @@
+"""`steadyscore.audit`: scorers on collections under M permutations, scored once, measured once.
+
+Without `out` nothing is kept: the run folder is a temporary one. With it the same call resumes where it was stopped.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from ..choice import scoring_address
+from ..collection import Data, Source, open_collection
+from ..disk import storage, write_record, write_tables
+from ..engines import Backend, EngineOptions, check_address, open_engine, parse_address
+from ..engines.generator import check_reader
+from ..engines.objects import open_object
+from ..errors import InputError, SteadyscoreError
+from ..estimate import remember_speed
+from ..extras import PAGE, absent
+from ..library import library_values, parsed
+from ..measurement import Threshold
+from ..mitigations import mitigated
+from ..perturbed import Kind, score_perturbed
+from ..progress import bar, job
+from ..reading import EVIDENCE, check_readable, read_run
+from ..readings import reader_label
+from ..runs import Run
+from ..scorer import Scorer, Settings
+from ..scores import Scored
+from ..scoring import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
+from ..tasks import TASKS
+from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle
+from .figure import mean_figure
+from .load import budget_values, load_run, same_evidence_control
+from .result import Audit, Audits, ReaderReport
+from .score_arrays import read_any_scores
+from .table import measure_tables, measures_schema
+
+Scorers = Any
+"""An address, a Python callable, an object with `.predict` or `.rank`, an opened backend; or several, in a list or by name."""
+
+
+class AuditSettings(TypedDict, total=False):
+    """Settings of `audit` by name: fields of `AuditConfig`, `Settings`, `Cut` and `Threshold`."""
+
+    permutations: int
+    seed: int
+    scheme: str
+    noise_floor: bool
+    queries: int | None
+    pool: int | None
+    chars: int | None
+    width: int | None
+    partition: Partition
+    markers: Markers
+    placeholder: Placeholder
+    prompt: PromptStyle | None
+    fit: str
+    instruction: str | None
+    cutoff: float | None
+    match_retention: float | None
+    threshold_protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What an audit does beside scoring every permutation."""
+
+    mitigations: Sequence[str] = ()
+    """Served in another way, the first innermost."""
+    perturb: Sequence[Kind] = ()
+    """Also change the pool or the markers at a fixed order."""
+    readers: Sequence[str] = ()
+    """Frozen models that read the first candidates."""
+    reader_k: int = EVIDENCE
+    ir: Sequence[str] = ()
+    """Further ranking measures that ir_measures knows."""
+    serving_permutations: int = 1
+    """Measure what a system that averages K permutations would decide."""
+    curve: bool = False
+    """Every measure at each serving budget too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where an audit is kept and what it says meanwhile."""
+
+    folder: Path | None = None
+    report: bool = True
+    quiet: bool = False
+    """No progress."""
+    command: Sequence[str] = ()
+    """What made the run, for its record."""
+    allow_scorer_change: bool = False
+    """Go on in a run whose scorer has changed since; the run says so."""
+    say: Callable[[str], None] = field(default=lambda remark: print(remark, file=sys.stderr))
+
+
+def audit(
+    scorers: Scorers = None,
+    data: Data = None,
+    *,
+    scores: Any = None,
+    relevance: Any = None,
+    out: str | Path | None = None,
+    config: AuditConfig | None = None,
+    options: EngineOptions | None = None,
+    mitigations: Sequence[str] = (),
+    perturb: Sequence[Kind] = (),
+    readers: Sequence[str] = (),
+    reader_k: int = EVIDENCE,
+    ir: Sequence[str] = (),
+    serving_permutations: int = 1,
+    curve: bool = False,
+    report: bool = True,
+    quiet: bool = False,
+    command: Sequence[str] = (),
+    allow_scorer_change: bool = False,
+    **settings: Unpack[AuditSettings],
+) -> Audits:
+    """Audit scorers on collections: quality, order instability and what their consumers decide, with intervals.
+
+    scorers   an address, a callable `(query, texts) -> scores`, any object with `.predict` or `.rank`; or several of them
+    data      a collection's name, a file, a list of dicts, a pandas or polars frame, a Hugging Face dataset; or several files
+    scores    measure these instead of scoring: an array (M, n) or (Q, M, n), a frame, a file, or {query id: array}
+    out       keep runs, tables and the page here; the same call resumes what was stopped. None keeps nothing.
+    settings  permutations=5, width=10, match_retention=0.3, ...: fields of the configuration by name
+
+    >>> print(steadyscore.audit(lambda query, texts: [len(text) for text in texts], "passages"))
+    """
+    how = configure(config or AuditConfig(), **settings)
+    beside = Beside(mitigations, perturb, readers, reader_k, ir, serving_permutations, curve)
+    output = Output(None if out is None else Path(out), report, quiet, command, allow_scorer_change)
+    if scores is not None:
+        return audit_scores(scores, relevance, how.threshold, beside, output)
+    return audit_scorers(several(scorers), several_sources(data), how, options or EngineOptions(), beside, output)
+
+
+def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
+    """A configuration with some settings changed, each by its own name wherever it stands."""
+    threshold = {"cutoff": "cutoff", "match_retention": "retention", "threshold_protocol": "protocol"}
+    parts: dict[str, dict[str, Any]] = {"config": {}, "cut": {}, "settings": {}, "threshold": {}}
+    unknown = []
+    for name, value in settings.items():
+        if name in threshold:
+            parts["threshold"][threshold[name]] = value
+        elif name in Cut.__dataclass_fields__:
+            parts["cut"][name] = value
+        elif name in AuditConfig.__dataclass_fields__:
+            parts["config"][name] = value
+        elif name in Settings.__dataclass_fields__:
+            parts["settings"][name] = value
+        else:
+            unknown.append(name)
+    if unknown:
+        raise InputError(f"audit has no setting {', '.join(unknown)}. It has {', '.join(AuditSettings.__annotations__)}.")
+    return replace(
+        config,
+        cut=replace(config.cut, **parts["cut"]),
+        settings=replace(config.settings, **parts["settings"]),
+        threshold=replace(config.threshold, **parts["threshold"]),
+        **parts["config"],
+    )
+
+
+def several(scorers: Scorers) -> dict[str, Any]:
+    """Scorers by the name each goes by: its address, or what Python calls it."""
+    if isinstance(scorers, Mapping):
+        return dict(scorers)
+    given = scorers if isinstance(scorers, list | tuple) else [] if scorers is None else [scorers]
+    if not given:
+        raise InputError("there is nothing to audit. Give a scorer: an address such as 'smollm2-135m', or a function.")
+    names = [one if isinstance(one, str) else open_object(one).name for one in given]
+    return {
+        name if names.count(name) == 1 else f"{name} {i}": one for i, (name, one) in enumerate(zip(names, given, strict=True))
+    }
+
+
+def several_sources(data: Data) -> list[Data]:
+    """One collection, or several by name or file; a list of dicts is one."""
+    if data is None:
+        raise InputError("there is no data. Give a collection's name (`steadyscore data list` prints them), a file or rows.")
+    is_several = isinstance(data, list | tuple) and data and all(isinstance(one, str | Path | Source) for one in data)
+    return list(data) if is_several else [data]
+
+
+def audit_scorers(
+    scorers: Mapping[str, Any], data: Sequence[Data], config: AuditConfig, options: EngineOptions, beside: Beside, output: Output
+) -> Audits:
+    """Score, measure and keep every scorer on every collection; each collection is opened once."""
+    sources = open_usable(scorers, data, beside)
+    with _kept(output) as folder:
+        places = {
+            (name, source.name): folder / slug(source.collection.name) / slug(name) if len(scorers) * len(sources) > 1 else folder
+            for name in scorers
+            for source in sources
+        }
+        audits: list[Audit] = []
+        for name, scorer in scorers.items():
+            with job(f"loading {name}", unit=""):
+                backend = _open(name, scorer, options, beside, [places[name, source.name] for source in sources], output)
+            for source in sources:
+                before = next((audit for audit in audits if audit.opened is source), None)
+                work = _Work(config, options, beside, output, source, places[name, source.name])
+                audits.append(_audit_one(backend, name, work, before))
+        return _keep(Audits(audits), output)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One scorer on one collection."""
+
+    config: AuditConfig
+    options: EngineOptions
+    beside: Beside
+    output: Output
+    source: Source
+    folder: Path
+
+
+def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -> Audit:
+    config, beside, source = work.config, work.beside, work.source
+    scorer = mitigated(scorer_for(backend, source.collection, config), beside.mitigations)
+    progress = bar(f"{name} on {source.collection.name}", work.output.quiet)
+    run = score_collection(
+        scorer, source, work.folder, config, command=list(work.output.command), progress=progress,
+        allow_scorer_change=work.output.allow_scorer_change,
+    )  # fmt: skip
+    scoring = run.record["coverage"]
+    if scoring.get("tokens") and not beside.mitigations:
+        remember_speed(name, scoring["tokens"], scoring["seconds"])
+    queries = run.scored()
+    failed = _score_beside(scorer, run, queries, work)
+    run.keep(threshold=asdict(config.threshold))
+    reports = {reader: _read(run, queries, reader, work) for reader in beside.readers}
+    first = [reader_label(reader, beside.reader_k, beside.serving_permutations) for reader in beside.readers[:1]] or None
+    found = load_run(run, config.threshold, beside.serving_permutations, first, queries=queries, source=source)
+    if before is not None and beside.serving_permutations == 1:  # against the first scorer of the call
+        reports = {
+            reader: replace(
+                report, same_evidence={"against": before.name} | same_evidence_control(before, found, reader, beside.reader_k)
+            )
+            for reader, report in reports.items()
+        }
+    library = {name: mean_figure(values) for name, values in _library(found.queries, beside.ir).items()}
+    return replace(
+        found,
+        folder=None if work.output.folder is None else found.folder,
+        figures=found.figures | library,
+        failed=failed,
+        reader_reports=reports,
+        curve=budget_values(run, queries, config.threshold) if beside.curve else None,
+    )
+
+
+def _score_beside(scorer: Scorer, run: Run, queries: Sequence[Scored], work: _Work) -> dict[str, list[Failure]]:
+    """Noise floor and perturbations, where asked for, kept beside the run; gives what failed, by flag."""
+    failed: dict[str, list[Failure]] = {}
+    if work.config.noise_floor:
+        floor, failed["noise-floor"] = noise_floor(
+            scorer, work.source, work.config, run.noise(), bar(f"{scorer.name}, noise floor", work.output.quiet)
+        )
+        if floor:
+            run.keep_noise(floor)
+    if work.beside.perturb:
+        progress = bar(f"{scorer.name}, perturbed", work.output.quiet)
+        unmoved = score_perturbed(scorer, run, work.source, work.config, list(work.beside.perturb), progress, scored=queries)
+        failed |= {f"perturb {kind}": failures for kind, failures in unmoved.items()}
+    return {flag: failures for flag, failures in failed.items() if failures}
+
+
+def _read(run: Run, queries: Sequence[Scored], reader: str, work: _Work) -> ReaderReport:
+    beside = work.beside
+    found = read_run(
+        run, work.source, reader, scored=queries, k=beside.reader_k, serving_permutations=beside.serving_permutations,
+        options=work.options, progress=bar(f"{reader} reads", work.output.quiet),
+    )  # fmt: skip
+    figures = {name: mean_figure(values) for name, values in found.values.items()}
+    return ReaderReport(beside.reader_k, figures, found.asked, found.failed, found.spent)
+
+
+# -- before anything is scored
+
+
+def open_usable(scorers: Mapping[str, Any], data: Sequence[Data], beside: Beside, *, is_plan: bool = False) -> list[Source]:
+    """The collections, opened; whatever is named and cannot be used is refused, all at once: scoring may take hours."""
+    sources: list[Source] = []
+    checks: list[Callable[[], Any]] = [
+        *(partial(parse_address if is_plan else check_address, one) for one in scorers.values() if isinstance(one, str)),
+        *(partial(check_reader, reader) for reader in beside.readers),
+        *(partial(check_address, reader) for reader in beside.readers if not is_plan),
+        *(partial(_open_source, one, sources, bool(beside.readers)) for one in data),
+        partial(parsed, list(beside.ir)),
+    ]
+    mistakes: list[str] = []
+    for check in checks:
+        try:
+            check()
+        except SteadyscoreError as error:
+            mistakes += getattr(error, "mistakes", [str(error)])
+    if mistakes:
+        raise InputError(list(dict.fromkeys(mistakes)))
+    return sources
+
+
+def _open_source(data: Data, opened: list[Source], is_read: bool) -> None:
+    source = open_collection(data)
+    if is_read:
+        check_readable(TASKS[source.collection.task])
+    opened.append(source)
+
+
+def _open(name: str, scorer: Any, options: EngineOptions, beside: Beside, folders: Iterable[Path], output: Output) -> Backend:
+    """An opened scorer: the faster engine for an embedded model on a CPU; a run that has begun keeps its own."""
+    if not isinstance(scorer, str):
+        return open_object(scorer, name)
+    if "pine" in beside.mitigations:  # only `hf` has it
+        return open_engine(scorer, options)
+    chosen, why = scoring_address(scorer, options, folders)
+    if why:
+        output.say(why)
+    return open_engine(chosen, options)
+
+
+def _library(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, Any]:
+    """Further ranking measures, query by query; the library is imported only where one is asked for."""
+    return library_values(queries, list(names)) if names else {}
+
+
+# -- scores that exist
+
+
+def audit_scores(scores: Any, relevance: Any, threshold: Threshold, beside: Beside, output: Output) -> Audits:
+    """Measure scores that somebody else gave."""
+    given = read_any_scores(scores, relevance)
+    with _kept(output) as folder:
+        run = keep_scores(given.queries, given.name, given.digests, folder, list(output.command))
+        run.keep(threshold=asdict(threshold))
+        found = load_run(run, threshold, beside.serving_permutations, queries=given.queries)
+        library = {name: mean_figure(values) for name, values in _library(found.queries, beside.ir).items()}
+        kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)
+        return _keep(Audits([kept]), output)
+
+
+# -- what is kept
+
+
+@contextmanager
+def _kept(output: Output) -> Iterator[Path]:
+    """The folder to work in: the one asked for, or one that goes with the call."""
+    if output.folder is not None:
+        yield output.folder
+        return
+    with tempfile.TemporaryDirectory(prefix="steadyscore-") as folder:
+        yield Path(folder) / "run"
+
+
+def _keep(audits: Audits, output: Output) -> Audits:
+    """Write tables, summary and page beside the runs."""
+    if output.folder is None:
+        return audits
+    with storage(output.folder):
+        write_tables(output.folder / "measures.parquet", measures_schema(), measure_tables(audits))
+        write_record(output.folder / "summary.json", audits.to_json())
+    if output.report and not absent(PAGE):
+        audits.page = audits.report(output.folder / "report")
+    return audits
+
+
+def slug(name: str) -> str:
+    """A name as a folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[-80:] or "run"

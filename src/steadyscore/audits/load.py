@@ -1,0 +1,130 @@
+"""A run folder as an `Audit`: its table is read once, measured once, and its intervals are drawn once. No model is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..collection import Source
+from ..consumers.reader import EVIDENCE
+from ..errors import InputError
+from ..measurement import Cutoff, Measured, Threshold, at_budget, measure
+from ..measures import MEASURES
+from ..readings import Readings, control, label_parts, reader_label, readings_of, shared_readers
+from ..runs import Run, find_runs
+from ..scores import Scored
+from ..tasks import TASKS
+from .figure import figures_of
+from .result import Audit, Audits
+
+
+def load(folder: str | Path, *more: str | Path, threshold: Threshold | None = None, serving_permutations: int = 1) -> Audits:
+    """The audits of complete runs in and below some folders, each with the threshold it was audited with unless one is given."""
+    runs = find_runs([Path(folder), *map(Path, more)])
+    return Audits(load_runs(runs, threshold, serving_permutations))
+
+
+def load_runs(runs: Sequence[Run], threshold: Threshold | None = None, serving_permutations: int = 1) -> list[Audit]:
+    """Where readers read the runs, with the figures of the first reader that read all runs of a collection."""
+    if unfinished := [run.folder for run in runs if not run.is_complete]:
+        raise InputError([f"{folder} is not complete. Run the command that made it again first." for folder in unfinished])
+    audits = []
+    for run in runs:
+        rivals = [other for other in runs if other.record["collection"] == run.record["collection"]]
+        audits.append(load_run(run, threshold, serving_permutations, shared_readers(rivals, serving_permutations)))
+    return audits
+
+
+def load_run(
+    run: Run,
+    threshold: Threshold | None = None,
+    serving_permutations: int = 1,
+    readers: Sequence[str] | None = None,
+    *,
+    queries: Sequence[Scored] | None = None,
+    source: Source | None = None,
+) -> Audit:
+    """One run, measured, with the figures of the first of its readers (of `readers`, where given).
+
+    Whoever has just scored it hands over the `queries` and the `source`, so that neither is read again.
+    """
+    served = serve(run.scored() if queries is None else queries, serving_permutations)
+    by = threshold or own_threshold(run)
+    read = readings_of(run, [query.query_id for query in served])
+    at_this_budget = [label for label in read if label_parts(label)[2] == serving_permutations]
+    reader = next((label for label in (at_this_budget if readers is None else readers) if label in at_this_budget), None)
+    measured = _measure(run, served, by, serving_permutations, read.get(reader or ""))
+    noise = run.noise() if serving_permutations == 1 else []  # of single presentations: an average moves less
+    floor = measure(noise, replace(by, cutoff=measured.cutoff.value)) if noise else None
+    record = run.record
+    return Audit(
+        name=record["name"],
+        collection=record["collection"],
+        task=TASKS[record["task"]],
+        record=record,
+        queries=served,
+        measured=measured,
+        figures=figures_of(measured, floor),
+        folder=run.folder,
+        opened=source,
+        threshold=by,
+        serving_permutations=serving_permutations,
+        readers=read,
+        reader=reader,
+    )
+
+
+def own_threshold(run: Run) -> Threshold:
+    """What the run was last audited with, so that a gate, a comparison or a page decides as the audit did."""
+    return Threshold(**run.record.get("threshold", {}))
+
+
+def serve(queries: Sequence[Scored], serving_permutations: int = 1) -> Sequence[Scored]:
+    """Queries as they are, or as the disjoint ensembles of K permutations that batched self-consistency would serve (§D.4)."""
+    return queries if serving_permutations == 1 else [at_budget(query, serving_permutations) for query in queries]
+
+
+def _measure(run: Run, served: Sequence[Scored], by: Threshold, serving_permutations: int, read: Readings | None) -> Measured:
+    """Every measure that a run allows: of its scores, of what perturbations moved, of a reader."""
+    measured = measure(served, by)
+    beside = run.perturbed(measured.query_ids) if serving_permutations == 1 else {}
+    beside |= read.values if read else {}
+    measured = replace(measured, values=measured.values | beside)
+    return _without_threshold(measured, run.record) if is_ranking(run.record) else measured
+
+
+def is_ranking(record: dict[str, Any]) -> bool:
+    return record.get("capabilities", {}).get("gives") == "ranking"
+
+
+def _without_threshold(measured: Measured, record: dict[str, Any]) -> Measured:
+    """A ranking's numbers are n - rank: no cutoff means the same on two queries."""
+    kept = {name: values for name, values in measured.values.items() if "cutoff" not in MEASURES[name].needs}
+    why = f"none: {record['name']} gives a ranking, and a threshold needs scores; overlap@10 is a budget"
+    return replace(measured, values=kept, cutoff=Cutoff(None, why))
+
+
+def budget_values(run: Run, queries: Sequence[Scored], by: Threshold, most: int = 10) -> dict[int, dict[str, float]]:
+    """Every measure at each serving budget K, from stored scores: {K: {measure: mean}}. The cutoff is fitted anew at each K."""
+    budgets = range(1, min(most, *(len(query.permuted) for query in queries)) + 1)
+    read = readings_of(run, [query.query_id for query in queries])
+    found = {}
+    for budget in budgets:
+        reader = next((label for label in read if label_parts(label)[2] == budget), "")
+        values = _measure(run, serve(queries, budget), by, budget, read.get(reader)).values
+        found[budget] = {name: float(np.nanmean(each)) for name, each in values.items()}
+    return found
+
+
+def same_evidence_control(before: Audit, after: Audit, address: str, k: int = EVIDENCE) -> dict[str, Any]:
+    """Flips of one reader where two scorers showed it the same candidates (§F.3)."""
+    label = reader_label(address, k)
+    sides = [(audit.queries, audit.outputs(label)) for audit in (before, after)]
+    found = control(after.task, sides[0], sides[1], k)
+    if not found["queries"]:
+        raise InputError(f"{before.name} and {after.name} share no query with equally many permutations.")
+    return found

@@ -1,0 +1,203 @@
+"""The result of an audit as a value: one scorer on one collection, measured once, with its intervals.
+
+The terminal, `--json`, the page, a gate, a comparison and a notebook all show an `Audit`; none of them measures anything again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from ..collection import Source, open_collection
+from ..errors import InputError
+from ..measurement import Measured, Threshold
+from ..readings import Outputs, Readings
+from ..scores import Scored
+from ..starts import start_remarks, unwatched
+from ..tasks import Task
+from ..terms import Failure, Instance
+from .figure import Figure
+from .remarks import remarks
+from .table import figures_table, measure_tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderReport:
+    """What a reader was asked in this audit, and what it made of the run."""
+
+    k: int
+    """Candidates it was shown."""
+    figures: dict[str, Figure]
+    asked: int
+    """Prompts that the model was shown; the others were known from before."""
+    failed: list[Failure]
+    spent: dict[str, Any] = field(default_factory=dict)
+    """Requests, tokens and cost of an endpoint that charges."""
+    same_evidence: dict[str, Any] | None = None
+    """Against the first scorer: flips where both showed the reader the same candidates (§F.3)."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "k": self.k,
+            "measures": {name: figure.to_json() for name, figure in self.figures.items()},
+            "asked": self.asked,
+            "failed": [failure.to_json() for failure in self.failed],
+            **({"spent": self.spent} if self.spent else {}),
+            **({"same_evidence": self.same_evidence} if self.same_evidence else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Audit:
+    """One scorer on one collection: what was scored, what it means, and how sure that is."""
+
+    name: str
+    """The scorer's."""
+    collection: str
+    task: Task
+    record: dict[str, Any]
+    """run.json: fingerprint, versions, coverage of the scoring."""
+    queries: Sequence[Scored]
+    """As they are served: means of `serving_permutations` presentations each."""
+    measured: Measured
+    figures: dict[str, Figure]
+    """Measure -> its mean and interval."""
+    folder: Path | None = None
+    """The run folder; None for an audit that was kept nowhere."""
+    opened: Source | None = None
+    """The collection, where it is open already."""
+    threshold: Threshold = field(default_factory=Threshold)
+    serving_permutations: int = 1
+    readers: dict[str, Readings] = field(default_factory=dict)
+    """What each reader made of the run, by its name in `outputs.parquet`."""
+    reader: str | None = None
+    """The one whose figures are among the measures."""
+    reader_reports: dict[str, ReaderReport] = field(default_factory=dict)
+    """Readers that this audit asked, by address."""
+    failed: dict[str, list[Failure]] = field(default_factory=dict)
+    """Queries that could not be scored for a noise floor or a perturbation, by flag."""
+    curve: dict[int, dict[str, float]] | None = None
+    """Every measure at each serving budget, where that was asked for."""
+
+    def __getitem__(self, measure: str) -> Figure:
+        return self.figures[measure]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `--json` and `summary.json` have it."""
+        return {
+            "scorer": self.name,
+            "data": self.collection,
+            "run": None if self.folder is None else str(self.folder),
+            "measures": {name: figure.to_json() for name, figure in self.figures.items()},
+            "coverage": self.measured.coverage.to_json(),
+            "cutoff": self.measured.cutoff.to_json(),
+            "slot_profile": self.measured.slot_profile,
+            **({"failed": {k: [f.to_json() for f in failed] for k, failed in self.failed.items()}} if self.failed else {}),
+            **({"readers": {k: r.to_json() for k, r in self.reader_reports.items()}} if self.reader_reports else {}),
+            **({"curve": self.curve} if self.curve is not None else {}),
+            "scoring": self.record.get("coverage", {}),
+            "starts": {"remarks": start_remarks(self.record), "unwatched": unwatched(self.record)},
+        }
+
+    def remarks(self, of: str | None = None) -> list[str]:
+        """What must be known to read the figures, behind the name of the collection: what is not in the means, the cutoff."""
+        return remarks(of or self.collection, self.measured, self.figures)
+
+    def outputs(self, reader: str) -> Outputs:
+        """What a reader wrote, by query, in the order of the permutations."""
+        if reader not in self.readers:
+            raise InputError(f"{self.folder or self.name} holds no outputs of {reader}. Audit it with --reader first.")
+        return self.readers[reader].outputs
+
+    @cached_property
+    def source(self) -> Source | None:
+        """The collection; None where its file is gone or is no longer what was scored."""
+        return self.opened or _stored_source(self.record)
+
+    def instance(self, query_id: str) -> Instance | None:
+        """The texts of a query; None where the collection is no longer what was scored."""
+        if self.source is None:
+            return None
+        return next((instance for instance in self.source.instances() if instance.id == query_id), None)
+
+
+class Audits(Sequence[Audit]):
+    """The audits of one call: several scorers on several collections. Prints as the paper-shaped table."""
+
+    def __init__(self, audits: Iterable[Audit], page: Path | None = None):
+        self._audits = list(audits)
+        self.page = page
+        """The report page, where one was written."""
+
+    @overload
+    def __getitem__(self, index: int) -> Audit: ...
+    @overload
+    def __getitem__(self, index: slice) -> Audits: ...
+    def __getitem__(self, index: int | slice) -> Audit | Audits:
+        found = self._audits[index]
+        return Audits(found) if isinstance(found, list) else found
+
+    def __len__(self) -> int:
+        return len(self._audits)
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [audit.to_json() for audit in self]
+        single = {key: rows[0][key] for key in ("measures", "coverage", "cutoff")} if len(rows) == 1 else {}
+        return {**single, "runs": rows}
+
+    def __str__(self) -> str:
+        return figures_table(self).rstrip("\n")
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return figures_table(self, html=True)
+
+    def to_arrow(self) -> pa.Table:
+        """Per-query rows: variant, collection, query_id, measure, value."""
+        import pyarrow as pa
+
+        return pa.concat_tables(measure_tables(self))
+
+    def to_pandas(self, *, queries: bool = False) -> pd.DataFrame:
+        """One row per scorer, collection and measure; with `queries` one per query too."""
+        if queries:
+            return self.to_arrow().to_pandas()
+        import pandas as pd
+
+        rows = [
+            {"variant": audit.name, "collection": audit.collection, "measure": name, **figure.to_json()}
+            for audit in self
+            for name, figure in audit.figures.items()
+        ]
+        return pd.DataFrame(rows)
+
+    def plot(self, kind: str = "decisions", collection: str | None = None) -> Any:
+        """A figure of the report: `spread`, `slots`, `decisions`, `quality`, `budget` or `cutoffs`. Shows in a notebook."""
+        from ..report import plot
+
+        return plot(self, kind, collection)
+
+    def report(self, folder: str | Path) -> Path:
+        """Write the page that `steadyscore report` writes; returns its path."""
+        from ..report import write_report
+
+        return write_report(self, Path(folder))
+
+
+def _stored_source(record: dict[str, Any]) -> Source | None:
+    scored_from = record.get("fingerprint", {}).get("data", {}).get("sha256")
+    if "source" not in record or scored_from is None:
+        return None
+    try:
+        source = open_collection(record["source"])
+        return source if source.digest == scored_from else None
+    except (InputError, OSError):
+        return None

@@ -1,0 +1,94 @@
+"""Scores that exist already, in whatever form a caller has them: files, frames, arrays, or arrays by query."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..collection.memory import read_rows
+from ..disk import sha256, write_parquet
+from ..errors import InputError
+from ..scorefile import read_scores
+from ..scores import Scored
+
+
+class GivenScores(NamedTuple):
+    queries: list[Scored]
+    name: str
+    digests: list[str]
+    """What tells these scores from others: the start of a SHA-256 per file or array."""
+
+
+def read_any_scores(scores: Any, relevance: Any = None) -> GivenScores:
+    """Scores as the arrays every measure takes; every check of a score file holds for all forms."""
+    if isinstance(scores, str | Path) or (isinstance(scores, Sequence) and all(isinstance(s, str | Path) for s in scores)):
+        files = [Path(scores)] if isinstance(scores, str | Path) else [Path(file) for file in scores]
+        judged = None if relevance is None else Path(relevance)
+        queries = read_scores(files, judged)
+        return GivenScores(queries, files[0].stem, [sha256(file)[:16] for file in [*files, *([judged] if judged else [])]])
+    in_arrays = isinstance(scores, np.ndarray | Mapping)
+    queries = _from_arrays(scores, relevance) if in_arrays else _from_rows(read_rows(scores))
+    return GivenScores(queries, "scores", [_digest(queries)])
+
+
+def _from_rows(rows: list[dict[str, Any]]) -> list[Scored]:
+    """A frame with the columns of a score file, read as one."""
+    import pyarrow as pa
+
+    with tempfile.TemporaryDirectory(prefix="steadyscore-") as folder:
+        file = Path(folder) / "scores.parquet"
+        write_parquet(file, pa.Table.from_pylist(rows))
+        return read_scores([file])
+
+
+def _from_arrays(scores: np.ndarray | Mapping[str, Any], relevance: Any) -> list[Scored]:
+    """(M, n) of one query, (Q, M, n) of several, or {query id: (M, n)}; relevance in the same form without M."""
+    given = _by_query(scores, 2, "scores")
+    judged = {} if relevance is None else _by_query(relevance, 1, "relevance")
+    mistakes = []
+    for query_id, rows in given.items():
+        if not np.isfinite(rows).all():
+            mistakes.append(f"the scores of query {query_id} are not all finite numbers.")
+        if len(rows) < 2:
+            mistakes.append(f"query {query_id} has one permutation; order instability needs at least two.")
+        if (gold := judged.get(query_id)) is not None and len(gold) != rows.shape[1]:
+            mistakes.append(f"query {query_id} has {rows.shape[1]} candidates and {len(gold)} judgements.")
+    if mistakes or not given:
+        raise InputError(mistakes or ["there are no scores to measure."])
+    digits = len(str(max(rows.shape[1] for rows in given.values())))
+    return [
+        Scored(
+            query_id=query_id,
+            candidate_ids=tuple(f"{column:0{digits}d}" for column in range(rows.shape[1])),
+            permutations=np.arange(len(rows)),
+            scores=rows,
+            relevance=judged.get(query_id),
+        )
+        for query_id, rows in given.items()
+    ]
+
+
+def _by_query(values: Any, dimensions: int, what: str) -> dict[str, np.ndarray]:
+    if isinstance(values, Mapping):
+        found = {str(key): np.asarray(value, dtype=np.float64) for key, value in values.items()}
+    else:
+        array = np.asarray(values, dtype=np.float64)
+        array = array[None] if array.ndim == dimensions else array
+        found = {f"{place:06d}": one for place, one in enumerate(array, 1)} if array.ndim else {}
+    if odd := [key for key, value in found.items() if value.ndim != dimensions]:
+        shape = "(M, n), a row per permutation and a column per candidate" if dimensions == 2 else "(n,), one per candidate"
+        raise InputError(f"the {what} of query {odd[0]} have shape {found[odd[0]].shape}. Each query needs {shape}.")
+    return found
+
+
+def _digest(queries: Sequence[Scored]) -> str:
+    whole = hashlib.sha256()
+    for query in queries:
+        for part in (query.query_id, *query.candidate_ids, query.scores.tobytes(), query.relevance):
+            whole.update(part if isinstance(part, bytes) else str(part).encode())
+    return whole.hexdigest()[:16]
