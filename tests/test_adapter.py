@@ -193,3 +193,11 @@ def test_a_shipped_adapter_is_shown_by_its_name_and_figures_as_they_are(capsys):
 def test_the_held_out_curve_has_a_line_for_each_step():
     rows = verb.lines({"held_out": [{"step": 2, "quality": 0.51234}, {"step": 4, "quality": 0.6}], "measured": {}})
     assert rows == [["held_out 1", "step 2, quality 0.51234"], ["held_out 2", "step 4, quality 0.6"], ["measured", "-"]]
+
+
+def test_a_card_without_a_setting_that_is_shown_is_refused_with_its_name(tmp_path):
+    card = json.loads((Path(adapter.__file__).parent / "adapters" / "smollm2-135m-oc" / "card.json").read_text())
+    del card["settings"]["prompt"]
+    (tmp_path / "card.json").write_text(json.dumps(card))
+    with pytest.raises(InputError, match=r"settings\.prompt"):
+        adapter.read_card(tmp_path)
