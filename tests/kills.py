@@ -179,10 +179,9 @@ def kill(kind: str, address: str, data: Path, folder: Path, kills: int, calls: P
 
 def main(kills: int, seed: int = 0) -> int:
     # Imported once: an attempt is a fork and starts at once.
-    import steadyscore.engines.rerankers
-
     import steadyscore.audit
     import steadyscore.engines.rerank
+    import steadyscore.engines.systems
     import steadyscore.summary  # noqa: F401
     from conftest import some_instances, write_collection
 
