@@ -574,7 +574,8 @@ def test_no_write_permission(capsys, tmp_path, collection_file):
 
 def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(capsys, tmp_path, collection_file, monkeypatch):
     """Every write goes to the device that is always full, so it is the kernel that refuses."""
-    monkeypatch.setattr(disk, "open_to_write", lambda file, mode, **how: Path("/dev/full").open(mode, **how))
+    open_to_write = disk.open_to_write
+    monkeypatch.setattr(disk, "open_to_write", lambda _, mode: open_to_write(Path("/dev/full"), mode))
     code, _, err = audit(capsys, "synthetic:none", collection_file, tmp_path / "run")
     assert code == 1
     assert "No space left on device" in err
