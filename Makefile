@@ -30,9 +30,10 @@ browser:
 test: setup browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# The same tests with the share of lines that they reach, and a floor on it ([tool.coverage] in pyproject.toml).
+# The same tests with the share of lines that they reach, and a floor on it: raise it with the figure that is printed.
+COVERAGE_FLOOR := 80
 coverage: setup browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered
+	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR)
 
 # The core alone, without torch, on another Python: make test-python PYTHON=python3.13
 # With the oldest versions that it declares: make test-python PYTHON=python3.11 CONSTRAINTS=constraints-lowest.txt
