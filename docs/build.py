@@ -37,7 +37,7 @@ NEEDS = {
     "reader": "the outputs of a reader",
     "perturbed": "a second scoring, with a changed pool or other markers",
 }
-ELSEWHERE = {"reader": "No verb asks a reader: call the function.", "perturbed": "`audit --perturb` adds it."}
+ELSEWHERE = {"reader": "`audit --reader` adds it.", "perturbed": "`audit --perturb` adds it."}
 """Measures that an audit of scores alone does not have."""
 
 INDEX = """\

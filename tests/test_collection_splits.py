@@ -18,6 +18,11 @@ def instance(id: str, query: str) -> Instance:
     return Instance(id, query, (Candidate("d", "text"),))
 
 
+def test_parts_larger_than_the_stream_name_the_flag_that_sets_them():
+    with pytest.raises(InputError, match=r"part train needs 2 queries, only 1 are left\. Lower --parts\.$"):
+        list(parts([instance("a", "one")], {"train": 2}, Counter()))
+
+
 def test_the_sample_is_sorted_ids_under_pythons_shuffle():
     ids = [str(i) for i in range(100)]
     expected = sorted(ids)

@@ -1,16 +1,21 @@
-"""What lies in the cache is for its owner alone."""
+"""What lies in the cache is for its owner alone, and one process at a time works in a folder."""
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from steadyscore import disk
 from steadyscore.collection import cache_folder as collections_folder
 from steadyscore.collection import open_collection, read_instances, write
-from steadyscore.disk import cache_folder, held, make_folder, write_json
+from steadyscore.disk import LOCK, NO_LOCKS, cache_folder, held, make_folder, write_json
+from steadyscore.errors import InputError, StorageError
 from steadyscore.estimate import keep_speed
 from steadyscore.reading import Reader
 from steadyscore.tasks import TASKS
@@ -94,3 +99,77 @@ def test_what_lies_elsewhere_has_the_user_s_own_permissions(cache, tmp_path):
     with held(tmp_path / "run"):
         write_json(tmp_path / "run" / "parts" / "run.json", {})
     assert [mode(tmp_path / "run" / part) for part in ("", "parts", "parts/run.json")] == [0o755, 0o755, 0o644]
+
+
+# -- one process at a time
+
+HOLDS = """\
+import sys
+from pathlib import Path
+from steadyscore.disk import held
+with held(Path(sys.argv[1])):
+    print("holds", flush=True)
+    sys.stdin.read()
+"""
+
+
+def hold(folder):
+    process = subprocess.Popen([sys.executable, "-c", HOLDS, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"holds\n"
+    return process
+
+
+def test_a_second_process_is_refused_until_the_first_ends(tmp_path):
+    with hold(tmp_path / "run"):
+        with pytest.raises(InputError, match=r"^another process works in .*run\. Wait for it to end, or choose another --out\.$"):
+            held(tmp_path / "run").__enter__()
+        assert (tmp_path / "run" / LOCK).exists(), "the refused one leaves the lock of the other alone"
+    with held(tmp_path / "run"):
+        pass
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_the_lock_of_a_killed_process_is_gone(tmp_path):
+    with hold(tmp_path / "run") as process:
+        process.kill()
+    assert (tmp_path / "run" / LOCK).exists(), "what it could not delete"
+    with held(tmp_path / "run"):
+        pass
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+@pytest.mark.parametrize("code", NO_LOCKS)
+def test_a_file_system_without_locks_is_worked_on_without_one(tmp_path, monkeypatch, code):
+    monkeypatch.setattr("fcntl.flock", lambda *_: fail_with(code))
+    with held(tmp_path / "run"), held(tmp_path / "run"):
+        pass
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_lock_that_the_disk_refuses_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("fcntl.flock", lambda *_: fail_with(errno.EIO))
+    with pytest.raises(StorageError, match=r"cannot write .*run: Input/output error"):
+        held(tmp_path / "run").__enter__()
+
+
+def fail_with(code):
+    raise OSError(code, os.strerror(code))
+
+
+def test_an_audit_runs_where_python_has_neither_fcntl_nor_sighup(tmp_path):
+    """What Windows lacks, taken away here."""
+    lacking = (
+        "import signal, sys; del signal.SIGHUP; sys.modules['fcntl'] = None; from steadyscore.cli import main; sys.exit(main())"
+    )
+    words = "audit --scorer synthetic:slot --data passages --queries 2 --permutations 2 --no-report --out run"
+    done = subprocess.run([sys.executable, "-c", lacking, *words.split()], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_on_windows_no_process_is_sent_a_signal(monkeypatch):
+    """There signal 0 is Ctrl-C."""
+    sent = []
+    monkeypatch.setattr(disk.sys, "platform", "win32")
+    monkeypatch.setattr(disk.os, "kill", lambda *signal: sent.append(signal))
+    assert disk._is_running("1")
+    assert sent == []

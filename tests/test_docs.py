@@ -67,6 +67,14 @@ def test_measure_pages_are_short_and_whole(measure):
     assert len(lines) <= 42
 
 
+@pytest.mark.parametrize("need", build.ELSEWHERE)
+def test_a_measure_that_needs_more_than_scores_names_the_flag_that_adds_it(need):
+    flag = f"--{need.removesuffix('ed')}"
+    assert flag in build.actions(parser("audit"))["audit"].format_help()
+    for measure in (name for name, measure in MEASURES.items() if need in measure.needs):
+        assert f"`audit {flag}` adds it." in (ROOT / f"docs/measures/{measure}.md").read_text(encoding="utf-8")
+
+
 def test_an_example_that_is_not_the_value_by_hand_stops_the_build():
     with pytest.raises(SystemExit, match="by hand it is 3"):
         build.worked_example("sum", {"example": "a = 1\na + 1", "check": "3"})

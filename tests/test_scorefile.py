@@ -347,5 +347,5 @@ def test_a_small_file_of_very_many_rows_is_refused_before_it_is_read(tmp_path, m
 
 
 def test_a_damaged_footer_is_refused_and_does_not_end_the_process():
-    with pytest.raises(InputError, match=r"cannot be read as parquet: .*INT64"):
+    with pytest.raises(InputError, match=r"cannot be read as parquet: "):  # in the words of each version of pyarrow
         read_scores([Path(__file__).parent / "assets" / "damaged_footer.parquet"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -33,6 +34,25 @@ def some_pool(i: int, n: int = 5):
 
 def echo(batch):
     return [item * 10 for item in batch]
+
+
+def wait_until(batcher, holds):
+    """Wait for something that the batcher announces: a request that was queued, or that it is closing."""
+    with batcher._changed:
+        assert batcher._changed.wait_for(holds, 10)
+
+
+class Held:
+    """An engine whose passes begin, say so, and wait to be let go."""
+
+    def __init__(self, answer=echo):
+        self.answer, self.begun, self.go, self.passes = answer, threading.Event(), threading.Event(), []
+
+    def __call__(self, batch):
+        self.passes.append(batch)
+        self.begun.set()
+        assert self.go.wait(10)
+        return self.answer(batch)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -84,45 +104,46 @@ def test_a_prompt_holds_the_candidates_of_one_request_only(tiny_engine):
 
 
 def test_a_small_request_does_not_wait_for_a_large_one(batcher):
-    order = []
+    engine = Held()
 
-    def slow(batch):
-        time.sleep(0.01)
-        return echo(batch)
-
-    def ask(name, items):
+    def ask(items):
         with batcher.admitted(len(items), 10) as ticket:
-            batcher.call(ticket, (0, False), slow, items)
-            order.append(name)
+            return batcher.call(ticket, (0, False), engine, items)
 
-    large = threading.Thread(target=ask, args=("large", list(range(60))))
-    large.start()
-    time.sleep(0.03)
-    ask("small", [1])
-    large.join()
-    assert order == ["small", "large"]
+    with ThreadPoolExecutor(2) as threads:
+        large = threads.submit(ask, list(range(60)))
+        assert engine.begun.wait(10)
+        small = threads.submit(ask, [100])
+        wait_until(batcher, lambda: len(batcher._jobs) == 2)
+        engine.go.set()
+        assert small.result() == [1000]
+        assert len(large.result()) == 60
+    assert [100 in batch for batch in engine.passes].index(True) == 1, "the first pass after it came"
+    assert len(engine.passes) > 10
 
 
 def test_one_request_s_fault_is_not_the_others(batcher):
-    gate = threading.Event()
-
-    def run(batch):
-        gate.wait(5)
+    def upper(batch):
         if "bad" in batch:
             raise RuntimeError("poison")
         return [item.upper() for item in batch]
 
+    engine = Held(upper)
+
     def ask(item):
         with batcher.admitted(1, 10) as ticket:
-            return batcher.call(ticket, (0, False), run, [item])
+            return batcher.call(ticket, (0, False), engine, [item])
 
     with ThreadPoolExecutor(4) as threads:
-        asked = [threads.submit(ask, item) for item in ("a", "bad", "b", "c")]
-        time.sleep(0.1)
-        gate.set()
-        assert [asked[i].result() for i in (0, 2, 3)] == [["A"], ["B"], ["C"]]
+        first = threads.submit(ask, "a")
+        assert engine.begun.wait(10)
+        asked = [threads.submit(ask, item) for item in ("b", "bad", "c")]
+        wait_until(batcher, lambda: len(batcher._jobs) == 3)
+        engine.go.set()
+        assert [request.result() for request in (first, asked[0], asked[2])] == [["A"], ["B"], ["C"]]
         with pytest.raises(RuntimeError, match="poison"):
             asked[1].result()
+    assert sorted(engine.passes[1]) == ["b", "bad", "c"], "they shared a pass"
 
 
 def test_a_full_queue_refuses_and_says_when(batcher):
@@ -140,70 +161,71 @@ def retry_after_of(batcher, model, other):
     return refusal.value.retry_after
 
 
-def test_a_full_queue_counts_the_rate_of_the_models_in_it(batcher):
+def test_a_full_queue_counts_the_rate_of_the_models_in_it(batcher, monkeypatch):
     """However fast another model is, and whichever model the refused request asks for."""
+    now = [0.0]
+    monkeypatch.setattr("steadyscore.serve.batcher.time", SimpleNamespace(monotonic=lambda: now[0]))
 
-    def slowly(batch):
-        time.sleep(0.1)
-        return echo(batch)
+    def taking(seconds):
+        def run(batch):
+            now[0] += seconds
+            return echo(batch)
 
-    for model, run, passes in (("slow", slowly, 1), ("fast", echo, 50)):
+        return run
+
+    for model, run, passes in (("slow", taking(0.1), 1), ("fast", taking(0.001), 50)):
         with batcher.admitted(passes, 10, model) as ticket:
             for _ in range(passes):
                 batcher.call(ticket, (0, False), run, [1])
-    assert (
-        retry_after_of(batcher, "slow", "fast") == retry_after_of(batcher, "slow", "slow") >= 4
-    )  # 90 windows, at most 10 a second
+    assert retry_after_of(batcher, "slow", "fast") == retry_after_of(batcher, "slow", "slow") == 4  # half of 90, 10 a second
     assert retry_after_of(batcher, "fast", "slow") == 1
 
 
 def test_time_runs_out(batcher):
-    def slow(batch):
-        time.sleep(0.2)
-        return echo(batch)
-
+    engine = Held()
     with batcher.admitted(1, 0.05) as ticket, pytest.raises(TimedOut):
-        batcher.call(ticket, (0, False), slow, [1])
-    with batcher.admitted(1, 5) as ticket:
+        batcher.call(ticket, (0, False), engine, [1])
+    engine.go.set()
+    with batcher.admitted(1, 10) as ticket:
         assert batcher.call(ticket, (0, False), echo, [2]) == [20]
 
 
 def test_windows_of_a_client_that_went_are_not_scored(batcher):
     scored = []
-
-    def slow(batch):
-        scored.extend(batch)
-        time.sleep(0.05)
-        return echo(batch)
-
     with batcher.admitted(40, 10) as ticket:
-        threading.Timer(0.08, ticket.cancel).start()
+
+        def leave_in_the_second_pass(batch):
+            scored.extend(batch)
+            if len(scored) > 4:
+                ticket.cancel()
+            return echo(batch)
+
         with pytest.raises(Gone):
-            batcher.call(ticket, (0, False), slow, list(range(40)))
+            batcher.call(ticket, (0, False), leave_in_the_second_pass, list(range(40)))
         with pytest.raises(Gone):
-            batcher.call(ticket, (0, False), slow, [99])
-    time.sleep(0.1)
-    assert 0 < len(scored) <= 12
+            batcher.call(ticket, (0, False), leave_in_the_second_pass, [99])
+    batcher.close(5)
+    assert scored == list(range(8))
 
 
 def test_closing_finishes_what_was_let_in_and_refuses_the_rest():
-    batcher = Batcher(batch_windows=1)
-    answers = []
+    batcher, engine = Batcher(batch_windows=1), Held()
 
     def ask():
-        with batcher.admitted(4, 10) as ticket:
-            for item in (1, 2):  # two rounds, as adaptive stopping has them
-                answers.extend(batcher.call(ticket, (0, False), lambda b: [time.sleep(0.03) or i for i in b], [item, item]))
+        with batcher.admitted(4, 10) as ticket:  # two rounds, as adaptive stopping has them
+            return [batcher.call(ticket, (0, False), engine, [item, item]) for item in (1, 2)]
 
-    thread = threading.Thread(target=ask)
-    thread.start()
-    time.sleep(0.02)
-    batcher.close(5)
-    with pytest.raises(Closing), batcher.admitted(1, 1):
-        pass
-    thread.join()
-    assert answers == [1, 1, 2, 2]
-    assert not batcher.alive
+    with ThreadPoolExecutor(2) as threads:
+        asked = threads.submit(ask)
+        assert engine.begun.wait(10)
+        closing = threads.submit(batcher.close, 10)
+        wait_until(batcher, lambda: batcher._closing)
+        with pytest.raises(Closing), batcher.admitted(1, 1):
+            pass
+        engine.go.set()
+        assert asked.result() == [[10, 10], [20, 20]]
+        closing.result()
+    assert not any(worker.is_alive() for worker in batcher._workers)
 
 
 def test_two_engines_take_turns(batcher):
@@ -223,8 +245,7 @@ def test_two_engines_take_turns(batcher):
 
     with ThreadPoolExecutor(2) as threads:
         asked = [threads.submit(ask, key, name) for key, name in ((1, "a"), (2, "b"))]
-        while not batcher._jobs or len({job.key for job in batcher._jobs}) < 2:  # while the first pass waits
-            time.sleep(0.001)
+        wait_until(batcher, lambda: len({job.key for job in batcher._jobs}) == 2)  # while the first pass waits
         both.set()
         for request in asked:
             request.result()
@@ -244,7 +265,7 @@ def test_idle_workers_share_a_request_and_a_lane_takes_one_pass_at_a_time():
     def alone(batch):
         inside.append(1)
         most.append(len(inside))
-        time.sleep(0.005)
+        time.sleep(0.005)  # time in which a second pass would be seen; none is waited for
         inside.pop()
         return echo(batch)
 
@@ -266,7 +287,7 @@ def test_every_worker_ends_when_the_last_request_is_answered():
     with batcher.admitted(1, 10) as ticket:
         closing = threading.Thread(target=batcher.close, args=(10,))
         closing.start()
-        time.sleep(0.02)
+        wait_until(batcher, lambda: batcher._closing)
         assert batcher.call(ticket, (0, False), echo, [1]) == [10]
     closing.join(5)
     assert not closing.is_alive()

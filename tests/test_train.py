@@ -217,7 +217,7 @@ def test_two_processes_equal_one(world, tmp_path):
     one = config(world, tmp_path / "one", weight=4.0, steps=3, microbatch=1)
     train(one)
     two = replace(one, out=str(tmp_path / "two"))
-    finished = run(command(two, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29517"))
+    finished = run(command(two, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"))
     assert finished.returncode == 0, finished.stderr[-2000:]
     np.testing.assert_allclose(losses(tmp_path / "one"), losses(tmp_path / "two"), atol=1e-5)
     assert difference(adapter(tmp_path / "one"), adapter(tmp_path / "two")) < 1e-5

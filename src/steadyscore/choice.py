@@ -77,7 +77,8 @@ def _has_cuda() -> bool:
 def _kind(folder: Path) -> str | None:
     """The engine of the run in a folder, if there is one."""
     try:
-        return json.loads((folder / "run.json").read_text())["fingerprint"]["scorer"]["kind"]
+        kind: str = json.loads((folder / "run.json").read_text())["fingerprint"]["scorer"]["kind"]
+        return kind
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

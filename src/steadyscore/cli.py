@@ -64,6 +64,10 @@ SERVERS = ("serve", "explore")
 """Verbs that answer signals themselves: requests in flight are finished, and SIGHUP opens the models again."""
 
 
+STOPS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""Signals that stop a command as Ctrl-C does; Windows has no SIGHUP."""
+
+
 class Stopped(KeyboardInterrupt):
     """SIGTERM or SIGHUP: whatever ends well at Ctrl-C ends well at these."""
 
@@ -80,7 +84,7 @@ def stop_on_signals() -> Iterator[None]:
         raise Stopped(number)
 
     is_main = threading.current_thread() is threading.main_thread()  # no other thread may set a handler
-    ours = [n for n in (signal.SIGTERM, signal.SIGHUP) if is_main and signal.getsignal(n) is signal.SIG_DFL]
+    ours = [n for n in STOPS if is_main and signal.getsignal(n) is signal.SIG_DFL]
     for number in ours:
         signal.signal(number, stop)
     try:

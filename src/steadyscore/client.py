@@ -124,7 +124,10 @@ class Client:
         self, query: str, documents: Sequence[str], *, permutations: int = 10, threshold: float | None = None
     ) -> dict[str, Any]:
         """One pool under M permutations: presentations, measures, slot profile."""
-        return self._post("/v1/audit", query=query, documents=list(documents), permutations=permutations, threshold=threshold)
+        answer: dict[str, Any] = self._post(
+            "/v1/audit", query=query, documents=list(documents), permutations=permutations, threshold=threshold
+        )
+        return answer
 
     def models(self) -> list[str]:
         return [model["id"] for model in self._send(urllib.request.Request(self.url.rstrip("/") + "/v1/models"))["data"]]

@@ -42,7 +42,7 @@ def foreign_code() -> Iterator[None]:
 @contextmanager
 def results_only() -> Iterator[None]:
     """Until it ends, stdout takes what the main thread prints outside `foreign_code`; all else goes to stderr."""
-    with _apart(sys.stdout) as results, redirect_stdout(_Stdout(results)):  # type: ignore[type-var]
+    with _apart(sys.stdout) as results, redirect_stdout(_Stdout(results)):
         yield
 
 

@@ -6,7 +6,7 @@ One query is `scores` (M, n) with the 0-based `slots` (M, n) and `windows` (M, n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -190,7 +190,7 @@ def silver_beta(score_vectors: Sequence[ArrayLike]) -> SilverBeta:
     return SilverBeta(_mean(np.concatenate(moves)), _mean(np.concatenate(ratios)), undefined)
 
 
-def _fit(scores: Array, *labels: NDArray[np.int_]) -> tuple:
+def _fit(scores: Array, *labels: NDArray[np.int_]) -> tuple[Any, ...]:
     """OLS effects of each label set beside candidate effects, (k,) per set, and the rank of the fit.
 
     Candidate effects are projected out first (Frisch-Waugh-Lovell), which leaves a k x k system instead of (n + k) x (n + k).

@@ -7,10 +7,12 @@ its owner alone.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
 
 
 PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
+
+LOCK = ".lock"
+"""The file in a folder by which one process keeps others out; what counts is the lock on it, not that it is there."""
+NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
+"""A file system that knows no locks: work goes on without one."""
 
 
 def cache_folder() -> Path:
@@ -65,21 +72,26 @@ def storage(path: Path) -> Iterator[None]:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """One process at a time works in a folder; a second one is told so. The lock goes with the process, however it ends."""
-    import fcntl
+    """One process at a time works in a folder; a second one is refused. The lock ends with the process, however it ends."""
+    from filelock import FileLock, Timeout
 
+    # A soft lock is a file whose presence locks: it would outlive a killed process.
+    lock = FileLock(folder / LOCK, timeout=0, fallback_to_soft=False)
     with storage(folder):
         make_folder(folder)
-        handle = os.open(folder, os.O_RDONLY)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise InputError(f"another process works in {folder}. Wait for it to end, or choose another --out.") from None
+        except OSError as refusal:
+            if refusal.errno not in NO_LOCKS:
+                raise
     try:
-        with contextlib.suppress(OSError):  # a file system that knows no locks
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(f"another process works in {folder}. Wait for it to end, or choose another --out.") from None
         yield
     finally:
-        os.close(handle)
+        with contextlib.suppress(OSError):  # Windows deletes no open file, and nothing reads the one that is left
+            (folder / LOCK).unlink()  # while it is locked, so that nobody else's is deleted
+        lock.release()
 
 
 def scratch_beside(path: Path, suffix: str = "") -> Path:
@@ -111,6 +123,8 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _is_running(process: str) -> bool:
+    if sys.platform == "win32":  # where signal 0 is Ctrl-C: rather leave a file than stop a process
+        return True
     try:
         os.kill(int(process), 0)
     except (ProcessLookupError, ValueError):

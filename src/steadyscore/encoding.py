@@ -42,7 +42,7 @@ class Encoder:
 
     def _adds_boundary(self) -> bool:
         tokens = self.tokenizer.convert_ids_to_tokens(self.tokenizer.encode("x", add_special_tokens=False))
-        return tokens[0].startswith("▁")
+        return str(tokens[0]).startswith("▁")
 
     def _encode(self, text: str) -> tuple[int, ...]:
         if not self._anchor:

@@ -7,9 +7,11 @@ SteadyscoreError            exit 1: something the user can fix; the message is o
 ├── RunMismatch             a run folder made by another fingerprint
 ├── StorageError            the disk refused (permission, space)
 │   └── DamagedFile         a file that is missing, or is not what was written
-└── MissingExtra            an optional dependency that is not installed, with the line that installs it
-UsageError                  exit 2: the command line itself is wrong
-GateFailed                  exit 3: a measured figure is on the wrong side of a bound
+├── MissingExtra            an optional dependency that is not installed, with the line that installs it
+├── EndpointDown            an endpoint that failed query after query (in `engines/http.py`)
+├── ServerError             a server of ours that refused, failed or cannot be reached (in `client.py`)
+├── UsageError              exit 2: the command line itself is wrong
+└── GateFailed              exit 3: a measured figure is on the wrong side of a bound
 """
 
 from __future__ import annotations

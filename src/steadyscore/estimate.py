@@ -115,6 +115,7 @@ def keep_speed(name: str, rate: float) -> float:
 def speeds() -> dict[str, float]:
     """Tokens per second of the scorers that ran on this machine, by address."""
     try:
-        return json.loads((cache_folder() / "speed.json").read_text())
+        speeds: dict[str, float] = json.loads((cache_folder() / "speed.json").read_text())
+        return speeds
     except (OSError, json.JSONDecodeError):
         return {}

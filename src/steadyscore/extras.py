@@ -15,7 +15,6 @@ BRINGS: dict[str, tuple[str, ...]] = {
     "llamacpp": ("llama_cpp",),
     "hosted": ("httpx",),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
-    "ray": ("ray",),
     "reports": ("jinja2", "matplotlib"),
     "data": ("bm25s", "Stemmer", "ir_measures"),
     "hub-data": ("ir_datasets", "datasets"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -103,7 +103,7 @@ def mean_interval(
     return Interval(collection_mean(values), float(low), float(high), queries, undefined, _p_value(sample, units))
 
 
-def paired_interval(a: Sequence[ArrayLike], b: Sequence[ArrayLike], **options) -> Interval:
+def paired_interval(a: Sequence[ArrayLike], b: Sequence[ArrayLike], **options: Any) -> Interval:
     """Interval of the mean of a - b, query by query; a query counts where both have a value. Options of `mean_interval`."""
     return mean_interval(paired_differences(a, b), **options)
 

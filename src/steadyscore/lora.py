@@ -24,7 +24,7 @@ def slim(model: torch.nn.Module) -> None:
             module.forward = partial(_linear, module)  # type: ignore[method-assign]
     for module in list(model.modules()):
         if _is_gated(module):
-            module.forward = partial(_gated, module)  # type: ignore[method-assign]
+            module.forward = partial(_gated, module)
 
 
 def _linear(layer: Linear, x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -179,7 +179,8 @@ def remember(engine: Any, found: Parity, *, accepted: bool = False) -> str:
 def remembered() -> dict[str, str]:
     """Findings of the gate on this machine, by engine, version and weights."""
     try:
-        return json.loads(_file().read_text())
+        known: dict[str, str] = json.loads(_file().read_text())
+        return known
     except (OSError, json.JSONDecodeError):
         return {}
 

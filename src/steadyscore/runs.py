@@ -100,7 +100,7 @@ class Run:
 
     @property
     def is_complete(self) -> bool:
-        return self.record["status"] == "complete"
+        return bool(self.record["status"] == "complete")
 
     @property
     def is_empty(self) -> bool:

@@ -37,7 +37,7 @@ def place_of(mistake: Any, unnamed: Sequence[str] = ("body",)) -> str:
 
 
 def words_of(mistake: Any) -> str:
-    return mistake["msg"].removeprefix("Value error, ")
+    return str(mistake["msg"]).removeprefix("Value error, ")
 
 
 def mistakes_of(

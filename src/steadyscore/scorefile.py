@@ -253,7 +253,7 @@ def _trec_runs(files: Sequence[Path]) -> Rows:
     import pyarrow as pa
 
     report = Report()
-    columns: dict[str, list] = {name: [] for name in REQUIRED}
+    columns: dict[str, list[Any]] = {name: [] for name in REQUIRED}
     places: list[str] = []
     for permutation, file in enumerate(files):
         for where, query, document, _, score in read_run(file, report):

@@ -133,7 +133,7 @@ def _base(orders: ArrayLike, rng: np.random.Generator) -> Array:
 
 
 def _windows(orders: ArrayLike, width: int) -> int:
-    return -(-np.shape(orders)[1] // width)
+    return -(-np.asarray(orders).shape[1] // width)
 
 
 def _spread(profile: ArrayLike, sd: float = 1.0) -> Array:

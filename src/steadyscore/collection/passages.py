@@ -119,7 +119,8 @@ class Documents:
         return [id for (id,) in self.db.execute("select id from wanted")]
 
     def text_of(self, id: str) -> tuple[str | None, str] | None:
-        return self.db.execute("select title, text from document where id = ?", (id,)).fetchone()
+        row: tuple[str | None, str] | None = self.db.execute("select title, text from document where id = ?", (id,)).fetchone()
+        return row
 
     def ranking_of(self, query: str) -> list[tuple[str, float | None]]:
         return self.db.execute("select id, score from ranking where query = ? order by rank", (query,)).fetchall()

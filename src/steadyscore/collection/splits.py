@@ -42,7 +42,7 @@ def parts(instances: Iterable[Instance], sizes: dict[str, int], dropped: Counter
         while taken < size:
             instance = next(stream, None)
             if instance is None:
-                raise InputError(f"part {part} needs {size:,} queries, only {taken:,} are left. Lower --split.")
+                raise InputError(f"part {part} needs {size:,} queries, only {taken:,} are left. Lower --parts.")
             key = text_key(instance.query)
             if key in earlier:
                 dropped["queries whose text is in an earlier part"] += 1

@@ -6,10 +6,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from ..disk import cache_folder
 from ..errors import SteadyscoreError
 from ..extras import install_line, is_installed
 from ..inspection import Finding, inspect_run
-from ..models import EMBEDDED, cache_folder, is_present
+from ..models import EMBEDDED, is_present
 from ..runs import Run, find_folders, versions
 from . import add_engine, add_json, engine_options, examples, print_json, print_table
 

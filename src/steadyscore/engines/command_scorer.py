@@ -20,9 +20,10 @@ from typing import Any
 
 from ..errors import InputError
 from . import Capabilities, EngineOptions, ScorerFailed, Watch
-from .http import Malformed, number
+from .http import number
 from .program import Guard, Program
 from .sources import digest, named_files, watch_script
+from .wire import Malformed
 
 SLOW = 1.0
 """Seconds from start to answer from which we say how a program that is started for every question can be kept running."""

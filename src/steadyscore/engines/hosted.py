@@ -17,12 +17,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..credentials import KEY
 from ..errors import InputError
 from ..prompt import PromptText, messages
 from ..readout import Reading
 from ..terms import GRADES
 from . import Capabilities, EngineOptions, Price
-from .http import KEY, Endpoint, Malformed, Refused, field, model_at, number
+from .http import Endpoint, Refused, field, model_at, number
+from .wire import Malformed
 
 T = TypeVar("T")
 Chat = list[dict[str, str]]

@@ -32,7 +32,7 @@ def is_possible(config: Any) -> bool:
 
 
 def rope_type(config: Any) -> str:
-    return (getattr(config, "rope_parameters", None) or {}).get("rope_type", "default")
+    return str((getattr(config, "rope_parameters", None) or {}).get("rope_type", "default"))
 
 
 def recur(prompts: Sequence[Prompt]) -> bool:

@@ -182,7 +182,7 @@ class Chat:
 
         def ids(words: int) -> list[int]:
             messages = ask(query, [" ".join(text.split()[:words]) for text in texts])
-            return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+            return list(self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"])
 
         if len(ids(WORDS)) <= room:
             return ids(WORDS)
@@ -203,7 +203,7 @@ class Chat:
                 do_sample=False,
                 pad_token_id=self.tokenizer.pad_token_id,
             )
-        return self.tokenizer.decode(written[0, len(ids) :], skip_special_tokens=True)
+        return str(self.tokenizer.decode(written[0, len(ids) :], skip_special_tokens=True))
 
     def next_letters(self, ids: list[int], count: int) -> list[float]:
         """Logits of A, B, C, ... behind an opened bracket."""
@@ -215,7 +215,8 @@ class Chat:
             raise ModelError(f"the tokenizer of {self.model.name_or_path} does not write [A as a bracket and a letter.")
         with torch.inference_mode():
             logits = self.model(torch.tensor([[*ids, *bracket]], device=self.model.device), logits_to_keep=1).logits[0, -1]
-        return logits[[letter[0] for letter in letters]].float().tolist()
+        scores: list[float] = logits[[letter[0] for letter in letters]].float().tolist()
+        return scores
 
 
 def _hosted(address: str, options: EngineOptions) -> Callable[[Messages], str]:

@@ -64,7 +64,7 @@ class LlamaCppEngine:
             if token in ends:
                 break
             written.append(token)
-        return tokenizer.decode(written, skip_special_tokens=True)
+        return str(tokenizer.decode(written, skip_special_tokens=True))
 
     def label_log_probabilities(self, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
         return label_log_probabilities(self, prompts, labels)

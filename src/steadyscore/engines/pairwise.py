@@ -49,7 +49,8 @@ def pair_rm(source: str, revision: str | None, options: EngineOptions) -> Score:
         states = encoder(**inputs).last_hidden_state
         at = [states[inputs["input_ids"] == marker] for marker in markers]  # one of each per row, (pairs, hidden)
         left, right = (head(torch.cat([at[0], candidate], dim=-1)) for candidate in at[1:])
-        return (left - right).mean(dim=-1).tolist()
+        scores: list[float] = (left - right).mean(dim=-1).tolist()
+        return scores
 
     def score(query: str, texts: Sequence[str]) -> list[float]:
         n = len(texts)
@@ -59,7 +60,8 @@ def pair_rm(source: str, revision: str | None, options: EngineOptions) -> Score:
         preferred = np.zeros((n, n))
         for (i, j), value in zip(pairs, found, strict=True):
             preferred[i, j] = value
-        return copeland(preferred).tolist()
+        scores: list[float] = copeland(preferred).tolist()
+        return scores
 
     return score
 

@@ -43,7 +43,8 @@ def cross_encoder(source: str, revision: str | None, options: EngineOptions) -> 
     )
 
     def score(query: str, texts: Sequence[str]) -> list[float]:
-        return model.predict([(query, text) for text in texts], show_progress_bar=False).astype(float).tolist()
+        scores: list[float] = model.predict([(query, text) for text in texts], show_progress_bar=False).astype(float).tolist()
+        return scores
 
     return score
 

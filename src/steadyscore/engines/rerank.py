@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import InputError
 from . import Capabilities, EngineOptions
-from .http import Endpoint, Malformed, Unusable, field, model_at, number
+from .http import Endpoint, Unusable, field, model_at, number
+from .wire import Malformed
 
 PROBE = ("why is the sky blue", ["Short waves of light scatter more in air.", "The ferry leaves at nine."])
 

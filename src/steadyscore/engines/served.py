@@ -18,7 +18,8 @@ from ..readout import Reading
 from ..terms import Prompt
 from . import Capabilities, EngineOptions
 from .generator import Ids, label_log_probabilities
-from .http import Endpoint, Malformed, field, model_at, number
+from .http import Endpoint, field, model_at, number
+from .wire import Malformed
 
 Ask = tuple[str, dict[str, Any]]
 """A path and a body."""

@@ -237,7 +237,7 @@ def weights_digest(folder: Path) -> str:
     Weights that were read from a GGUF file are that file's: how they were written down again does not matter.
     """
     if (source := folder / "source.json").exists():
-        return json.loads(source.read_text())["gguf_sha256"][:16]
+        return str(json.loads(source.read_text())["gguf_sha256"])[:16]
     digest = hashlib.blake2b(digest_size=8)
     for file in sorted(folder.glob("*.safetensors")):
         size = file.stat().st_size

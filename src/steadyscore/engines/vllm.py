@@ -24,9 +24,10 @@ from ..tasks import PASSAGE_RERANKING
 from ..terms import GRADES, Prompt
 from . import EngineOptions
 from .generator import Ids
-from .http import Malformed, Unusable
+from .http import Unusable
 from .served import load_encoder, slot_probabilities
 from .vllm_server import CAPABILITIES, TOP, served_vllm, slot_rows, token_id_rows, top_k
+from .wire import Malformed
 
 RESCALED = ("logits_scaling", "logit_scale", "final_logit_softcapping")
 """What Granite, Cohere and Gemma 2 do to their logits after the output matrix: vLLM's classifier does not."""
@@ -132,7 +133,7 @@ def _generated(llm: Any, prompts: Sequence[Prompt], lora: Any, told: list[dict[s
     from vllm import SamplingParams
 
     sampling = [SamplingParams(temperature=0, max_tokens=1, detokenize=False, **what) for what in told]
-    return llm.generate(_inputs(prompts), sampling, lora_request=lora, use_tqdm=False)
+    return list(llm.generate(_inputs(prompts), sampling, lora_request=lora, use_tqdm=False))
 
 
 def _inputs(prompts: Sequence[Prompt]) -> list[dict[str, Any]]:

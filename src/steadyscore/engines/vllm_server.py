@@ -22,8 +22,9 @@ from ..tasks import PASSAGE_RERANKING
 from ..terms import GRADES, Prompt
 from . import Capabilities, EngineOptions
 from .generator import Ids
-from .http import Endpoint, Malformed, Unreachable, Unusable, field, number
+from .http import Endpoint, Unreachable, Unusable, field, number
 from .served import Ask, Continues, Route, ServedEngine, four, listed, slot_log_probabilities, slot_probabilities
+from .wire import Malformed
 
 TOP = 20
 """Tokens told per position on route `top-k`: what a server allows unless it is started with a larger `--max-logprobs`."""

@@ -53,7 +53,7 @@ class Wire:
         return asyncio.run_coroutine_threadsafe(asked, self._loop).result()
 
 
-async def _hold(headers: dict[str, str], opened: Future) -> None:
+async def _hold(headers: dict[str, str], opened: Future[Any]) -> None:
     """Keep a client open until nothing uses the wire any longer."""
     import httpx
 

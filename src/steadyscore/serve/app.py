@@ -71,7 +71,7 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> 
     refusals(app, settings, metrics)
     app.openapi = specify(app, settings)  # type: ignore[method-assign]
     routes = frozenset(app.openapi()["paths"]) | frozenset(explorer.FILES)
-    app.add_middleware(Gate, settings=settings, metrics=metrics, routes=routes)  # type: ignore[arg-type]
+    app.add_middleware(Gate, settings=settings, metrics=metrics, routes=routes)
     return app
 
 
