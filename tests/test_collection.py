@@ -368,3 +368,8 @@ def test_killed_at_any_moment_the_file_is_whole(tmp_path):
         assert collections.check(path) == []
     collections.write(path, Collection("x", "passage_reranking"), some())
     assert os.listdir(tmp_path) == ["x.jsonl"]  # what killed writers left is gone
+
+
+def test_a_name_that_no_file_can_have_is_refused_with_a_sentence():
+    with pytest.raises(InputError):
+        collections.open_collection("9" * 5000)

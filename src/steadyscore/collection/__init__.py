@@ -50,7 +50,10 @@ def names() -> list[str]:
 def location(name: str) -> Path | None:
     """The file of a named collection, or None where it is not on this machine yet."""
     places = [EMBEDDED / f"{name}.jsonl", *(cache_folder() / f"{name}{suffix}" for suffix in SUFFIXES)]
-    return next((place for place in places if place.is_file()), None)
+    try:
+        return next((place for place in places if place.is_file()), None)
+    except OSError:  # a name that no file system takes
+        return None
 
 
 @dataclass(frozen=True)
