@@ -268,12 +268,12 @@ def name_failed(audits: Audits) -> int:
 
 def print_audits(audits: Audits, as_json: bool) -> None:
     """Tables, remarks and the page's address; or one JSON object."""
-    for audit in audits:
-        for remark in start_remarks(audit.record) + unwatched(audit.record):
-            note(f"{audit.name} on {audit.collection}: {remark}")
     if as_json:
         print_json(audits.to_json() | page_of(audits))
         return
+    for audit in audits:
+        for remark in start_remarks(audit.record) + unwatched(audit.record):
+            note(f"{audit.name} on {audit.collection}: {remark}")
     print(audits)
     print()
     print_below(audits)

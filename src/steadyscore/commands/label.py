@@ -134,7 +134,7 @@ def scored(args: argparse.Namespace, out: Path) -> tuple[list[Label], list[Failu
     record = Run.open(out).record
     for remark in start_remarks(record) + unwatched(record):
         note(f"{scorer.name}: {remark}")
-    return labels, record["coverage"]["failed"]
+    return labels, [Failure(**failure) for failure in record["coverage"]["failed"]]
 
 
 def derived(args: argparse.Namespace) -> list[Label]:
