@@ -195,9 +195,8 @@ def test_the_held_out_curve_has_a_line_for_each_step():
     assert rows == [["held_out 1", "step 2, quality 0.51234"], ["held_out 2", "step 4, quality 0.6"], ["measured", "-"]]
 
 
-def test_a_card_without_a_setting_that_is_shown_is_refused_with_its_name(tmp_path):
+def test_a_card_from_before_a_setting_was_written_has_a_page_all_the_same(tmp_path):
     card = json.loads((Path(adapter.__file__).parent / "adapters" / "smollm2-135m-oc" / "card.json").read_text())
-    del card["settings"]["prompt"]
+    del card["settings"]["prompt"], card["settings"]["chars"]
     (tmp_path / "card.json").write_text(json.dumps(card))
-    with pytest.raises(InputError, match=r"settings\.prompt"):
-        adapter.read_card(tmp_path)
+    assert "| prompt | paper, all characters of each candidate |" in adapter.model_card(adapter.read_card(tmp_path))

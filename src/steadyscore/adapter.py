@@ -194,7 +194,7 @@ def scorer_address(address: str) -> str:
 
 def model_card(card: dict[str, Any]) -> str:
     """README.md of an adapter folder: front matter and tables from the card, nothing else."""
-    base = card["base"]
+    base, shown = card["base"], card["settings"]
     front = ["---", f"base_model: {base['model']}", "library_name: peft", "tags: [steadyscore, reranking, order-consistency]"]
     front += [f"license: {card['licence']}"] if card.get("licence") else []
     rows = {
@@ -204,7 +204,7 @@ def model_card(card: dict[str, Any]) -> str:
         "weight": f"{card['weight']:g} ({card['weight_convention']} convention)",
         "views": card["views"],
         "width": ", ".join(map(str, card["widths"])),
-        "prompt": f"{card['settings']['prompt']}, {card['settings']['chars'] or 'all'} characters of each candidate",
+        "prompt": f"{shown.get('prompt') or 'paper'}, {shown.get('chars') or 'all'} characters of each candidate",
         "data": f"{card['data']['name']}, {card['data']['queries']} queries",
         "labels": ", ".join(f"{key} {value}" for key, value in card["labels"].items() if isinstance(value, str | int)),
         "steps": f"{card['steps']} of {card.get('batch', 'unknown')} windows, seed {card['seed']}",

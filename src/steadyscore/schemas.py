@@ -154,11 +154,11 @@ class CardSettings(Record):
     """How an adapter was shown its windows."""
 
     width: int | None = None
-    chars: int | None
+    chars: int | None = None
     partition: Partition = "contiguous"
     markers: Markers = "numeric"
     placeholder: Placeholder = "0"
-    prompt: PromptStyle | None
+    prompt: PromptStyle | None = None
     instruction: str | None = None
 
 
