@@ -68,7 +68,7 @@ def test_every_stand_in_is_a_command_line_of_its_verb():
         for words in commands:
             assert parser(verb).parse_args(words.split()).verb == verb
     assert STAND_INS.keys() <= VERBS.keys()
-    assert all(len(examples(parser_help(verb))) == 2 for verb in VERBS.keys() - STAND_INS.keys())
+    assert all(len(examples(parser_help(verb))) >= 2 for verb in VERBS.keys() - STAND_INS.keys())
 
 
 def parser_help(verb: str) -> str:

@@ -96,7 +96,7 @@ def test_it_reads_verdicts_and_answers_as_hf_does(engine, tiny_engine, library, 
     pool = Instance("q1", "Is it so?", tuple(Candidate(f"d{i}", f"evidence {i}") for i in range(3)), answers=("yes",))
     for task in ("claim_verification", "multidoc_qa"):
         evidence = [[0, 1], [2, 0], [1]]
-        assert Reader(engine, task).read(pool, evidence) == Reader(tiny_engine, task).read(pool, evidence)
+        assert Reader(engine, TASKS[task]).read(pool, evidence) == Reader(tiny_engine, TASKS[task]).read(pool, evidence)
     prompts = [encoded(engine.encoder, question(TASKS["multidoc_qa"], "Is it so?", pool.pool))]
     labels = [engine.encoder.plain(label) for label in VERDICTS]
     plain = tiny_engine.label_log_probabilities(prompts, labels)

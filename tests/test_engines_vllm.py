@@ -119,7 +119,7 @@ def test_a_reader_is_loaded_to_generate_and_reads_as_hf_does(vllm, tiny_engine, 
     pool = Instance("q1", "Is it so?", tuple(Candidate(f"d{i}", f"evidence {i}") for i in range(3)), answers=("yes",))
     for task in ("claim_verification", "multidoc_qa"):
         evidence = [[0, 1], [2, 0], [1]]
-        assert Reader(engine, task).read(pool, evidence) == Reader(tiny_engine, task).read(pool, evidence)
+        assert Reader(engine, TASKS[task]).read(pool, evidence) == Reader(tiny_engine, TASKS[task]).read(pool, evidence)
     prompts = [encoded(engine.encoder, question(TASKS["claim_verification"], c, pool.pool)) for c in ("a claim", "another")]
     labels = [engine.encoder.plain(label) for label in VERDICTS]
     plain = tiny_engine.label_log_probabilities(prompts, labels)

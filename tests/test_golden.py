@@ -15,6 +15,7 @@ import json
 import math
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -96,8 +97,9 @@ def table(file: Path) -> str:
 
 
 def test_a_plain_audit_is_what_it_was(capsys, tmp_path):
-    words = ["--scorer=synthetic:companion:0.3", "--data=passages", "--queries=8", "--permutations=5", "--match-retention=0.3"]
-    words.append("--curve")
+    words = shlex.split(
+        "--scorer synthetic:companion:0.3 --data passages --queries 8 --permutations 5 --match-retention 0.3 --curve"
+    )
     printed = call(capsys, "audit", *words, "--out", tmp_path / "run", "--json")
     more = {
         "gate": json.loads(call(capsys, "gate", tmp_path / "run", "--max", "tau_psi=1", "--json")),
@@ -171,13 +173,8 @@ def test_a_resumed_audit_is_what_it_was(capsys, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "golden_scorer.py").write_text(SCORER)
     (tmp_path / "stop").touch()
-    words = [
-        "--scorer=python:golden_scorer:score",
-        "--data=passages",
-        "--queries=12",
-        "--permutations=3",
-        "--match-retention=0.3",
-    ]
+    flags = "--scorer python:golden_scorer:score --data passages --queries 12 --permutations 3 --match-retention 0.3"
+    words = shlex.split(flags)
     call(capsys, "audit", *words, "--out", tmp_path / "run", "--json", code=1)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "scoring"
     (tmp_path / "stop").unlink()
