@@ -105,15 +105,13 @@ def test_a_probe_counts_tokens_against_its_better_try(monkeypatch, tiny_engine):
 
 
 def test_audit_scores_through_the_choice_and_says_so(monkeypatch, collection_file, tmp_path, capsys):
-    from steadyscore.commands import audit
-
     asked, out = [], tmp_path / "run"
 
     def chosen(address, options, begun):
         asked.append((address, [*begun]))
         return choice.Choice("synthetic:slot", "it is faster here")
 
-    monkeypatch.setattr(audit, "scoring_address", chosen)
+    monkeypatch.setattr("steadyscore.audits.audit.scoring_address", chosen)
     command = ["audit", "--scorer", "smollm2-135m", "--data", str(collection_file), "--permutations", "2", "--no-report"]
     assert main([*command, "--out", str(out)]) == 0
     assert asked == [("smollm2-135m", [out])]
