@@ -344,7 +344,7 @@ def test_no_process_is_left_when_we_are_ended(program, tmp_path, collection_file
 
 def test_a_program_ends_with_the_scorer_that_started_it(program, tmp_path, monkeypatch):
     monkeypatch.setenv("PIDS", str(tmp_path / "pids"))
-    reranker = open_engine(program(CHILD), EngineOptions(timeout=0.7))
+    reranker = open_engine(program(CHILD), EngineOptions(timeout=2.5))
     with pytest.raises(ScorerFailed):
         reranker.score("q", ["a"])
     assert not any(is_alive(int(pid)) for pid in (tmp_path / "pids").read_text().split())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .disk import read_json, sha256, storage, write_json
+from .disk import is_there, read_json, sha256, storage, write_json
 from .errors import DamagedFile, InputError, ModelError, StorageError
 from .models import EMBEDDED, shipped_adapters
 
@@ -86,7 +86,7 @@ def split(address: str) -> tuple[str, Path | None]:
     """Base and adapter folder of `<base>[+<folder>]`, an address without its kind; a shipped adapter's name stands for both."""
     if folder := shipped_adapters().get(address):
         return read_card(folder)["base"]["model"], folder
-    if Path(address).exists():  # a folder whose own name holds the sign
+    if is_there(address):  # a folder whose own name holds the sign
         return address, None
     base, _, adapter = address.partition("+")
     return base, Path(adapter) if adapter else None

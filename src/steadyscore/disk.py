@@ -70,6 +70,14 @@ def storage(path: Path) -> Iterator[None]:
         ) from refusal
 
 
+def is_there(path: str | Path) -> bool:
+    """Whether a file or folder of this name exists; a name that no file system takes is not there."""
+    try:
+        return Path(path).exists()
+    except OSError:
+        return False
+
+
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """One process at a time works in a folder; a second one is refused. The lock ends with the process, however it ends."""

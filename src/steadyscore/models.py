@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .disk import cache_folder, make_folder, sha256
+from .disk import cache_folder, is_there, make_folder, sha256
 from .errors import InputError, ModelError, StorageError
 from .extras import check_installed
 
@@ -77,7 +77,7 @@ def no_base(address: str) -> str | None:
     """Why an address is not a model to adapt, as far as the address and this disk tell; None where it is one."""
     kind, sign, rest = address.partition(":")
     given = rest if sign else address
-    name = given if Path(given).exists() else given.partition("+")[0]
+    name = given if is_there(given) else given.partition("+")[0]
     if name != given or name in shipped_adapters():
         return (
             f"base is {address!r}, which carries an adapter, and an adapter trained on top would fit neither; "
@@ -85,7 +85,7 @@ def no_base(address: str) -> str | None:
         )
     if name in EMBEDDED and (not sign or kind == "hf"):
         return None
-    if kind == "hf" and (Path(name).exists() or HUB_ID.fullmatch(name)):
+    if kind == "hf" and (is_there(name) or HUB_ID.fullmatch(name)):
         return None
     near = difflib.get_close_matches(name, EMBEDDED, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"give {', '.join(EMBEDDED)}, hf:<folder or .gguf file> or hf:<owner>/<name>"
@@ -109,7 +109,7 @@ def where_to_get(address: str) -> str | None:
     name = address.removeprefix("hf:")
     if name in EMBEDDED:
         return None if is_present(EMBEDDED[name]) else f"steadyscore models get {name}"
-    if Path(name).exists():
+    if is_there(name):
         return None
     from huggingface_hub import try_to_load_from_cache
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
 from .collection import open_collection
+from .disk import is_there
 from .errors import InputError, SteadyscoreError
 from .extras import check_installed
 from .models import base_shape, no_base
@@ -341,9 +342,9 @@ def _field_mistake(config: TrainConfig, name: str) -> str | None:
         return f"layers is {value!r}; write FIRST-LAST, counted from 0, for example 6-29"
     if name == "base":
         return no_base(value)
-    if name == "labels" and value != "judgements" and not (Path(value) / "labels.parquet").exists():
+    if name == "labels" and value != "judgements" and not is_there(Path(value) / "labels.parquet"):
         return f"{value} holds no labels.parquet; make it with: {_label_command(config)}"
-    if name == "initial" and not (Path(value) / "adapter_config.json").exists():
+    if name == "initial" and not is_there(Path(value) / "adapter_config.json"):
         return f"{value} is not an adapter folder: it has no adapter_config.json"
     if name in ("data", "held_out_data"):
         try:

@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..disk import atomic, make_folder, sha256, storage
+from ..disk import atomic, is_there, make_folder, sha256, storage
 from ..disk import cache_folder as cache_root
 from ..errors import InputError
 from ..terms import Collection, Instance, TaskName
@@ -50,10 +50,7 @@ def names() -> list[str]:
 def location(name: str) -> Path | None:
     """The file of a named collection, or None where it is not on this machine yet."""
     places = [EMBEDDED / f"{name}.jsonl", *(cache_folder() / f"{name}{suffix}" for suffix in SUFFIXES)]
-    try:
-        return next((place for place in places if place.is_file()), None)
-    except OSError:  # a name that no file system takes
-        return None
+    return next((place for place in places if is_there(place) and place.is_file()), None)
 
 
 @dataclass(frozen=True)
