@@ -265,8 +265,7 @@ def test_what_a_measurement_lacks_is_said_with_the_command_that_brings_it(good, 
     assert dry_run(good, capsys)["unknown"] == "measuring it needs torch: pip install 'steadyscore[local]'"
 
 
-def test_names_that_no_file_can_have_are_mistakes_of_the_recipe(tmp_path):
-    file = tmp_path / "long.yaml"
+def test_names_that_no_file_can_have_are_mistakes_of_the_recipe():
     long = "9" * 5000
-    file.write_text(f"base: '{long}'\ndata: '{long}'\nlabels: '{long}'\ninitial: '{long}'\n")
-    assert len(recipe.mistakes(recipe.read_recipe(str(file)))) >= 4
+    found = recipe.mistakes(recipe.from_mapping({"base": long, "data": long, "labels": long, "initial": long}))
+    assert len(found) >= 4
