@@ -101,7 +101,7 @@ def base_folder(address: str) -> Path:
 def base_shape(address: str) -> dict[str, Any] | None:
     """The configuration of a base on this disk; None for one that is elsewhere."""
     file = base_folder(address) / "config.json"
-    return json.loads(file.read_text()) if file.exists() else None
+    return json.loads(file.read_text()) if is_there(file) else None
 
 
 def where_to_get(address: str) -> str | None:

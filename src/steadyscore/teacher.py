@@ -17,7 +17,7 @@ import numpy as np
 
 from .collection import open_collection
 from .decomposition import silver_beta
-from .disk import sha256, storage, write_parquet, write_record
+from .disk import is_there, sha256, storage, write_parquet, write_record
 from .errors import InputError
 from .metrics import ndcg
 from .presentation import generator
@@ -199,7 +199,7 @@ def write_labels(folder: Path, labels: Sequence[Label], record: dict[str, Any] |
 
 
 def read_labels(folder: Path) -> list[Label]:
-    if not (folder / "labels.parquet").exists():
+    if not is_there(folder / "labels.parquet"):
         raise InputError(f"{folder} holds no labels.parquet. Make it with: steadyscore label ... --out {folder}")
     remedy = "Make it again with the `steadyscore label` command that made it."
     table = read_table(folder / "labels.parquet", remedy=remedy).to_pydict()
