@@ -348,10 +348,7 @@ def test_a_program_ends_with_the_scorer_that_started_it(program, tmp_path, monke
     with pytest.raises(ScorerFailed):
         reranker.score("q", ["a"])
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
-    deadline = time.monotonic() + 10  # a killed process is gone when the system has had time for it
-    while any(map(is_alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(is_alive, pids))
+    until(lambda: not any(map(is_alive, pids)))  # a killed process is gone when the system has had time for it
 
 
 def test_how_a_slow_program_without_ids_can_be_kept_is_said_once(program, capsys, monkeypatch):
