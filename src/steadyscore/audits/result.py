@@ -118,11 +118,11 @@ class Audit:
 
     @cached_property
     def source(self) -> Source | None:
-        """The collection; None where its file is gone or is no longer what was scored."""
+        """The collection; None where its file is gone or has changed since it was scored."""
         return self.opened or _stored_source(self.record)
 
     def instance(self, query_id: str) -> Instance | None:
-        """The texts of a query; None where the collection is no longer what was scored."""
+        """The texts of a query; None where the collection is gone or has changed since it was scored."""
         if self.source is None:
             return None
         return next((instance for instance in self.source.instances() if instance.id == query_id), None)
