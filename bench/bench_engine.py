@@ -14,14 +14,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from steadyscore import readout
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, open_engine
-from steadyscore.parity import plain_reading
-from steadyscore.presentation import permutations, windows
-from steadyscore.scorer import Scorer, Settings
+from steadyscore.engines.parity import plain_reading
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Prompt, PromptStyle
+from steadyscore.window import readout
+from steadyscore.window.presentation import permutations, windows
 
 WAYS = {
     "slots only": EngineOptions(share_prefix=False, batch_tokens=1),

@@ -26,15 +26,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from steadyscore.collection import open_collection
-from steadyscore.consumers.threshold import match_retention, overlap, retained
 from steadyscore.engines import EngineOptions
 from steadyscore.engines.llamacpp import embedded_gguf, gguf_tokenizer
 from steadyscore.errors import SteadyscoreError
-from steadyscore.instability import tau_psi
-from steadyscore.metrics import ranking
-from steadyscore.scorer import Settings
-from steadyscore.scores import Scored
-from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.measures.instability import tau_psi
+from steadyscore.measures.ranking import ranking
+from steadyscore.measures.threshold import match_retention, overlap, retained
+from steadyscore.runs.table import Scored
+from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring.scorer import Settings
 
 
 class Route(NamedTuple):

@@ -2,7 +2,7 @@
 
 ours:   the two views of a window in one forward pass, four logits at the ten slots.
 plain:  the same step with one forward pass per view and logits of the whole vocabulary at every position. The figures compare
-        ours with this: the LoRA layers (steadyscore.lora) and what is given back after a step are the same on both sides.
+        ours with this: the LoRA layers (steadyscore.training.lora) and what is freed after a step are the same on both sides.
 peft:   plain, with peft's own LoRA layers, as the step would be written without this package.
 
 LoRA on the upper ten of thirty layers, as a processor can afford; with LoRA on more layers the activations they keep, which are
@@ -33,7 +33,7 @@ def step(engine, prompts, columns, target, plain: bool):
     """Loss of one OC-SFT window after a backward pass."""
     import torch
 
-    from steadyscore.objectives import oc_sft
+    from steadyscore.training.objectives import oc_sft
 
     if plain:
         logits = []
@@ -56,14 +56,14 @@ def measured(side: str, steps: int) -> dict[str, float]:
 
     from steadyscore.collection import open_collection
     from steadyscore.engines import EngineOptions, open_engine
-    from steadyscore.recipe import TrainConfig
-    from steadyscore.scorer import Scorer, Settings
-    from steadyscore.scoring import Cut, cut_instances
-    from steadyscore.steps import give_back
+    from steadyscore.scoring.score import Cut, cut_instances
+    from steadyscore.scoring.scorer import Scorer, Settings
     from steadyscore.tasks import TASKS
-    from steadyscore.teacher import from_judgements
-    from steadyscore.train import adapted, lora
-    from steadyscore.views import examples, views
+    from steadyscore.training.examples import examples, views
+    from steadyscore.training.labels import from_judgements
+    from steadyscore.training.loop import adapted, lora
+    from steadyscore.training.recipe import TrainConfig
+    from steadyscore.training.step import give_back
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from steadyscore.summary import audited
 
-from steadyscore.adapter import WEIGHTS, read_card, write_card
-from steadyscore.runs import Run
+from steadyscore.models.adapter import WEIGHTS, read_card, write_card
+from steadyscore.runs.folder import Run
 
 ABOUT = (
     "Trained on windows of TREC DL 2022 (MS MARCO passages: non-commercial research use), SQuAD 1.1 and HotpotQA (CC BY-SA "

@@ -107,7 +107,7 @@ def tiny_engine(tiny_folder: Path):
 def smollm2():
     """The embedded model, for the few tests that need a real one."""
     from steadyscore.engines import open_engine
-    from steadyscore.models import EMBEDDED, is_present
+    from steadyscore.models.embedded import EMBEDDED, is_present
 
     if not is_present(EMBEDDED["smollm2-135m"]):
         pytest.skip("the embedded model is not in the cache; `make setup` fetches it")
@@ -116,7 +116,7 @@ def smollm2():
 
 def a_card(**facts) -> str:
     """card.json of the shipped adapter, with other facts."""
-    from steadyscore.models import shipped_adapters
+    from steadyscore.models.embedded import shipped_adapters
 
     return json.dumps(json.loads((shipped_adapters()["smollm2-135m-oc"] / "card.json").read_text()) | facts)
 

@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 
 from steadyscore.collection import open_collection
-from steadyscore.runs import Run
-from steadyscore.scoring import AuditConfig, open_scorer, score_collection
+from steadyscore.runs.folder import Run
+from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 
 source, folder = sys.argv[1], Path(sys.argv[2])
 Run.append.__kwdefaults__["seconds"] = 0.03  # shards often, so that kills fall between, before and inside them

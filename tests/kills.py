@@ -78,7 +78,7 @@ def run_server() -> None:
 
 def audit(address: str, data: Path, out: Path, ready: int) -> None:
     from steadyscore.collection import open_collection
-    from steadyscore.scoring import AuditConfig, open_scorer, score_collection
+    from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 
     config = AuditConfig(permutations=PERMUTATIONS)
     scorer = open_scorer(address, open_collection(str(data)).collection, config)
@@ -139,14 +139,14 @@ class Tally:
 
 
 def rows_of(out: Path, name: str, keys: tuple[str, ...]) -> list[tuple[Any, Any]]:
-    from steadyscore.scores import read_table
+    from steadyscore.runs.table import read_table
 
     return [(tuple(row[key] for key in keys), row) for row in read_table(out / name).to_pylist()]
 
 
 def compare(out: Path, whole: Path, tally: Tally) -> None:
     from steadyscore.audits.load import load_run
-    from steadyscore.runs import Run
+    from steadyscore.runs.folder import Run
 
     tables = {"scores.parquet": ("query_id", "permutation", "candidate_id"), "queries.parquet": ("query_id",)}
     for name, keys in tables.items():
@@ -182,8 +182,8 @@ def main(kills: int, seed: int = 0) -> int:
     # Imported once: an attempt is a fork and starts at once.
     import steadyscore.audits.load
     import steadyscore.engines.python_scorer
-    import steadyscore.engines.rerank
-    import steadyscore.scoring  # noqa: F401
+    import steadyscore.engines.rerank_endpoint
+    import steadyscore.scoring.score  # noqa: F401
     from conftest import some_instances, write_collection
 
     began, sound = time.monotonic(), True

@@ -18,7 +18,7 @@ import uvicorn
 
 from steadyscore.engines import Capabilities
 from steadyscore.engines.recorded import SyntheticReranker
-from steadyscore.scorer import Settings
+from steadyscore.scoring.scorer import Settings
 from steadyscore.serve.app import create_app
 from steadyscore.serve.metrics import Metrics
 from steadyscore.serve.server import bound, configured

@@ -11,16 +11,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import tiny
-from steadyscore import adapter, merge
 from steadyscore.collection import open_collection
 from steadyscore.commands import adapter as verb
 from steadyscore.engines import EngineOptions, open_engine
 from steadyscore.errors import InputError, ModelError, StorageError
 from steadyscore.integrations import Ranker
-from steadyscore.recipe import TrainConfig
-from steadyscore.scorer import Scorer, Settings
+from steadyscore.models import adapter
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
-from steadyscore.train import train
+from steadyscore.training import merge
+from steadyscore.training.loop import train
+from steadyscore.training.recipe import TrainConfig
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from steadyscore.audits.figure import Figure, mean_figure
 from steadyscore.audits.load import budget_values, load_run
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError
-from steadyscore.measurement import Threshold
-from steadyscore.scoring import AuditConfig, open_scorer, score_collection
+from steadyscore.measures.measurement import Threshold
+from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 
 ROWS = some_instances(6)
 
@@ -278,7 +278,7 @@ def test_one_audit_opens_each_collection_once_reads_each_table_once_and_measures
         sources[-1].write_text(sources[-1].read_text().replace('"claims"', f'"claims{place}"'))
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("steadyscore.collection._header", counting("open", steadyscore.collection._header))
-    monkeypatch.setattr("steadyscore.runs.Run.scored", counting("read", steadyscore.runs.Run.scored))
+    monkeypatch.setattr("steadyscore.runs.folder.Run.scored", counting("read", steadyscore.runs.folder.Run.scored))
     monkeypatch.setattr("steadyscore.audits.load._measure", counting("measure", package.load._measure))
     monkeypatch.setattr("steadyscore.audits.load.figures_of", counting("figures", package.load.figures_of))
     with Server(verdict) as server:

@@ -21,10 +21,10 @@ from conftest import open_chromium, write_collection
 from serving import Double, app_of, listening, model, planted
 from steadyscore.cli import main
 from steadyscore.collection.format import CONTROL
-from steadyscore.disk import write_json
-from steadyscore.readings import keep_outputs
-from steadyscore.report import show_invisible
-from steadyscore.runs import Run
+from steadyscore.machine.disk import write_json
+from steadyscore.readers.outputs import keep_outputs
+from steadyscore.report.page import show_invisible
+from steadyscore.runs.folder import Run
 from steadyscore.serve import explorer
 from test_browser_explorer import press, saved, until
 from test_report import scored_run

@@ -18,8 +18,8 @@ import pytest
 
 from conftest import open_chromium
 from steadyscore.audits.load import load_run
-from steadyscore.measurement import Threshold
-from steadyscore.report import write_report
+from steadyscore.measures.measurement import Threshold
+from steadyscore.report.page import write_report
 from test_report import HOSTILE, hostile_collection, scored_run
 
 pytestmark = pytest.mark.browser

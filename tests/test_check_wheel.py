@@ -8,7 +8,7 @@ from pathlib import Path
 import check_wheel
 from check_wheel import ENVIRONMENTS, STAND_INS, TRACE, WITH_TORCH, cell, check, examples, table, verdict
 from steadyscore.cli import VERBS, parser
-from steadyscore.extras import BRINGS, WITH_LOCAL
+from steadyscore.machine.extras import BRINGS, WITH_LOCAL
 
 
 def test_a_stack_trace_is_never_taken_for_a_refusal():

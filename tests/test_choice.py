@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore import choice
-from steadyscore.choice import HEADROOM, faster, scoring_address
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions
 from steadyscore.errors import ModelError
-from steadyscore.estimate import speeds
+from steadyscore.scoring import engine_choice
+from steadyscore.scoring.engine_choice import HEADROOM, faster, scoring_address
+from steadyscore.scoring.estimate import speeds
 
 CPU = EngineOptions(device="cpu")
 
@@ -23,15 +23,15 @@ def machine(monkeypatch, tmp_path):
     """A CPU with llama.cpp and the embedded file; `seen.rates` are its speeds, `seen.opened` what was timed."""
     seen = SimpleNamespace(rates={"hf": 100.0, "llamacpp": 300.0}, opened=[], file=tmp_path / "m.gguf")
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(choice, "find_spec", lambda name: object())
-    monkeypatch.setattr(choice, "embedded_gguf", lambda name: seen.file)
+    monkeypatch.setattr(engine_choice, "find_spec", lambda name: object())
+    monkeypatch.setattr(engine_choice, "embedded_gguf", lambda name: seen.file)
 
     def opened(address, options):
         seen.opened.append(address)
         return "llamacpp" if address.startswith("llamacpp:") else "hf"
 
-    monkeypatch.setattr(choice, "open_engine", opened)
-    monkeypatch.setattr(choice, "_measured", lambda kind: seen.rates[kind])
+    monkeypatch.setattr(engine_choice, "open_engine", opened)
+    monkeypatch.setattr(engine_choice, "_measured", lambda kind: seen.rates[kind])
     return seen
 
 
@@ -80,7 +80,7 @@ def test_without_the_library_or_the_file_there_is_nothing_to_choose(machine, mon
     machine.file = None
     assert scoring_address("smollm2-135m", CPU) == ("smollm2-135m", "")
     machine.file = Path("m.gguf")
-    monkeypatch.setattr(choice, "find_spec", lambda name: None)
+    monkeypatch.setattr(engine_choice, "find_spec", lambda name: None)
     assert scoring_address("smollm2-135m", CPU) == ("smollm2-135m", "")
 
 
@@ -90,7 +90,7 @@ def test_an_engine_that_the_gate_refuses_is_not_chosen(machine, monkeypatch):
             raise ModelError("it differs from hf by 0.3.")
         return "hf"
 
-    monkeypatch.setattr(choice, "open_engine", refused)
+    monkeypatch.setattr(engine_choice, "open_engine", refused)
     assert scoring_address("smollm2-135m", CPU) == (
         "smollm2-135m",
         "smollm2-135m is scored through hf: it differs from hf by 0.3.",
@@ -99,9 +99,9 @@ def test_an_engine_that_the_gate_refuses_is_not_chosen(machine, monkeypatch):
 
 def test_a_probe_counts_tokens_against_its_better_try(monkeypatch, tiny_engine):
     ticks = iter([0.0, 5.0, 5.0, 7.0])
-    monkeypatch.setattr(choice.time, "perf_counter", lambda: next(ticks))
-    tokens = sum(map(len, choice.probe_prompts(tiny_engine)))
-    assert choice._measured(tiny_engine) == tokens / 2.0
+    monkeypatch.setattr(engine_choice.time, "perf_counter", lambda: next(ticks))
+    tokens = sum(map(len, engine_choice.probe_prompts(tiny_engine)))
+    assert engine_choice._measured(tiny_engine) == tokens / 2.0
 
 
 def test_audit_scores_through_the_choice_and_says_so(monkeypatch, collection_file, tmp_path, capsys):
@@ -109,7 +109,7 @@ def test_audit_scores_through_the_choice_and_says_so(monkeypatch, collection_fil
 
     def chosen(address, options, begun):
         asked.append((address, [*begun]))
-        return choice.Choice("synthetic:slot", "it is faster here")
+        return engine_choice.Choice("synthetic:slot", "it is faster here")
 
     monkeypatch.setattr("steadyscore.audits.audit.scoring_address", chosen)
     command = ["audit", "--scorer", "smollm2-135m", "--data", str(collection_file), "--permutations", "2", "--no-report"]

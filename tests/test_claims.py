@@ -15,12 +15,12 @@ import pytest
 import tiny
 from steadyscore.collection import open_collection
 from steadyscore.errors import ModelError
-from steadyscore.measurement import measure
-from steadyscore.recipe import TrainConfig
-from steadyscore.scorer import Settings
-from steadyscore.scoring import AuditConfig, open_scorer, score_collection
-from steadyscore.teacher import label_collection
-from steadyscore.train import train
+from steadyscore.measures.measurement import measure
+from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+from steadyscore.scoring.scorer import Settings
+from steadyscore.training.labels import label_collection
+from steadyscore.training.loop import train
+from steadyscore.training.recipe import TrainConfig
 
 BASE = f"hf:{Path(__file__).parent / 'assets' / 'tiny-base'}"
 BASELINES = ("single_order", "order_averaged", "permutation_augmentation")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from conftest import byte_tokenizer, some_instances, tiny_causal, write_collection
-from steadyscore import disk
 from steadyscore.cli import VERBS, main
 from steadyscore.collection import open_collection
+from steadyscore.machine import disk
 
 
 def call(capsys, *words):
@@ -192,7 +192,7 @@ def test_a_dry_run_loads_nothing_and_writes_nothing(capsys, tmp_path, monkeypatc
 
 
 def test_a_dry_run_tells_what_hosted_scorers_and_readers_cost(capsys, tmp_path):
-    from steadyscore.engines.hosted import TOKENS_PER_LINE
+    from steadyscore.engines.chat import TOKENS_PER_LINE
 
     hosted = "openai:m@http://127.0.0.1:9/v1"
     words = ["audit", "--scorer", hosted, "--scorer", "synthetic:slot", "--data", "claims", "--permutations", "3", "--dry-run"]
@@ -232,10 +232,10 @@ def test_a_dry_run_counts_the_windows_of_a_mitigation(capsys):
 def test_a_dry_run_is_about_right(tiny_engine):
     """The estimate of tokens is within a third of what the real tokenizer of the embedded model counts."""
     from steadyscore.collection import open_collection
-    from steadyscore.estimate import estimate
-    from steadyscore.models import EMBEDDED, is_present
-    from steadyscore.presentation import windows
-    from steadyscore.scoring import AuditConfig, Cut, open_scorer
+    from steadyscore.models.embedded import EMBEDDED, is_present
+    from steadyscore.scoring.estimate import estimate
+    from steadyscore.scoring.score import AuditConfig, Cut, open_scorer
+    from steadyscore.window.presentation import windows
 
     if not is_present(EMBEDDED["smollm2-135m"]):
         pytest.skip("the embedded model is not in the cache; `make setup` fetches it")
@@ -434,7 +434,7 @@ def test_a_demo_takes_every_flag_of_its_engine(capsys, tmp_path, monkeypatch):
 def test_a_demo_with_queries_that_could_not_be_scored_is_exit_4(capsys, tmp_path, monkeypatch):
     first = next(open_collection("passages").instances()).query
     address = mine(tmp_path, monkeypatch, f"if query == {first!r}: raise RuntimeError('no')\n    return [0.5] * len(candidates)")
-    monkeypatch.setattr("steadyscore.report.write_report", lambda variants, folder: folder / "index.html")
+    monkeypatch.setattr("steadyscore.report.page.write_report", lambda variants, folder: folder / "index.html")
     code, out, err = call(capsys, "demo", "--scorer", address, "--out", tmp_path / "demo")
     assert code == 4
     assert "1 of 8 queries of python:mine:score could not be scored" in err

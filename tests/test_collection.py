@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from steadyscore import collection as collections
 from steadyscore.collection.format import header_mistakes, instance_from, instance_mistakes, instance_record
 from steadyscore.errors import InputError, StorageError
-from steadyscore.metrics import ndcg
+from steadyscore.measures.ranking import ndcg
 from steadyscore.terms import Candidate, Collection, Instance
 
 LINE = {"id": "q1", "query": "why", "candidates": [{"id": "a", "text": "because"}, {"id": "b", "text": "so"}]}

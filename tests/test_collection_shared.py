@@ -82,7 +82,7 @@ def test_our_bm25_against_the_run_beside_the_corpus(tmp_path, name, topics, id, 
 
 
 def test_our_own_ndcg_gives_the_same_figure(tmp_path):
-    metrics = pytest.importorskip("steadyscore.metrics")
+    metrics = pytest.importorskip("steadyscore.measures.ranking")
     import numpy as np
 
     topics = {row["qid"]: row["text"] for row in rows("trec-dl19/queries.jsonl")}

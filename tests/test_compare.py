@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from steadyscore.compare import bounds, contrasts, disagreement
+from steadyscore.audits.compare import bounds, contrasts, disagreement
 from steadyscore.errors import InputError, UsageError
-from steadyscore.measurement import measure
+from steadyscore.measures.measurement import measure
 from test_measurement import query
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.consumers import change
 from steadyscore.errors import InputError
+from steadyscore.measures.flips import change
 
 
 @pytest.mark.parametrize(

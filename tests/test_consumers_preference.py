@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyscore.consumers.preference import (
+from steadyscore.measures.preference import (
     benchmark_range,
     benchmark_scores,
     benchmark_sd,
@@ -21,7 +21,7 @@ from steadyscore.consumers.preference import (
     selected_quality_flip,
     selection_flip,
 )
-from steadyscore.metrics import ndcg, ranking
+from steadyscore.measures.ranking import ndcg, ranking
 
 NAN = np.nan
 # Four permutations of four responses: the pairs are (0, 3), (0, 3), (1, 3), (0, 2).

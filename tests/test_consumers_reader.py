@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from steadyscore.consumers.reader import (
+from steadyscore.measures.answers import (
     answer_flip,
     evidence,
     exact_match,

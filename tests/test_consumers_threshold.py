@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import f1_score, jaccard_score
 
-from steadyscore.consumers.threshold import (
+from steadyscore.errors import InputError
+from steadyscore.measures.threshold import (
     churned_relevance,
     cutoff_grid,
     f1_spread,
@@ -28,7 +29,6 @@ from steadyscore.consumers.threshold import (
     split,
     sweep,
 )
-from steadyscore.errors import InputError
 
 NAN = np.nan
 

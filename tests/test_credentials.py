@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from conftest import some_instances, write_collection
 from endpoint import Server
 from steadyscore import cli
-from steadyscore.credentials import check_credentials, redact, without_credentials
-from steadyscore.engines import EngineOptions, endpoint_of, http, open_engine, parse_address
+from steadyscore.engines import EngineOptions, endpoint, endpoint_of, open_engine, parse_address
 from steadyscore.errors import InputError
+from steadyscore.machine.credentials import check_credentials, redact, without_credentials
 from test_engines_http import chat, rerank, shown
 
 SECRET = "sk-planted/9f8e7d6c5b4a"
@@ -83,7 +83,7 @@ def artefacts(*folders):
 
 
 def test_no_artefact_of_a_run_holds_a_secret_that_the_endpoint_repeats(tmp_path, monkeypatch, capfd, caplog):
-    monkeypatch.setattr(http, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("STEADYSCORE_API_KEY", SECRET)
     pools = write_collection(tmp_path / "pools.jsonl", some_instances(queries=4, candidates=3))

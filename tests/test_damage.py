@@ -13,13 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import a_card, some_instances, write_collection
-from steadyscore import adapter, recipe
 from steadyscore.audits.load import load_run
-from steadyscore.checksums import parquet_state, record_state, seal_record
 from steadyscore.cli import main
 from steadyscore.errors import DamagedFile, InputError, SteadyscoreError
-from steadyscore.runs import Run
-from steadyscore.scores import read_table, to_table
+from steadyscore.machine.checksums import parquet_state, record_state, seal_record
+from steadyscore.models import adapter
+from steadyscore.runs.folder import Run
+from steadyscore.runs.table import read_table, to_table
+from steadyscore.training import recipe
 from test_runs import audit, half_done
 from test_scores import scored
 
@@ -199,7 +200,7 @@ def test_a_damaged_shard_is_set_aside_and_only_its_queries_are_scored_again(coll
     lost = set(read_table(shard).column("query_id").to_pylist())
     flip(shard, 8 * shard.stat().st_size // 3)
     asked: list[str] = []
-    from steadyscore.scorer import Scorer
+    from steadyscore.scoring.scorer import Scorer
 
     real = Scorer.score_orders
     monkeypatch.setattr(Scorer, "score_orders", lambda self, i, *rest: asked.append(i.id) or real(self, i, *rest))
@@ -350,7 +351,7 @@ def test_a_recipe_whose_keys_are_no_words_is_refused(tmp_path):
 
 
 def test_a_digest_is_found_although_a_text_of_the_table_looks_like_one(tmp_path):
-    from steadyscore.disk import write_parquet
+    from steadyscore.machine.disk import write_parquet
 
     table = to_table(scored())
     fake = table.set_column(0, "query_id", [["steadyscore.sha256\x18@" + "0" * 64] * table.num_rows])

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyscore import simulate
-from steadyscore.decomposition import (
+from steadyscore.measures import simulate
+from steadyscore.measures.decomposition import (
     Components,
     collection_shares,
     collection_slot_residual,

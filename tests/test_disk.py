@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from steadyscore import disk
 from steadyscore.collection import cache_folder as collections_folder
 from steadyscore.collection import open_collection, read_instances, write
-from steadyscore.disk import LOCK, NO_LOCKS, cache_folder, held, make_folder, write_json
 from steadyscore.errors import InputError, StorageError
-from steadyscore.estimate import keep_speed
-from steadyscore.reading import Reader
+from steadyscore.machine import disk
+from steadyscore.machine.disk import LOCK, NO_LOCKS, cache_folder, held, make_folder, write_json
+from steadyscore.readers.reader import Reader
+from steadyscore.scoring.estimate import keep_speed
 from steadyscore.tasks import TASKS
 
 
@@ -106,7 +106,7 @@ def test_what_lies_elsewhere_has_the_user_s_own_permissions(cache, tmp_path):
 HOLDS = """\
 import sys
 from pathlib import Path
-from steadyscore.disk import held
+from steadyscore.machine.disk import held
 with held(Path(sys.argv[1])):
     print("holds", flush=True)
     sys.stdin.read()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from steadyscore.cli import VERBS, main, parser
-from steadyscore.measures import MEASURES
+from steadyscore.measures.registry import MEASURES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

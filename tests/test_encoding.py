@@ -5,10 +5,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conftest import byte_tokenizer
-from steadyscore.encoding import Encoder
 from steadyscore.errors import ModelError
-from steadyscore.prompt import collapse, prompt_text
 from steadyscore.tasks import PASSAGE_RERANKING, TASKS
+from steadyscore.window.encoding import Encoder
+from steadyscore.window.prompt import collapse, prompt_text
 
 MARKUP = [
     "<|im_end|>", "<|im_start|>", "<|im_start|>assistant\n", "<|endoftext|>", "<think>", "</think>", "[3] Grade: 3", "[7]",

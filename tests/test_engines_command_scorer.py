@@ -21,7 +21,7 @@ from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Reranker, ScorerFailed, Watch, open_engine, watch_of
 from steadyscore.errors import InputError
-from steadyscore.scoring import AuditConfig, open_scorer, score_collection
+from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 
 HEAD = """
 import json, os, sys, threading, time

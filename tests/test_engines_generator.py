@@ -10,17 +10,17 @@ import pytest
 from conftest import some_claims
 from endpoint import NETWORK_FAULTS, Server
 from steadyscore.cli import main
-from steadyscore.engines import EngineOptions, http, open_engine
+from steadyscore.engines import EngineOptions, endpoint, open_engine
+from steadyscore.engines.chat import label_top_k, written_label
+from steadyscore.engines.endpoint import Malformed
 from steadyscore.engines.generator import Generator, token_prompt
-from steadyscore.engines.hosted import label_top_k, written_label
-from steadyscore.engines.http import Malformed
 from steadyscore.engines.recorded import SyntheticReranker
 from steadyscore.errors import InputError, ModelError
-from steadyscore.reader_prompt import VERDICTS, encoded, question
-from steadyscore.reading import Reader, open_reader, read_run
-from steadyscore.readings import outputs_of, reader_label
-from steadyscore.scorer import Scorer, Settings
-from steadyscore.scoring import AuditConfig, score_collection
+from steadyscore.readers.outputs import outputs_of, reader_label
+from steadyscore.readers.prompt import VERDICTS, encoded, question
+from steadyscore.readers.reader import Reader, open_reader, read_run
+from steadyscore.scoring.score import AuditConfig, score_collection
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance
 from test_engines_http import served
@@ -33,7 +33,7 @@ SERVED = ("vllm", "sglang", "llamacpp")
 @pytest.fixture(autouse=True)
 def _own_cache_and_in_a_hurry(tmp_path, monkeypatch):
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(http, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
     open_reader.cache_clear()
 
 

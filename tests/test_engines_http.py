@@ -14,13 +14,13 @@ import pytest
 
 from conftest import some_instances, write_collection
 from endpoint import NETWORK_FAULTS, Server
-from steadyscore import readout
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, Price, http, open_engine, vllm_server
-from steadyscore.engines.http import Endpoint, EndpointDown, Malformed, Unusable, retry_after
+from steadyscore.engines import EngineOptions, Price, endpoint, open_engine, vllm_server
+from steadyscore.engines.endpoint import Endpoint, EndpointDown, Malformed, Unusable, retry_after
+from steadyscore.engines.parity import probe, probe_prompts
 from steadyscore.errors import InputError
-from steadyscore.parity import probe, probe_prompts
-from steadyscore.scoring import AuditConfig, score_collection, scorer_for
+from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
+from steadyscore.window import readout
 
 CONFIG = AuditConfig(permutations=2)
 OPTIONS = EngineOptions(timeout=0.5, retries=8, concurrency=3)
@@ -30,7 +30,7 @@ PATIENT = replace(OPTIONS, timeout=30)
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch, tmp_path):
-    monkeypatch.setattr(http, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("STEADYSCORE_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -319,18 +319,18 @@ def test_retry_after_is_a_number_or_a_date():
 def test_retry_after_is_obeyed(monkeypatch):
     with Server(lambda path, body: {"n": 1}) as server:
         server.faults = ["429"]
-        endpoint = Endpoint(server.url, OPTIONS)
+        client = Endpoint(server.url, OPTIONS)
         waited = []
-        monkeypatch.setattr(endpoint._abandoned, "wait", lambda seconds: waited.append(seconds) or False)
-        assert endpoint.post("/", {}, lambda answer: answer["n"]) == 1
+        monkeypatch.setattr(client._abandoned, "wait", lambda seconds: waited.append(seconds) or False)
+        assert client.post("/", {}, lambda answer: answer["n"]) == 1
         assert waited[0] >= 0.05
 
 
 def test_the_rate_is_kept():
     with Server(lambda path, body: {}) as server:
-        endpoint = Endpoint(server.url, EngineOptions(rate=60 / 0.05, concurrency=4))
+        client = Endpoint(server.url, EngineOptions(rate=60 / 0.05, concurrency=4))
         began = time.monotonic()
-        endpoint.map(lambda i: endpoint.post("/", {"i": i}, lambda answer: answer), range(5))
+        client.map(lambda i: client.post("/", {"i": i}, lambda answer: answer), range(5))
         assert time.monotonic() - began > 4 * 0.05
 
 
@@ -369,8 +369,8 @@ def test_the_key_is_sent_and_not_recorded(monkeypatch):
 
 
 def window(texts, markers="numeric"):
-    from steadyscore.prompt import prompt_text
     from steadyscore.tasks import PASSAGE_RERANKING
+    from steadyscore.window.prompt import prompt_text
 
     return prompt_text(PASSAGE_RERANKING, "why", texts, markers=markers)
 
@@ -391,14 +391,14 @@ def window(texts, markers="numeric"):
     ],
 )
 def test_grades_are_parsed_strictly(content, why):
-    from steadyscore.engines.hosted import written
+    from steadyscore.engines.chat import written
 
     with pytest.raises(Malformed, match=why):
         written(("1", "2"), {"choices": [{"message": {"content": content}}]})
 
 
 def test_written_grades_are_scores_on_the_grid():
-    from steadyscore.engines.hosted import written
+    from steadyscore.engines.chat import written
 
     content = "Here you are:\n[2] grade: 0\n[1]  Grade : 3\n"
     reading = written(("1", "2"), {"choices": [{"message": {"content": content}}]})
@@ -426,7 +426,7 @@ def test_a_question_is_paid_for_once_and_a_repeat_is_another_question():
 
 
 def test_the_cost_counts_answers_that_could_not_be_used():
-    from steadyscore.engines.hosted import estimated_cost
+    from steadyscore.engines.chat import estimated_cost
 
     with Server(chat, spoiled_chat) as server:
         server.faults = ["short"]
@@ -479,7 +479,7 @@ def test_the_shape_is_found_by_asking():
     ],
 )
 def test_results_that_do_not_fit_are_refused(answer):
-    from steadyscore.engines.rerank import scores
+    from steadyscore.engines.rerank_endpoint import scores
 
     with pytest.raises(Malformed):
         scores(answer, 2)

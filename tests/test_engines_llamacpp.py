@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from steadyscore.engines import Engine, llamacpp, open_engine
+from steadyscore.engines.parity import plain_reading, probe, probe_prompts, scores
 from steadyscore.errors import InputError, ModelError
-from steadyscore.parity import plain_reading, probe, probe_prompts, scores
-from steadyscore.reader_prompt import VERDICTS, encoded, question
-from steadyscore.reading import Reader
+from steadyscore.readers.prompt import VERDICTS, encoded, question
+from steadyscore.readers.reader import Reader
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance
 

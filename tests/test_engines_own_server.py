@@ -5,7 +5,7 @@ import pytest
 
 from serving import DOCUMENTS, QUERY, app_of, listening, model
 from steadyscore.engines import EngineOptions, open_engine
-from steadyscore.scorer import Scorer, Settings
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
 

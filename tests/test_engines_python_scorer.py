@@ -16,8 +16,8 @@ from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, ScorerFailed, open_engine, watch_of
 from steadyscore.engines.python_scorer import PythonReranker
 from steadyscore.errors import InputError
-from steadyscore.scorer import Scorer, as_numbers
-from steadyscore.scoring import AuditConfig, open_scorer, score_collection
+from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+from steadyscore.scoring.scorer import Scorer, as_numbers
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
 
@@ -351,7 +351,7 @@ def test_an_installed_package_is_watched_without_its_neighbours():
 
 
 def test_mitigated_scorers_pass_the_watch_on(written, collection_file):
-    from steadyscore.mitigations import mitigated
+    from steadyscore.scoring.mitigations import mitigated
 
     written(sc=by_length())
     collection = open_collection(str(collection_file)).collection

@@ -7,7 +7,7 @@ from conftest import some_instances, write_collection
 from steadyscore.collection import open_collection
 from steadyscore.engines import Recording, open_engine
 from steadyscore.errors import InputError
-from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
 
 CONFIG = AuditConfig(permutations=3)
 
@@ -72,7 +72,7 @@ def test_what_was_not_recorded_is_refused(original, tmp_path, config, instances,
 
 
 def test_a_recording_of_a_distribution_says_so(tiny_engine, collection_file, tmp_path):
-    from steadyscore.scoring import scorer_for
+    from steadyscore.scoring.score import scorer_for
 
     config = AuditConfig(permutations=2, cut=Cut(queries=1, pool=3))
     collection = open_collection(str(collection_file)).collection

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from conftest import byte_tokenizer, tiny_causal
 from endpoint import Server
-from steadyscore.engines import EngineOptions, Reranker, listwise, open_engine
-from steadyscore.engines.listwise import completed, from_ranking, sliding, written_order
-from steadyscore.engines.pairwise import copeland
+from steadyscore.engines import EngineOptions, Reranker, open_engine
+from steadyscore.engines.systems import listwise
+from steadyscore.engines.systems.listwise import completed, from_ranking, sliding, written_order
+from steadyscore.engines.systems.pairwise import copeland
 from steadyscore.errors import InputError
-from steadyscore.scorer import Scorer, Settings
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from steadyscore.engines.llamacpp import embedded_gguf
-from steadyscore.scores import CANONICAL, Scored
+from steadyscore.runs.table import CANONICAL, Scored
 
 FILE = Path(__file__).resolve().parents[1] / "bench" / "bench_engines.py"
 

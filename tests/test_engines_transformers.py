@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from conftest import byte_tokenizer, tiny_causal
-from steadyscore import readout
 from steadyscore.engines import Engine, EngineOptions, open_engine
-from steadyscore.engines.transformers import TransformersEngine
+from steadyscore.engines.hf import TransformersEngine
+from steadyscore.engines.parity import plain_reading, probe_prompts, probe_readout
 from steadyscore.errors import InputError, ModelError
-from steadyscore.parity import plain_reading, probe_prompts, probe_readout
+from steadyscore.window import readout
 
 FAMILIES = ["llama", "qwen3", "gemma2", "gemma3", "granite"]
 

@@ -18,16 +18,16 @@ import torch
 
 from conftest import a_card
 from steadyscore.engines import Engine, EngineOptions, open_engine
-from steadyscore.engines.http import Unusable
+from steadyscore.engines.endpoint import Unusable
+from steadyscore.engines.parity import TOLERANCE, probe, probe_prompts
 from steadyscore.errors import InputError, MissingExtra, ModelError
-from steadyscore.models import model_path
-from steadyscore.parity import TOLERANCE, probe, probe_prompts
-from steadyscore.reader_prompt import VERDICTS, encoded, question
-from steadyscore.reading import Reader, open_reader
-from steadyscore.readout import grade_distribution, score
-from steadyscore.scorer import Scorer, Settings
+from steadyscore.models.embedded import model_path
+from steadyscore.readers.prompt import VERDICTS, encoded, question
+from steadyscore.readers.reader import Reader, open_reader
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING, TASKS
 from steadyscore.terms import Candidate, Instance, Window
+from steadyscore.window.readout import grade_distribution, score
 
 
 class Row:
@@ -289,7 +289,7 @@ def test_the_real_vllm_decides_as_hf_does(address):
 def running():
     """`vllm serve` as docs/engines.md starts it, with the adapter under the name `tuned`; its address."""
     pytest.importorskip("vllm")
-    from steadyscore.engines.served import load_encoder
+    from steadyscore.engines.token_server import load_encoder
     from steadyscore.engines.vllm import classifier
 
     folder, port = str(model_path(MODEL)), free_port()

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from endpoint import Server
-from steadyscore.engines import EngineOptions, http, open_engine, vllm_server
-from steadyscore.engines.http import Unreachable, Unusable
-from steadyscore.parity import probe, probe_prompts
+from steadyscore.engines import EngineOptions, endpoint, open_engine, vllm_server
+from steadyscore.engines.endpoint import Unreachable, Unusable
+from steadyscore.engines.parity import probe, probe_prompts
 from test_engines_http import served
 
 OPTIONS = EngineOptions(timeout=60, concurrency=3)
@@ -16,7 +16,7 @@ POOLING, SCORING, RANKING = "/pooling", "/inference/v1/generate", "/v1/completio
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch, tmp_path):
-    monkeypatch.setattr(http, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
     monkeypatch.setattr(vllm_server, "TOP", 272)
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
 

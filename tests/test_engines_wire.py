@@ -11,10 +11,10 @@ import pytest
 from conftest import some_instances, write_collection
 from endpoint import Server
 from steadyscore import cli
-from steadyscore.engines import EngineOptions, Price, http, wire
-from steadyscore.engines.http import Endpoint, Unreachable, Unusable
+from steadyscore.engines import EngineOptions, Price, endpoint, wire
+from steadyscore.engines.endpoint import Endpoint, Unreachable, Unusable
 from steadyscore.errors import InputError
-from steadyscore.waiting import LONGEST_ASKED, retry_after
+from steadyscore.machine.waiting import LONGEST_ASKED, retry_after
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
@@ -58,7 +58,7 @@ class Raw:
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch, tmp_path):
-    monkeypatch.setattr(http, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
 
 
@@ -115,10 +115,10 @@ def test_a_redirect_stops_the_run_and_its_target_is_not_repeated():
 @pytest.mark.parametrize("asked", ["86400", "inf", "1e400", "Fri, 31 Dec 9999 23:59:59 GMT"])
 def test_a_long_rest_is_cut_and_said(asked, monkeypatch, caplog):
     with Raw(b"HTTP/1.1 429 No\r\nretry-after: %s\r\ncontent-length: 0\r\n\r\n" % asked.encode()) as server:
-        endpoint, waited = Endpoint(server.url, EngineOptions(retries=2, timeout=20)), []
-        monkeypatch.setattr(endpoint._abandoned, "wait", lambda seconds: waited.append(seconds) or False)
+        client, waited = Endpoint(server.url, EngineOptions(retries=2, timeout=20)), []
+        monkeypatch.setattr(client._abandoned, "wait", lambda seconds: waited.append(seconds) or False)
         with pytest.raises(Unreachable, match=r"asks to be left alone for .* is asked again after 60 s"):
-            endpoint.post("/", {}, lambda answer: answer)
+            client.post("/", {}, lambda answer: answer)
     assert waited == [LONGEST_ASKED] * 2
     assert caplog.text.count("asks to be left alone") == 1
 

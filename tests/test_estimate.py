@@ -8,9 +8,9 @@ from conftest import a_card, some_instances, write_collection
 from steadyscore.collection import open_collection
 from steadyscore.engines.systems import SYSTEMS
 from steadyscore.errors import InputError
-from steadyscore.estimate import estimate
-from steadyscore.scorer import Settings
-from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring.estimate import estimate
+from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring.scorer import Settings
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from steadyscore.errors import MissingExtra
-from steadyscore.extras import BRINGS, EXTRA, check_installed, install_line
+from steadyscore.machine.extras import BRINGS, EXTRA, check_installed, install_line
 
 ROOT = Path(__file__).resolve().parents[1]
 CORE = f"import sys; sys.modules.update(dict.fromkeys({sorted(EXTRA)!r})); from steadyscore.cli import main; sys.exit(main())"

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from steadyscore import instability
-from steadyscore.instability import (
+from steadyscore.measures import instability
+from steadyscore.measures.instability import (
     adjacent_ties,
     bucket_means,
     buckets,
@@ -30,7 +30,7 @@ from steadyscore.instability import (
     zeng_psi,
     zeng_psi_corpus,
 )
-from steadyscore.metrics import rank, ranking
+from steadyscore.measures.ranking import rank, ranking
 
 NAN = np.nan
 

@@ -6,9 +6,9 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyscore import intervals
 from steadyscore.errors import InputError
-from steadyscore.intervals import (
+from steadyscore.measures import intervals
+from steadyscore.measures.intervals import (
     Wins,
     benjamini_hochberg,
     bootstrap_means,

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import tiny_causal
-from steadyscore.engines import EngineOptions, isolated
-from steadyscore.engines.transformers import TransformersEngine
+from steadyscore.engines import EngineOptions, hf_isolated
+from steadyscore.engines.hf import TransformersEngine
+from steadyscore.engines.parity import plain_reading
 from steadyscore.errors import ModelError
-from steadyscore.isolation import positions, visible
-from steadyscore.parity import plain_reading
-from steadyscore.scorer import Scorer, Settings
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance, Window
+from steadyscore.window.isolation import positions, visible
 
 TASK = TASKS["passage_reranking"]
 POOL = Instance(
@@ -132,15 +132,15 @@ def test_sharing_off_or_on_and_prompts_of_other_styles_beside_them_change_nothin
 
 def test_a_pool_too_large_to_keep_is_read_in_whole_windows(tiny_engine, monkeypatch):
     found = prompts(tiny_engine, "isolated", [(0, 1, 2, 3), (3, 2, 1, 0)])
-    assert isolated.recur(found)
-    assert not isolated.recur(found[:1])
-    monkeypatch.setattr(isolated, "MOST_TOKENS", 10)
-    assert not isolated.recur(found)
+    assert hf_isolated.recur(found)
+    assert not hf_isolated.recur(found[:1])
+    monkeypatch.setattr(hf_isolated, "MOST_TOKENS", 10)
+    assert not hf_isolated.recur(found)
 
 
 @pytest.mark.parametrize(("family", "possible"), [("llama", True), ("qwen3", True), ("gemma3", False)])
 def test_models_with_sliding_windows_cannot_isolate(family, possible):
-    assert isolated.is_possible(tiny_causal(family).config.get_text_config()) is possible
+    assert hf_isolated.is_possible(tiny_causal(family).config.get_text_config()) is possible
 
 
 def test_one_candidate_alone_is_graded_as_in_the_compact_prompt(tiny_engine):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from steadyscore.errors import InputError
-from steadyscore.library import library_values
-from steadyscore.measurement import measure
+from steadyscore.measures.ir_library import library_values
+from steadyscore.measures.measurement import measure
 from test_measurement import query
 
 OURS = {"nDCG@10": "ndcg@10", "nDCG@1": "ndcg@1", "AP": "map", "RR": "mrr", "R@10": "recall@10"}

@@ -8,8 +8,8 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
 import tiny
-from steadyscore.lora import dropped, slim
-from steadyscore.recipe import PROJECTIONS
+from steadyscore.training.lora import dropped, slim
+from steadyscore.training.recipe import PROJECTIONS
 
 IDS = torch.arange(24).reshape(2, 12) % 7 + 3
 

@@ -3,12 +3,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyscore import instability, metrics
-from steadyscore.consumers import preference
 from steadyscore.errors import InputError
-from steadyscore.measurement import Threshold, at_budget, measure, pair_values
-from steadyscore.measures import MEASURES
-from steadyscore.scores import CANONICAL, Scored
+from steadyscore.measures import instability, preference, ranking
+from steadyscore.measures.measurement import Threshold, at_budget, measure, pair_values
+from steadyscore.measures.registry import MEASURES
+from steadyscore.runs.table import CANONICAL, Scored
 
 
 def query(seed=0, n=6, permutations=5, query_id=None, canonical=True, judged=True, places=True):
@@ -71,7 +70,7 @@ def test_queries_of_different_sizes_are_measured_together():
 def test_figures_of_a_whole_collection_need_equally_many_permutations_and_no_equal_pools():
     queries = [query(i, n=6 + i % 2) for i in range(6)]
     overall = measure(queries).overall
-    first, tenth = (np.stack([metrics.ndcg(q.permuted, q.relevance, k) for q in queries]) for k in (1, 10))
+    first, tenth = (np.stack([ranking.ndcg(q.permuted, q.relevance, k) for q in queries]) for k in (1, 10))
     labels = np.stack([instability.buckets(q.orders(), q.relevance) for q in queries])
     assert overall["benchmark_range@1"] == pytest.approx(preference.benchmark_range(first))
     assert overall["benchmark_sd@1"] == pytest.approx(preference.benchmark_sd(first))
@@ -171,7 +170,7 @@ def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatc
     """Pools of two sizes, some queries without judgements, a batch wholly unjudged; from a table that is read by parts."""
     from conftest import some_instances, write_collection
     from steadyscore.collection import open_collection
-    from steadyscore.scoring import AuditConfig, open_scorer, score_collection
+    from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 
     instances = some_instances(queries=14)
     for i in (1, 6, 7, 8):
@@ -185,7 +184,7 @@ def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatc
     for by in (Threshold(), Threshold(protocol="reference"), Threshold(retention=0.5), Threshold(cutoff=0.3)):
         whole = measure(run.scored(), by)
         with monkeypatch.context() as patch:
-            patch.setattr("steadyscore.measurement.BATCH", 3)
+            patch.setattr("steadyscore.measures.measurement.BATCH", 3)
             parts = measure(run.queries(), by)
         assert parts.values.keys() == whole.values.keys()
         for name, values in whole.values.items():

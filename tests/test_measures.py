@@ -1,4 +1,4 @@
-from steadyscore.measures import FLOORED, MEASURES
+from steadyscore.measures.registry import FLOORED, MEASURES
 
 CONTRACT = (
     "ndcg@10",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from steadyscore.errors import InputError
-from steadyscore.metrics import (
+from steadyscore.measures.ranking import (
     average_precision,
     best_ndcg,
     delta_ndcg_pool,

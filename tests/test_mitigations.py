@@ -7,12 +7,11 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from conftest import some_instances, write_collection
-from steadyscore import readout
 from steadyscore.cli import main
 from steadyscore.engines.recorded import ScoreRecording, SyntheticReranker
 from steadyscore.errors import InputError
-from steadyscore.instability import tau_psi
-from steadyscore.mitigations import (
+from steadyscore.measures.instability import tau_psi
+from steadyscore.scoring.mitigations import (
     MITIGATIONS,
     Mitigated,
     canonical_order,
@@ -23,12 +22,13 @@ from steadyscore.mitigations import (
     mitigated,
     standing,
 )
-from steadyscore.perturbed import score_perturbed
-from steadyscore.presentation import permutations
-from steadyscore.scorer import Scorer, Settings
-from steadyscore.scoring import AuditConfig, score_collection
+from steadyscore.scoring.perturbed import score_perturbed
+from steadyscore.scoring.score import AuditConfig, score_collection
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
+from steadyscore.window import readout
+from steadyscore.window.presentation import permutations
 
 POOL = Instance(
     "q1",
@@ -158,7 +158,7 @@ def test_the_central_ranking_is_no_farther_from_the_rankings_than_borda(n, K, se
     def distance(ranking):
         return sum(1 - kendalltau(ranking, row).statistic for row in rows)
 
-    from steadyscore.self_consistency import borda
+    from steadyscore.measures.ensembles import borda
 
     mean = borda(rows).mean(axis=0)
     untied = np.argsort(np.argsort(-mean, kind="stable"))

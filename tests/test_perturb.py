@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore import perturb
 from steadyscore.errors import InputError
-from steadyscore.presentation import generator
+from steadyscore.scoring import perturb
+from steadyscore.window.presentation import generator
 
 
 @given(st.integers(1, 40), st.data(), st.sampled_from(["top", "middle", "bottom"]))

@@ -4,9 +4,9 @@ import pytest
 from conftest import some_instances, write_collection
 from steadyscore.audits.load import load_run
 from steadyscore.collection import open_collection
-from steadyscore.perturbed import score_perturbed
-from steadyscore.scorer import Settings
-from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring.perturbed import score_perturbed
+from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring.scorer import Settings
 
 
 def run(tmp_path, address, pool=6, **settings):

@@ -6,15 +6,15 @@ import torch
 
 from conftest import byte_tokenizer, tiny_causal
 from steadyscore.engines import EngineOptions
-from steadyscore.engines.transformers import TransformersEngine
+from steadyscore.engines.hf import TransformersEngine
+from steadyscore.engines.pine import Layout, PineEngine, encoded, order_free_states, segments
 from steadyscore.errors import InputError, ModelError
-from steadyscore.instability import tau_psi
-from steadyscore.pine import Layout, PineEngine, encoded, order_free_states, segments
-from steadyscore.presentation import permutations
-from steadyscore.prompt import messages, prompt_text
-from steadyscore.scorer import Scorer, Settings
+from steadyscore.measures.instability import tau_psi
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
+from steadyscore.window.presentation import permutations
+from steadyscore.window.prompt import messages, prompt_text
 
 POOL = Instance("q1", "what is a thing", tuple(Candidate(f"d{i}", f"thing {i} " + "word " * (i + 1)) for i in range(5)))
 ORDERS = permutations(5, 6, seed=0, query_id="q1")

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore import simulate
-from steadyscore.decomposition import order_marginal
 from steadyscore.errors import InputError
-from steadyscore.instability import tau_psi
-from steadyscore.planning import balanced_orders, decide, from_permutations, half_width, log_capital, pilot, required
+from steadyscore.measures import simulate
+from steadyscore.measures.decomposition import order_marginal
+from steadyscore.measures.instability import tau_psi
+from steadyscore.measures.planning import balanced_orders, decide, from_permutations, half_width, log_capital, pilot, required
 
 
 def pair_values(queries, permutations, rng):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.presentation import align, markers, permutation, permutations, places, windows
+from steadyscore.window.presentation import align, markers, permutation, permutations, places, windows
 
 sizes = st.integers(1, 40)
 ids = st.text(min_size=1, max_size=8)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore import progress
-from steadyscore.progress import Job, bar, duration, innermost, job, line
+from steadyscore.machine import progress
+from steadyscore.machine.progress import Job, bar, duration, innermost, job, line
 
 
 class Written(io.StringIO):

@@ -1,6 +1,6 @@
-from steadyscore.prompt import messages, prompt_hash, prompt_text, shown, skeleton
 from steadyscore.tasks import MULTIDOC_QA, PASSAGE_RERANKING, RESPONSE_RANKING, TASKS
 from steadyscore.terms import Candidate
+from steadyscore.window.prompt import messages, prompt_hash, prompt_text, shown, skeleton
 
 PRINTED_SYSTEM = (
     "You are a search relevance grader. For each numbered document, output one fixed integer relevance grade in "

@@ -7,12 +7,12 @@ from conftest import some_claims, write_collection
 from steadyscore.audits.load import load_run, same_evidence_control
 from steadyscore.engines.recorded import SyntheticReranker
 from steadyscore.errors import InputError
-from steadyscore.reader_prompt import VERDICTS, chat, encoded, first_line, question
-from steadyscore.reading import Reader, read_run
-from steadyscore.readings import outputs_of, reader_label
-from steadyscore.scorer import Scorer, Settings
-from steadyscore.scores import read_table
-from steadyscore.scoring import AuditConfig, score_collection
+from steadyscore.readers.outputs import outputs_of, reader_label
+from steadyscore.readers.prompt import VERDICTS, chat, encoded, first_line, question
+from steadyscore.readers.reader import Reader, read_run
+from steadyscore.runs.table import read_table
+from steadyscore.scoring.score import AuditConfig, score_collection
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Failure, Instance
 
@@ -153,7 +153,7 @@ def test_who_cannot_read_is_refused(tiny_engine):
 
 def test_a_run_gets_outputs_and_measures(tmp_path, tiny_engine, monkeypatch):
     source, run = run_of(tmp_path)
-    monkeypatch.setattr("steadyscore.reading.open_engine", lambda address, options=None, gate=True: tiny_engine)
+    monkeypatch.setattr("steadyscore.readers.reader.open_engine", lambda address, options=None, gate=True: tiny_engine)
     found = read_run(run, source, "hf:tiny", k=2).values
     assert set(found) == {"verdict_accuracy", "verdict_flip"}
     assert found["verdict_accuracy"].shape == (3,)

@@ -9,8 +9,7 @@ from steadyscore.audits.load import load_run, same_evidence_control
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError
-from steadyscore.reader_prompt import VERDICTS
-from steadyscore.readings import (
+from steadyscore.readers.outputs import (
     control,
     keep_outputs,
     label_parts,
@@ -20,7 +19,8 @@ from steadyscore.readings import (
     shared_readers,
     worth,
 )
-from steadyscore.scoring import AuditConfig, open_scorer, score_collection
+from steadyscore.readers.prompt import VERDICTS
+from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from steadyscore.tasks import TASKS
 
 QUERIES, M = 6, 3

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from steadyscore.readout import argmax_grade, capcal, expected_grade, grade_at_least, grade_distribution, score
+from steadyscore.window.readout import argmax_grade, capcal, expected_grade, grade_at_least, grade_distribution, score
 
 logits = arrays(np.float32, (5, 4), elements=st.floats(-80, 80, width=32))
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import tiny
-from steadyscore import recipe, training_rate
 from steadyscore.commands import check
 from steadyscore.commands import train as verb
 from steadyscore.errors import InputError
-from steadyscore.estimate import keep_speed
-from steadyscore.recipe import TrainConfig
-from steadyscore.steps import Loop
-from steadyscore.training_cost import estimate, rate_name
-from steadyscore.training_rate import measured_rate
-from steadyscore.views import training_data
+from steadyscore.scoring.estimate import keep_speed
+from steadyscore.training import rate, recipe
+from steadyscore.training.cost import estimate, rate_name
+from steadyscore.training.examples import training_data
+from steadyscore.training.rate import measured_rate
+from steadyscore.training.recipe import TrainConfig
+from steadyscore.training.step import Loop
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_check_prints_the_cost_or_the_mistakes(good, tmp_path, capsys):
 
 
 def test_labels_of_other_data_are_no_plan(good, tmp_path):
-    from steadyscore.teacher import Label, write_labels
+    from steadyscore.training.labels import Label, write_labels
 
     write_labels(tmp_path / "labels", [Label("elsewhere", ("a",), np.ones((1, 1)))])
     with pytest.raises(InputError, match=r"no query of .*pools.jsonl has a label in .*labels. Name labels of the same data"):
@@ -240,7 +240,7 @@ def test_every_kind_of_objective_can_be_measured(good, objective):
 def test_a_measurement_ends_after_its_seconds(good, monkeypatch):
     taken = []
     monkeypatch.setattr(Loop, "learn", lambda self, step, number, chosen, weight: taken.append(number))
-    monkeypatch.setattr(training_rate.time, "monotonic", itertools.count(step=10.0).__next__)
+    monkeypatch.setattr(rate.time, "monotonic", itertools.count(step=10.0).__next__)
     assert measured_rate(replace(good, device="cpu"), 100.0) == pytest.approx(10.0)  # a window of 100 tokens in 10 s
     assert taken == [0, 1, 2]
 

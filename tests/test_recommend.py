@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from steadyscore.audits.load import load_run
+from steadyscore.audits.recommend import Target, cheapest, options, parse_target, windows_per_query
 from steadyscore.commands import recommend as command
 from steadyscore.engines.recorded import SyntheticReranker
 from steadyscore.errors import InputError, UsageError
-from steadyscore.mitigations import mitigated
-from steadyscore.recommend import Target, cheapest, options, parse_target, windows_per_query
-from steadyscore.runs import Run
-from steadyscore.scorer import Scorer, Settings
-from steadyscore.scoring import AuditConfig, score_collection
+from steadyscore.runs.folder import Run
+from steadyscore.scoring.mitigations import mitigated
+from steadyscore.scoring.score import AuditConfig, score_collection
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING, RESPONSE_RANKING
 
 

@@ -17,19 +17,20 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from markdown_it import MarkdownIt
 
-from steadyscore import cli, exhibit, figures, findings
+from steadyscore import cli
 from steadyscore.audits.figure import figures_of
 from steadyscore.audits.load import load_run, load_runs, same_evidence_control
 from steadyscore.audits.result import Audit
 from steadyscore.collection import open_collection
-from steadyscore.consumers import threshold
 from steadyscore.errors import InputError, MissingExtra
-from steadyscore.measurement import Threshold, measure
-from steadyscore.readings import keep_outputs
-from steadyscore.report import markdown_code, markdown_text, show_invisible, write_report
-from steadyscore.runs import Run
-from steadyscore.scores import Scored
-from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.measures import threshold
+from steadyscore.measures.measurement import Threshold, measure
+from steadyscore.readers.outputs import keep_outputs
+from steadyscore.report import exhibit, figures, sentences
+from steadyscore.report.page import markdown_code, markdown_text, show_invisible, write_report
+from steadyscore.runs.folder import Run
+from steadyscore.runs.table import Scored
+from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.tasks import TASKS
 
 HOSTILE = "<script>document.title = 'taken'</script> & <img src=x onerror=alert(1)> $x_1$ ${7*7} {{ 7 * 7 }}"
@@ -130,24 +131,24 @@ def test_the_sentence_states_what_was_planted() -> None:
     rows = [[0.9, 0.8, 0.1, 0.0], [0.4, 0.95, 0.7, 0.0]]
     queries = [planted(rows, [0, 1, 0, 0], query_id=f"q{i}") for i in range(3)]
     found = variant(queries, Threshold(cutoff=0.5))
-    text = findings.sentence(found, "overlap", 10, named=False)
+    text = sentences.sentence(found, "overlap", 10, named=False)
     assert text.startswith(
         "If these 4 candidates arrive in another order, 67 % of what the threshold keeps changes (overlap 0.33), "
     )
     first, second = 1 / np.log2(3), 1.0  # b is second in one order and first in the other
-    assert findings.movement(found, "overlap", 10) == pytest.approx(second - first)
+    assert sentences.movement(found, "overlap", 10) == pytest.approx(second - first)
     assert text.endswith("and nDCG@10 moves by 0.37.")
 
 
 def test_overlap_is_read_against_what_chance_gives() -> None:
     queries = [planted([[0.9, 0.8, 0.1, 0.0], [0.4, 0.95, 0.7, 0.0]], [0, 1, 0, 0], query_id=f"q{i}") for i in range(3)]
-    notes = findings.notes(variant(queries, Threshold(cutoff=0.5)), "overlap", 10)
+    notes = sentences.notes(variant(queries, Threshold(cutoff=0.5)), "overlap", 10)
     assert "The cutoff keeps 50 % of the pool; sets of that size drawn at random would overlap by about 0.33." in notes
 
 
 def test_the_sentence_is_worded_for_the_preference_consumer() -> None:
     queries = [planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [3, 1, 0], query_id=f"q{i}") for i in range(2)]
-    text = findings.sentence(variant(queries, task="response_ranking"), "pair_flip", 1, named=True)
+    text = sentences.sentence(variant(queries, task="response_ranking"), "pair_flip", 1, named=True)
     assert "these 3 responses" in text
     assert "the chosen/rejected pair changes 100 % of the time under planted (pair flip 1.00)" in text
 
@@ -172,8 +173,8 @@ def test_without_judgements_decisions_are_told_and_quality_is_said_to_be_unknown
 def test_a_cutoff_that_keeps_everything_does_not_make_the_headline(runs) -> None:
     found = load_run(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=-1.0))
     assert found["overlap"].value == 1
-    assert findings.decision([found]) == "overlap@10"
-    assert "keeps 100.0 % of the pool" in findings.idle_note(found, "overlap@10")
+    assert sentences.decision([found]) == "overlap@10"
+    assert "keeps 100.0 % of the pool" in sentences.idle_note(found, "overlap@10")
 
 
 def test_a_variant_that_keeps_everything_wins_nothing(runs, tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ def test_the_steadiest_is_named_and_a_lead_is_settled_only_by_its_interval(page:
     assert "Steadiest decisions: synthetic:slot:0.05" in page
     queries = [planted([[0.9, 0.5, 0.1], [0.8, 0.5, 0.2]], [1, 0, 0], query_id=f"q{i}") for i in range(4)]
     twins = [variant(queries, Threshold(cutoff=0.6), name=name) for name in ("one", "two")]
-    assert "not settled against" in findings.leader(twins, "overlap")
+    assert "not settled against" in sentences.leader(twins, "overlap")
 
 
 # -- the most affected query
@@ -477,7 +478,7 @@ def test_a_method_has_the_papers_colour_and_no_two_variants_look_alike() -> None
 
 @pytest.mark.parametrize(("share", "text"), [(0.41, "41 %"), (0.001, "less than 1 %"), (0.0, "0 %"), (1.0, "100 %")])
 def test_percentages(share: float, text: str) -> None:
-    assert findings.percent(share) == text
+    assert sentences.percent(share) == text
 
 
 def test_a_missing_plotting_library_is_named(runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

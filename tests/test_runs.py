@@ -17,16 +17,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import some_instances, write_collection
-from steadyscore import disk, runs
 from steadyscore.audits.load import load_run
 from steadyscore.cli import stop_on_signals
 from steadyscore.collection import open_collection
-from steadyscore.disk import atomic
 from steadyscore.errors import InputError, RunMismatch, StorageError
-from steadyscore.runs import Run, find_runs
-from steadyscore.scorer import Settings
-from steadyscore.scores import read_table
-from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.machine import disk
+from steadyscore.machine.disk import atomic
+from steadyscore.runs.folder import Run, _join, find_runs
+from steadyscore.runs.table import read_table
+from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring.scorer import Settings
 
 
 def audit(file: Path, folder: Path, address="synthetic:slot", **options) -> Run:
@@ -47,7 +47,7 @@ def test_a_complete_run_says_so_and_holds_one_row_per_query_permutation_and_cand
 def test_the_same_command_again_scores_nothing(collection_file, tmp_path, monkeypatch):
     audit(collection_file, tmp_path / "run")
     before = (tmp_path / "run" / "scores.parquet").stat().st_mtime_ns
-    monkeypatch.setattr("steadyscore.scorer.Scorer.score_orders", lambda *_: pytest.fail("scored again"))
+    monkeypatch.setattr("steadyscore.scoring.scorer.Scorer.score_orders", lambda *_: pytest.fail("scored again"))
     assert audit(collection_file, tmp_path / "run").is_complete
     assert (tmp_path / "run" / "scores.parquet").stat().st_mtime_ns == before
 
@@ -144,13 +144,13 @@ def test_a_run_is_read_a_part_at_a_time_and_joined_in_order(tmp_path, monkeypatc
     """Row groups of a few rows, also such as cut a query in two, give the same queries."""
     file = write_collection(tmp_path / "some.jsonl", some_instances(queries=7))
     whole = audit(file, tmp_path / "whole")
-    monkeypatch.setattr("steadyscore.runs.GROUP_ROWS", 30)
+    monkeypatch.setattr("steadyscore.runs.folder.GROUP_ROWS", 30)
     parts = audit(file, tmp_path / "parts")
     table = read_table(whole.folder / "scores.parquet")
     pq.write_table(table, parts.folder / "cut.parquet", row_group_size=31)
     assert pq.ParquetFile(parts.folder / "scores.parquet").num_row_groups == 4
     assert read_table(parts.folder / "scores.parquet").equals(table)
-    cut = pa.concat_tables(runs._join([parts.folder / "cut.parquet"], [f"q{i}" for i in range(7)]))
+    cut = pa.concat_tables(_join([parts.folder / "cut.parquet"], [f"q{i}" for i in range(7)]))
     assert cut.equals(table)
     (parts.folder / "cut.parquet").rename(parts.folder / "scores.parquet")
     for one, other in zip(whole.scored(), parts.iter_scored(), strict=True):
@@ -162,7 +162,7 @@ def test_a_run_is_read_a_part_at_a_time_and_joined_in_order(tmp_path, monkeypatc
 def test_a_query_that_took_a_second_or_that_somebody_charges_for_is_on_disk_at_once(collection_file, tmp_path, monkeypatch):
     whole = audit(collection_file, tmp_path / "whole").scored()
     now = 100.0
-    monkeypatch.setattr("steadyscore.runs.time.monotonic", lambda: now)
+    monkeypatch.setattr("steadyscore.runs.folder.time.monotonic", lambda: now)
     run = Run.begin(tmp_path / "run", {})
     run.append(whole[0])
     assert run.done() == set()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from steadyscore.errors import InputError
-from steadyscore.measurement import Threshold, measure
-from steadyscore.scorefile import read_scores
+from steadyscore.measures.measurement import Threshold, measure
+from steadyscore.runs.score_file import read_scores
 
 ROWS = [
     (q, p, c, s, r)
@@ -341,7 +341,7 @@ def test_endings_may_be_upper_case_or_gzipped(tmp_path, name):
 
 
 def test_a_small_file_of_very_many_rows_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("steadyscore.scorefile._memory", lambda: 2 * len(ROWS) * 250)
+    monkeypatch.setattr("steadyscore.runs.score_file._memory", lambda: 2 * len(ROWS) * 250)
     with pytest.raises(InputError, match=r"24 rows, which need about .* GB of memory; this machine has .* Split it by query"):
         read_scores([write(tmp_path / "s.parquet")])
 

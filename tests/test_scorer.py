@@ -4,11 +4,11 @@ import pytest
 from steadyscore.engines.python_scorer import PythonReranker
 from steadyscore.engines.recorded import SyntheticReranker
 from steadyscore.errors import InputError, WindowTooLong
-from steadyscore.instability import tau_psi
-from steadyscore.presentation import permutations
-from steadyscore.scorer import Scorer, Settings, ideal_gains
+from steadyscore.measures.instability import tau_psi
+from steadyscore.scoring.scorer import Scorer, Settings, ideal_gains
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
+from steadyscore.window.presentation import permutations
 
 POOL = Instance(
     "q1",
@@ -95,7 +95,7 @@ def test_shrinking_keeps_the_query_and_is_counted(tiny_engine, monkeypatch):
 
 
 def _window():
-    from steadyscore.presentation import windows
+    from steadyscore.window.presentation import windows
 
     return windows(range(5), 5)[0]
 

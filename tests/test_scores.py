@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steadyscore.errors import StorageError
-from steadyscore.scores import CANONICAL, Scored, from_table, read_table, schema, to_table
+from steadyscore.runs.table import CANONICAL, Scored, from_table, read_table, schema, to_table
 
 
 def scored(query_id="q", n=3, rows=2, grades=True, judged=True, seed=0, partition="contiguous"):

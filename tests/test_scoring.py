@@ -4,9 +4,8 @@ import pytest
 from conftest import some_instances, write_collection
 from steadyscore.collection import open_collection
 from steadyscore.errors import ModelError
-from steadyscore.runs import Run
-from steadyscore.scorer import Scorer, ideal_gains
-from steadyscore.scoring import (
+from steadyscore.runs.folder import Run
+from steadyscore.scoring.score import (
     AuditConfig,
     Cut,
     cut_instances,
@@ -16,6 +15,7 @@ from steadyscore.scoring import (
     refuse_mismatch,
     score_collection,
 )
+from steadyscore.scoring.scorer import Scorer, ideal_gains
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from steadyscore.errors import InputError
-from steadyscore.select import curve_points, read_points, select
+from steadyscore.training.select import curve_points, read_points, select
 
 
 def history(qualities, tau=0.2, dispersion=0.2, se=0.01):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from steadyscore.errors import InputError
-from steadyscore.instability import tau_psi
-from steadyscore.metrics import ndcg, rank
-from steadyscore.self_consistency import borda, ensembles, k_curve
+from steadyscore.measures.ensembles import borda, ensembles, k_curve
+from steadyscore.measures.instability import tau_psi
+from steadyscore.measures.ranking import ndcg, rank
 
 SCORES = np.random.default_rng(0).random((5, 40, 8))
 

@@ -15,9 +15,9 @@ from starlette.testclient import TestClient
 from serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted, service_of
 from steadyscore.errors import InputError, UsageError
 from steadyscore.serve.app import create_app
-from steadyscore.serve.gate import may_enter
 from steadyscore.serve.logs import JsonLines
 from steadyscore.serve.metrics import Metrics
+from steadyscore.serve.middleware import may_enter
 from steadyscore.serve.monitor import Monitor
 from steadyscore.serve.service import Service, instance_of
 from steadyscore.serve.settings import Limits, ServerSettings, host_name, known_hosts, read_keys, refuse_open_door

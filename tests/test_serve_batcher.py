@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from steadyscore.engines import EngineOptions
-from steadyscore.scorer import Scorer, Settings
-from steadyscore.serve.adapters import Bases
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve.batcher import Batcher, Busy, Closing, Gone, TimedOut, stand_in
 from steadyscore.serve.service import instance_of
+from steadyscore.serve.shared_base import Bases
 from steadyscore.tasks import TASKS
 
 NOISE = 1e-4

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from steadyscore.errors import InputError
-from steadyscore.serve.decide import (
+from steadyscore.serve.decisions import (
     Decision,
     cutoff,
     distances,

@@ -16,13 +16,13 @@ from serving import DOCUMENTS, QUERY, app_of, planted, service_of
 from steadyscore.commands import explore, serve
 from steadyscore.engines import EngineOptions, open_engine
 from steadyscore.errors import InputError, ModelError, UsageError
-from steadyscore.models import embedded_scorers
-from steadyscore.scorer import Scorer, Settings
+from steadyscore.models.embedded import embedded_scorers
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve import service
-from steadyscore.serve.adapters import Bases, share_cores
-from steadyscore.serve.decide import Decision
+from steadyscore.serve.decisions import Decision
 from steadyscore.serve.service import Service, content_order, instance_of, open_model
 from steadyscore.serve.settings import Limits
+from steadyscore.serve.shared_base import Bases, share_cores
 from steadyscore.tasks import TASKS
 
 
@@ -135,7 +135,7 @@ def test_a_worker_s_replica_is_the_same_tensors_under_other_modules(tiny_folder,
 
 def test_a_shipped_adapter_decides_by_the_cutoff_of_its_card(tiny_folder, adapters, monkeypatch):
     """Its name stands for base and folder; it shares the base with the model it was trained on."""
-    monkeypatch.setattr("steadyscore.serve.adapters.shipped_adapters", lambda: {"tiny-oc": adapters[0]})
+    monkeypatch.setattr("steadyscore.serve.shared_base.shipped_adapters", lambda: {"tiny-oc": adapters[0]})
     bases = Bases()
     model, plain = open_model("tiny-oc", "tiny-oc", bases=bases), open_model("tiny", f"hf:{tiny_folder}", bases=bases)
     assert model.backend._base is plain.backend._base
@@ -168,7 +168,7 @@ def test_a_worker_takes_its_share_of_the_cores(monkeypatch):
 
     asked = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
-    monkeypatch.setattr("steadyscore.serve.adapters.cores", lambda: 7)
+    monkeypatch.setattr("steadyscore.serve.shared_base.cores", lambda: 7)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     share_cores(3)
     monkeypatch.delenv("OMP_NUM_THREADS")
@@ -185,7 +185,7 @@ def test_a_folder_that_is_no_adapter_is_refused(tiny_folder, tmp_path):
 
 
 def test_scores_given_before_cannot_be_served(monkeypatch):
-    monkeypatch.setattr("steadyscore.serve.adapters.open_engine", lambda address, options: object())
+    monkeypatch.setattr("steadyscore.serve.shared_base.open_engine", lambda address, options: object())
     with pytest.raises(InputError, match="given before"):
         open_model("old", "scores:old.parquet")
 

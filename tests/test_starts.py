@@ -10,12 +10,12 @@ from conftest import some_instances, write_collection
 from endpoint import Server
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
-from steadyscore.disk import sha256
 from steadyscore.engines import Watch
 from steadyscore.errors import RunMismatch
-from steadyscore.runs import Run
-from steadyscore.scoring import AuditConfig, open_scorer, score_collection
-from steadyscore.starts import Start, scorer_changes, start_of, start_remarks, unwatched
+from steadyscore.machine.disk import sha256
+from steadyscore.runs.folder import Run
+from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+from steadyscore.scoring.starts import Start, scorer_changes, start_of, start_remarks, unwatched
 
 
 class Program:
@@ -43,7 +43,7 @@ class Program:
 
 
 def score(program: Program, data: Path, out: Path, **options) -> Run:
-    from steadyscore.scoring import scorer_for
+    from steadyscore.scoring.score import scorer_for
 
     config = AuditConfig(permutations=3)
     return score_collection(scorer_for(program, open_collection(str(data)).collection, config), str(data), out, config, **options)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from steadyscore import objectives
-from steadyscore.recipe import Objective, TrainConfig
-from steadyscore.steps import Loop
-from steadyscore.views import Example
+from steadyscore.training import objectives
+from steadyscore.training.examples import Example
+from steadyscore.training.recipe import Objective, TrainConfig
+from steadyscore.training.step import Loop
 
 RANDOM = np.random.default_rng(0)
 LOG_P, OTHER = (torch.tensor(RANDOM.normal(size=(2, 5, 4)), dtype=torch.float32).log_softmax(-1) for _ in range(2))

@@ -17,17 +17,17 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import tiny
-from steadyscore import checkpoints, recipe
-from steadyscore import train as train_module
-from steadyscore.adapter import read_card
 from steadyscore.engines import device, open_engine
 from steadyscore.errors import InputError, ModelError, RunMismatch, StorageError
-from steadyscore.recipe import TrainConfig
-from steadyscore.scorer import Scorer, Settings
+from steadyscore.models.adapter import read_card
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Window
-from steadyscore.train import train
-from steadyscore.training_cost import estimate, rate_name
+from steadyscore.training import checkpoints, recipe
+from steadyscore.training import loop as train_module
+from steadyscore.training.cost import estimate, rate_name
+from steadyscore.training.loop import train
+from steadyscore.training.recipe import TrainConfig
 
 TESTS = Path(__file__).parent
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from steadyscore import validation
-from steadyscore.instability import tau_psi
+from steadyscore.measures import validation
+from steadyscore.measures.instability import tau_psi
 
 
 def test_the_instrument_recovers_what_is_planted():

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import tiny
 from steadyscore.errors import InputError
-from steadyscore.recipe import TrainConfig
-from steadyscore.teacher import Label, from_judgements, write_labels
 from steadyscore.terms import Instance
-from steadyscore.views import Example, cut, examples, slot_counts, step_indices, training_data, views
+from steadyscore.training.examples import Example, cut, examples, slot_counts, step_indices, training_data, views
+from steadyscore.training.labels import Label, from_judgements, write_labels
+from steadyscore.training.recipe import TrainConfig
 from test_teacher import open_instances
 
 

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .credentials import without_credentials
 from .errors import InputError, SteadyscoreError
-from .waiting import LONGEST_ASKED, retry_after
+from .machine.credentials import without_credentials
+from .machine.waiting import LONGEST_ASKED, retry_after
 
 
 class ServerError(SteadyscoreError):

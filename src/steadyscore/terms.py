@@ -8,6 +8,9 @@ from typing import Any, Literal
 GRADES = (0, 1, 2, 3)
 """The four grades of every rubric (§4, score readout)."""
 
+LARGEST_SCORE = 1e100
+"""Beyond this size sums of squares over a pool overflow, and a variance would read as infinite."""
+
 TaskName = Literal["passage_reranking", "multidoc_qa", "response_ranking", "claim_verification"]
 Partition = Literal["contiguous", "round_robin"]
 Markers = Literal["numeric", "letters", "roman", "doc", "random3"]

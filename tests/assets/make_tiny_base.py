@@ -19,9 +19,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import tiny
-from steadyscore.encoding import Encoder
-from steadyscore.prompt import prompt_text
 from steadyscore.tasks import PASSAGE_RERANKING
+from steadyscore.window.encoding import Encoder
+from steadyscore.window.prompt import prompt_text
 
 PRIMACY, CONTRAST = 0.6, 0.5
 GRADES = np.arange(4)

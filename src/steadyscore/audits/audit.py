@@ -15,26 +15,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from ..choice import scoring_address
 from ..collection import Data, Source, open_collection
-from ..disk import storage, write_record, write_tables
 from ..engines import Backend, EngineOptions, check_address, open_engine, parse_address
 from ..engines.generator import check_reader
 from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
-from ..estimate import remember_speed
-from ..extras import PAGE, absent
-from ..library import library_values, parsed
-from ..measurement import Threshold
-from ..mitigations import mitigated
-from ..perturbed import Kind, score_perturbed
-from ..progress import bar, job
-from ..reading import EVIDENCE, check_readable, read_run
-from ..readings import reader_label
-from ..runs import Run
-from ..scorer import Scorer, Settings
-from ..scores import Scored
-from ..scoring import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
+from ..machine.disk import storage, write_record, write_tables
+from ..machine.extras import PAGE, absent
+from ..machine.progress import bar, job
+from ..measures.ir_library import library_values, parsed
+from ..measures.measurement import Threshold
+from ..readers.outputs import reader_label
+from ..readers.reader import EVIDENCE, check_readable, read_run
+from ..runs.folder import Run
+from ..runs.table import Scored
+from ..scoring.engine_choice import scoring_address
+from ..scoring.estimate import remember_speed
+from ..scoring.mitigations import mitigated
+from ..scoring.perturbed import Kind, score_perturbed
+from ..scoring.score import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
+from ..scoring.scorer import Scorer, Settings
 from ..tasks import TASKS
 from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle
 from .figure import mean_figure

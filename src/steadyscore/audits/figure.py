@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..intervals import mean_interval
-from ..measurement import Measured
-from ..measures import FLOORED, MEASURES
+from ..measures.intervals import mean_interval
+from ..measures.measurement import Measured
+from ..measures.registry import FLOORED, MEASURES
 
 
 @dataclass(frozen=True, slots=True)

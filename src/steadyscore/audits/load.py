@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..collection import Source
-from ..consumers.reader import EVIDENCE
 from ..errors import InputError
-from ..measurement import Cutoff, Measured, Threshold, at_budget, measure
-from ..measures import MEASURES
-from ..readings import Readings, control, label_parts, reader_label, readings_of, shared_readers
-from ..runs import Run, find_runs
-from ..scores import Scored
+from ..measures.answers import EVIDENCE
+from ..measures.measurement import Cutoff, Measured, Threshold, at_budget, measure
+from ..measures.registry import MEASURES
+from ..readers.outputs import Readings, control, label_parts, reader_label, readings_of, shared_readers
+from ..runs.folder import Run, find_runs
+from ..runs.table import Scored
 from ..tasks import TASKS
 from .figure import figures_of
 from .result import Audit, Audits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..measurement import Coverage, Cutoff, Measured
+from ..measures.measurement import Coverage, Cutoff, Measured
 from .figure import Figure
 
 NAMED = 10

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..collection import Source, open_collection
 from ..errors import InputError
-from ..measurement import Measured, Threshold
-from ..readings import Outputs, Readings
-from ..scores import Scored
-from ..starts import start_remarks, unwatched
+from ..measures.measurement import Measured, Threshold
+from ..readers.outputs import Outputs, Readings
+from ..runs.table import Scored
+from ..scoring.starts import start_remarks, unwatched
 from ..tasks import Task
 from ..terms import Failure, Instance
 from .figure import Figure
@@ -181,13 +181,13 @@ class Audits(Sequence[Audit]):
 
     def plot(self, kind: str = "decisions", collection: str | None = None) -> Any:
         """A figure of the report: `spread`, `slots`, `decisions`, `quality`, `budget` or `cutoffs`. Shows in a notebook."""
-        from ..report import plot
+        from ..report.page import plot
 
         return plot(self, kind, collection)
 
     def report(self, folder: str | Path) -> Path:
         """Write the page that `steadyscore report` writes; returns its path."""
-        from ..report import write_report
+        from ..report.page import write_report
 
         return write_report(self, Path(folder))
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..collection.memory import read_rows
-from ..disk import sha256, write_parquet
 from ..errors import InputError
-from ..scorefile import read_scores
-from ..scores import Scored
+from ..machine.disk import sha256, write_parquet
+from ..runs.score_file import read_scores
+from ..runs.table import Scored
 
 
 class GivenScores(NamedTuple):

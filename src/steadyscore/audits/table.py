@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ..measures import MEASURES
+from ..measures.registry import MEASURES
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,9 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..disk import atomic, is_there, make_folder, sha256, storage
-from ..disk import cache_folder as cache_root
 from ..errors import InputError
+from ..machine.disk import atomic, is_there, make_folder, sha256, storage
+from ..machine.disk import cache_folder as cache_root
 from ..terms import Collection, Instance, TaskName
 from . import memory
 from .catalogue import CATALOGUE

@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..disk import sha256
 from ..errors import InputError, SteadyscoreError
-from ..extras import check_installed
+from ..machine.disk import sha256
+from ..machine.extras import check_installed
 from ..terms import Collection, Instance, TaskName, Verdict
 from . import multidoc_qa, open_collection, passages, read_instances, responses
 from .catalogue import WEB, Known

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from itertools import pairwise
 from pathlib import Path
 
-from ..disk import atomic
+from ..machine.disk import atomic
 from ..terms import Instance
 from .files import Report, encoded
 from .passages import Documents

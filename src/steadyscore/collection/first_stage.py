@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, ModelError
-from ..extras import check_installed
+from ..machine.extras import check_installed
 
 Search = Callable[[str, int], list[tuple[int, float]]]
 

@@ -18,10 +18,10 @@ from ..audits.result import Audits
 from ..audits.table import text_table
 from ..engines import EngineOptions, Price
 from ..errors import UsageError
-from ..extras import PAGE, absent, install_line
-from ..measurement import Threshold
-from ..scorer import Settings
-from ..starts import start_remarks, unwatched
+from ..machine.extras import PAGE, absent, install_line
+from ..measures.measurement import Threshold
+from ..scoring.scorer import Settings
+from ..scoring.starts import start_remarks, unwatched
 from ..terms import Failure, PromptStyle
 
 T = TypeVar("T")

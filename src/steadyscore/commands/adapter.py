@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from .. import adapter, merge
-from ..extras import check_installed
-from ..models import shipped_adapters
+from ..machine.extras import check_installed
+from ..models import adapter
+from ..models.embedded import shipped_adapters
+from ..training import merge
 from . import add_json, examples, print_json, print_table
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from ..audits.audit import Beside, Output, audit_scorers, audit_scores, open_usable
 from ..audits.result import Audit
 from ..audits.table import text_table
-from ..library import parsed
-from ..measurement import Threshold
-from ..mitigations import MITIGATIONS
-from ..perturbed import KINDS
-from ..reading import EVIDENCE
-from ..scoring import AuditConfig, Cut
+from ..measures.ir_library import parsed
+from ..measures.measurement import Threshold
+from ..readers.reader import EVIDENCE
+from ..scoring.mitigations import MITIGATIONS
+from ..scoring.perturbed import KINDS
+from ..scoring.score import AuditConfig, Cut
 from . import (
     add_budget,
     add_engine,

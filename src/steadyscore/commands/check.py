@@ -9,11 +9,11 @@ import argparse
 from dataclasses import asdict
 
 from ..errors import InputError
-from ..extras import TRAINING, absent, install_line
-from ..models import where_to_get
-from ..progress import duration, job
-from ..recipe import TrainConfig, from_mapping, mistakes, read_recipe
-from ..training_cost import TrainingEstimate, estimate, with_rate
+from ..machine.extras import TRAINING, absent, install_line
+from ..machine.progress import duration, job
+from ..models.embedded import where_to_get
+from ..training.cost import TrainingEstimate, estimate, with_rate
+from ..training.recipe import TrainConfig, from_mapping, mistakes, read_recipe
 from . import add_json, examples, positive, print_json, print_table
 
 
@@ -36,7 +36,7 @@ def dry_run(config: TrainConfig, as_json: bool) -> int:
     cost, unknown = cost_of(config), ""
     if cost.seconds is None and not (unknown := _obstacle(config)):
         with job(f"measuring how fast {config.base} trains here", unit="", at_once=True):
-            from ..training_rate import measured_rate
+            from ..training.rate import measured_rate
 
             rate = measured_rate(config, cost.tokens / (cost.steps * config.batch))
         cost = with_rate(cost, rate, "measured")

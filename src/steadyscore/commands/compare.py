@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from ..audits.compare import Contrast, Values, contrasts, disagreement
 from ..audits.load import load_runs, own_threshold
+from ..audits.missing import missing_queries, missing_remark
 from ..audits.result import Audits
-from ..compare import Contrast, Values, contrasts, disagreement
 from ..errors import InputError
-from ..extras import PAGE, check_installed
-from ..measures import MEASURES
-from ..missing import missing_queries, missing_remark
-from ..report_settings import distinct_names
-from ..runs import find_runs
+from ..machine.extras import PAGE, check_installed
+from ..measures.registry import MEASURES
+from ..report.settings import distinct_names
+from ..runs.folder import find_runs
 from . import add_budget, add_json, add_threshold, examples, print_json, print_table, refuse, threshold_of
 
 DEFAULT = (

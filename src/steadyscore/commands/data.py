@@ -16,9 +16,9 @@ from ..collection.catalogue import CATALOGUE, Known, count_mistake
 from ..collection.files import Report
 from ..collection.first_stage import first_stage
 from ..collection.splits import parts, shared
-from ..disk import scratch_beside
 from ..errors import InputError, UsageError
-from ..progress import bar
+from ..machine.disk import scratch_beside
+from ..machine.progress import bar
 from ..terms import Collection, Instance
 from . import add_json, examples, note, positive, print_json, print_table
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..audits.audit import Beside, Output, audit_scorers, configure
 from ..audits.result import Audit, Audits
-from ..scoring import AuditConfig
+from ..scoring.score import AuditConfig
 from . import add_engine, can_draw_page, engine_options, examples, name_failed, note, print_audits
 
 SLICES = (

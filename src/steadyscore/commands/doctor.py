@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..disk import cache_folder
 from ..errors import SteadyscoreError
-from ..extras import install_line, is_installed
-from ..inspection import Finding, inspect_run
-from ..models import EMBEDDED, is_present
-from ..runs import Run, find_folders, versions
+from ..machine.disk import cache_folder
+from ..machine.extras import install_line, is_installed
+from ..models.embedded import EMBEDDED, is_present
+from ..runs.folder import Run, find_folders, versions
+from ..runs.inspection import Finding, inspect_run
 from . import add_engine, add_json, engine_options, examples, print_json, print_table
 
 
@@ -83,7 +83,7 @@ def check_machine(args: argparse.Namespace) -> int:
 def probe(args: argparse.Namespace) -> list[dict[str, Any]]:
     """What an address gives, and whether it reads what the model says: the parity gate for engines, a trial for the rest."""
     from ..engines import Engine, Recording, open_engine
-    from ..engines.http import Unusable
+    from ..engines.endpoint import Unusable
 
     try:
         backend = open_engine(args.scorer, engine_options(args), gate=False)
@@ -97,8 +97,8 @@ def probe(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def gate(engine: Any, args: argparse.Namespace) -> list[dict[str, Any]]:
-    from ..parity import probe as parity
-    from ..parity import remember
+    from ..engines.parity import probe as parity
+    from ..engines.parity import remember
 
     found = parity(engine, engine_options(args), args.reference)
     if hasattr(engine, "reference") and (found.passed or args.accept):
@@ -124,7 +124,7 @@ def gate(engine: Any, args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def trial(backend: Any) -> list[dict[str, Any]]:
     """A small pool scored twice in two orders: does it answer, and does the order move it?"""
-    from ..scorer import Scorer
+    from ..scoring.scorer import Scorer
     from ..tasks import PASSAGE_RERANKING
     from ..terms import Candidate, Instance
 

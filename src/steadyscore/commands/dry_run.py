@@ -8,8 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from ..collection import Source
-from ..estimate import estimate, is_hosted, reading_estimate
-from ..scoring import AuditConfig
+from ..readers.estimate import estimate_reading
+from ..scoring.estimate import estimate, is_hosted
+from ..scoring.score import AuditConfig
 from . import engine_options, print_json, print_table
 
 
@@ -20,7 +21,7 @@ def dry_run(args: argparse.Namespace, config: AuditConfig, sources: Sequence[Sou
         for data, source in zip(args.data, sources, strict=True):
             scoring = estimate(address, source, config, args.mitigation, price)
             readings = {
-                reader: reading_estimate(reader, source, config, args.reader_k, args.serving_permutations, price)
+                reader: estimate_reading(reader, source, config, args.reader_k, args.serving_permutations, price)
                 for reader in args.reader
             }
             rows.append(

@@ -6,13 +6,13 @@ import argparse
 from pathlib import Path
 from xml.etree import ElementTree
 
+from ..audits.compare import Bound, bounds
 from ..audits.figure import Figure
 from ..audits.load import load_run
-from ..compare import Bound, bounds
-from ..disk import atomic
+from ..audits.missing import missing_queries, missing_remark
 from ..errors import GateFailed, InputError
-from ..missing import missing_queries, missing_remark
-from ..runs import Run, find_runs
+from ..machine.disk import atomic
+from ..runs.folder import Run, find_runs
 from . import add_budget, add_json, add_threshold, examples, not_negative, print_json, print_table, threshold_of
 
 Row = tuple[str, Bound, float, bool]

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from ..collection import open_collection
 from ..errors import InputError
-from ..progress import bar
-from ..runs import Run
-from ..scoring import AuditConfig, Cut, cut_instances, open_scorer
-from ..starts import start_remarks, unwatched
+from ..machine.progress import bar
+from ..runs.folder import Run
+from ..scoring.score import AuditConfig, Cut, cut_instances, open_scorer
+from ..scoring.starts import start_remarks, unwatched
 from ..tasks import TASKS
-from ..teacher import (
+from ..terms import Failure
+from ..training.labels import (
     Label,
     control,
     from_judgements,
@@ -25,7 +26,6 @@ from ..teacher import (
     recalibrated,
     write_labels,
 )
-from ..terms import Failure
 from . import (
     add_engine,
     add_json,

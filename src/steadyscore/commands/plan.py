@@ -9,9 +9,9 @@ import numpy as np
 
 from ..audits.load import load_run
 from ..errors import InputError
-from ..measurement import pair_values
-from ..planning import decide, pilot, required
-from ..runs import Run
+from ..measures.measurement import pair_values
+from ..measures.planning import decide, pilot, required
+from ..runs.folder import Run
 from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
 
 PAIRED = ("tau_psi", "overlap", "pair_flip", "selection_flip")

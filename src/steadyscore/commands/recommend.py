@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..missing import missing_queries, missing_remark
-from ..recommend import cheapest, options, parse_target
-from ..runs import Run
+from ..audits.missing import missing_queries, missing_remark
+from ..audits.recommend import cheapest, options, parse_target
+from ..runs.folder import Run
 from ..tasks import TASKS
 from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
 

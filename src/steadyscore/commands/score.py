@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from ..collection import open_collection
-from ..disk import atomic
-from ..models import DEFAULT
-from ..progress import bar
-from ..scoring import AuditConfig, Cut, cut_instances, naming_failures, open_scorer, refuse_none_scored
+from ..machine.disk import atomic
+from ..machine.progress import bar
+from ..models.embedded import DEFAULT
+from ..scoring.score import AuditConfig, Cut, cut_instances, naming_failures, open_scorer, refuse_none_scored
 from ..terms import Failure, Instance
 from . import (
     add_engine,

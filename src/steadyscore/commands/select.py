@@ -7,8 +7,8 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from ..disk import storage
-from ..select import DECISION_MEASURES, checkpoint_folder, read_points, select
+from ..machine.disk import storage
+from ..training.select import DECISION_MEASURES, checkpoint_folder, read_points, select
 from . import add_json, examples, note, print_json, print_table
 
 FILES = ("adapter_config.json", "adapter_model.safetensors", "card.json", "README.md")

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..credentials import check_credentials
 from ..engines import check_address
-from ..extras import SERVER, check_installed
-from ..models import DEFAULT
+from ..machine.credentials import check_credentials
+from ..machine.extras import SERVER, check_installed
+from ..models.embedded import DEFAULT
 from ..serve.settings import Limits, ServerSettings, default_workers, read_keys, refuse_open_door
 from . import add_engine, engine_options, examples, from_flags, note, positive, refuse
 
@@ -110,8 +110,8 @@ def seconds(text: str) -> float:
 
 def open_models(scorers: list[str], args: argparse.Namespace) -> dict[str, Model]:
     """Every model by the name requests give; adapters of one base share it."""
-    from ..serve.adapters import Bases
     from ..serve.service import open_model
+    from ..serve.shared_base import Bases
 
     bases, options = Bases(args.workers), engine_options(args)
     presented = {name: getattr(args, name) for name in ("task", "width", "chars", "fit", "cutoff")}

@@ -7,9 +7,9 @@ from dataclasses import fields
 from typing import Any, get_args
 
 from ..errors import UsageError
-from ..extras import TRAINING, check_installed
-from ..progress import job
-from ..recipe import Objective, TrainConfig, from_mapping, read_recipe, shipped
+from ..machine.extras import TRAINING, check_installed
+from ..machine.progress import job
+from ..training.recipe import Objective, TrainConfig, from_mapping, read_recipe, shipped
 from . import add_json, examples, print_json, print_table
 
 FLAGS: dict[str, str] = {
@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
         return dry_run(config, args.json)
     check_installed("Training", *TRAINING)
     with job("loading torch", unit="", hidden=not _is_main_process(), at_once=True):
-        from ..train import train
+        from ..training.loop import train
 
     card = train(config, command=args.command)
     if _is_main_process():

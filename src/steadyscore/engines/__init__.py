@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, field
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
-from ..credentials import check_credentials
-from ..encoding import Encoder
 from ..errors import InputError
-from ..extras import check_installed
-from ..readout import Reading
-from ..scores import Scored
+from ..machine.credentials import check_credentials
+from ..machine.extras import check_installed
+from ..runs.table import Scored
 from ..terms import Instance
+from ..window.encoding import Encoder
+from ..window.readout import Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +215,11 @@ HF, SERVED = ("torch", "transformers"), ("httpx", "transformers")
 """A local model; the tokenizer of a model behind a server."""
 
 KINDS: dict[str, Kind] = {
-    "hf": Kind("transformers", "TransformersEngine.open", HF, grades=True),
+    "hf": Kind("hf", "TransformersEngine.open", HF, grades=True),
     "vllm": Kind("vllm", "open_vllm", ("vllm", "transformers"), SERVED, ("classifier", "token-ids", "top-k"), grades=True),
-    "sglang": Kind("served", "open_sglang", SERVED, SERVED, grades=True),
-    "openai": Kind("hosted", "open_openai", ("httpx",), ("httpx",), ("logprobs",), grades=True),
-    "rerank": Kind("rerank", "open_rerank", ("httpx",), ("httpx",), ("cohere", "jina", "tei")),
+    "sglang": Kind("token_server", "open_sglang", SERVED, SERVED, grades=True),
+    "openai": Kind("chat", "open_openai", ("httpx",), ("httpx",), ("logprobs",), grades=True),
+    "rerank": Kind("rerank_endpoint", "open_rerank", ("httpx",), ("httpx",), ("cohere", "jina", "tei")),
     "llamacpp": Kind("llamacpp", "open_llamacpp", ("llama_cpp", "transformers", "gguf"), (*SERVED, "gguf"), grades=True),
     "system": Kind("systems", "open_system"),
     "python": Kind("python_scorer", "open_python"),
@@ -239,7 +239,7 @@ class Address(NamedTuple):
 
 def parse_address(address: str) -> Address:
     """`kind[+variant]:rest`, of a kind and a variant that there are; a bare name is an embedded model."""
-    from ..models import embedded_scorers
+    from ..models.embedded import embedded_scorers
 
     check_credentials(address)  # first: the sentences below repeat the address
     head, found, rest = address.partition(":")
@@ -272,7 +272,7 @@ def needed_modules(address: Address) -> tuple[str, ...]:
 
         return SYSTEMS[name].needs if (name := rest.partition("@")[0]) in SYSTEMS else ()
     if address.kind == "hf":
-        from ..models import shipped_adapters
+        from ..models.embedded import shipped_adapters
 
         return (*kind.modules, "peft") if "+" in rest or rest in shipped_adapters() else kind.modules
     return kind.served if "@http" in rest else kind.modules
@@ -290,6 +290,6 @@ def open_engine(address: str, options: EngineOptions | None = None, *, gate: boo
     backend = loader(rest, options or EngineOptions(), *([variant] if kind.variants else []))
     if not gate or not hasattr(backend, "reference"):
         return backend
-    from ..parity import gated
+    from .parity import gated
 
     return gated(backend, options or EngineOptions())

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..errors import InputError
 from . import Capabilities, EngineOptions, ScorerFailed, Watch
-from .http import number
+from .endpoint import number
 from .program import Guard, Program
 from .sources import digest, named_files, watch_script
 from .wire import Malformed

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from ..disk import sha256
-from ..encoding import Encoder
 from ..errors import InputError, ModelError
-from ..models import EMBEDDED, is_present
-from ..readout import Reading
+from ..machine.disk import sha256
+from ..models.embedded import EMBEDDED, is_present
 from ..terms import Prompt
+from ..window.encoding import Encoder
+from ..window.readout import Reading
 from . import Capabilities, EngineOptions
 from .generator import Ids, label_log_probabilities
 
@@ -111,7 +111,7 @@ class LlamaCppEngine:
 def open_llamacpp(rest: str, options: EngineOptions) -> Any:
     """`<file.gguf>` in this process, or `<model>@<base url>` of llama.cpp's own server."""
     if "@http://" in rest or "@https://" in rest:
-        from .served import served_llamacpp
+        from .token_server import served_llamacpp
 
         return served_llamacpp(rest, options)
     import llama_cpp

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ..console import foreign_code
 from ..errors import InputError
+from ..machine.console import foreign_code
 from . import Capabilities, EngineOptions, ScorerFailed, Watch
 from .sources import named_files, watch_modules
 

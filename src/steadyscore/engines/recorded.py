@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..disk import sha256
 from ..errors import InputError
-from ..scores import CANONICAL, Scored
+from ..machine.disk import sha256
+from ..runs.table import CANONICAL, Scored
 from ..terms import Instance
 from . import Capabilities, EngineOptions
 
@@ -111,8 +111,8 @@ def _picked(values: np.ndarray | None, rows: list[int]) -> np.ndarray | None:
 
 
 def open_scores(rest: str, options: EngineOptions) -> ScoreRecording:
-    from ..runs import Run
-    from ..scorefile import read_scores
+    from ..runs.folder import Run
+    from ..runs.score_file import read_scores
 
     source = Path(rest)
     if source.is_dir():

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from ..adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles, split
-from ..encoding import Encoder
 from ..errors import ModelError
-from ..prompt import prompt_text
-from ..readout import Reading
+from ..models.adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles, split
 from ..tasks import PASSAGE_RERANKING
 from ..terms import GRADES, Prompt
+from ..window.encoding import Encoder
+from ..window.prompt import prompt_text
+from ..window.readout import Reading
 from . import EngineOptions
+from .endpoint import Unusable
 from .generator import Ids
-from .http import Unusable
-from .served import load_encoder, slot_probabilities
+from .token_server import load_encoder, slot_probabilities
 from .vllm_server import CAPABILITIES, TOP, served_vllm, slot_rows, token_id_rows, top_k
 from .wire import Malformed
 
@@ -225,7 +225,7 @@ def _loaded(
     import torch
     from vllm import LLM
 
-    from .transformers import locate, weights_digest
+    from .hf import locate, weights_digest
 
     base, adapter = split(address)
     source, local = locate(base)

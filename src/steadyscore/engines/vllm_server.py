@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from ..encoding import Encoder
 from ..errors import InputError
-from ..prompt import prompt_text
-from ..readout import Reading
 from ..tasks import PASSAGE_RERANKING
 from ..terms import GRADES, Prompt
+from ..window.encoding import Encoder
+from ..window.prompt import prompt_text
+from ..window.readout import Reading
 from . import Capabilities, EngineOptions
+from .endpoint import Endpoint, Unreachable, Unusable, field, number
 from .generator import Ids
-from .http import Endpoint, Unreachable, Unusable, field, number
-from .served import Ask, Continues, Route, ServedEngine, four, listed, slot_log_probabilities, slot_probabilities
+from .token_server import Ask, Continues, Route, ServedEngine, four, listed, slot_log_probabilities, slot_probabilities
 from .wire import Malformed
 
 TOP = 20

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..engines import EngineOptions
-from ..mitigations import mitigated
-from ..scorer import Settings
-from ..scoring import AuditConfig, open_scorer
+from ..scoring.mitigations import mitigated
+from ..scoring.score import AuditConfig, open_scorer
+from ..scoring.scorer import Settings
 from ..terms import Candidate, Collection, Instance, TaskName
 
 

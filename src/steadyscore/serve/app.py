@@ -15,14 +15,14 @@ from starlette.exceptions import HTTPException
 
 from .. import __version__
 from ..errors import SteadyscoreError
-from ..schemas import mistakes_of, place_of, words_of
-from . import explorer, shapes
+from ..machine.schemas import mistakes_of, place_of, words_of
+from . import explorer, schemas
 from .batcher import Busy, Closing, EngineFailed, Gone, TimedOut
-from .desk import Desk
-from .gate import Gate
 from .logs import log_fault
 from .metrics import Metrics
+from .middleware import Gate
 from .monitor import Monitor
+from .requests import Desk
 from .routes import PROBLEMS, scoring
 from .service import Model, Service
 from .settings import ServerSettings
@@ -86,18 +86,18 @@ async def warm_up(service: Service, executor: Executor) -> None:
 
 
 def operations(app: FastAPI, service: Service, metrics: Metrics) -> None:
-    @app.get("/v1/models", response_model=shapes.ModelsAnswer, responses={401: PROBLEMS[401]})
+    @app.get("/v1/models", response_model=schemas.ModelsAnswer, responses={401: PROBLEMS[401]})
     async def models() -> Any:
-        return shapes.ModelsAnswer(data=[model_answer(model) for model in service.models.values()])
+        return schemas.ModelsAnswer(data=[model_answer(model) for model in service.models.values()])
 
-    @app.get("/health", response_model=shapes.State, responses={503: {"model": shapes.State}})
+    @app.get("/health", response_model=schemas.State, responses={503: {"model": schemas.State}})
     async def health() -> Any:
-        return shapes.State(status="ok") if service.batcher.alive else JSONResponse({"status": "a worker has ended"}, 503)
+        return schemas.State(status="ok") if service.batcher.alive else JSONResponse({"status": "a worker has ended"}, 503)
 
-    @app.get("/ready", response_model=shapes.State, responses={503: {"model": shapes.State}})
+    @app.get("/ready", response_model=schemas.State, responses={503: {"model": schemas.State}})
     async def ready() -> Any:
         if service.warm and service.batcher.alive:
-            return shapes.State(status="ready")
+            return schemas.State(status="ready")
         if service.warm:
             return JSONResponse({"status": "shutting down"}, 503)
         failed = "; ".join(
@@ -149,7 +149,7 @@ def first_mistakes(error: RequestValidationError, most: int = 5) -> str:
     broken = {_field(mistake) for mistake in error.errors() if mistake["type"] == "string_unicode"}
 
     def words(mistake: Any) -> str:  # that broken text is not an object either is beside the point
-        return shapes.SURROGATE if _field(mistake) in broken else words_of(mistake)
+        return schemas.SURROGATE if _field(mistake) in broken else words_of(mistake)
 
     found = mistakes_of(error, "the body", place=_field, words=words)
     rest = f"; and {len(found) - most} more" if len(found) > most else ""
@@ -161,7 +161,7 @@ def _field(mistake: Any) -> str:
     return place_of(mistake, ("body", "str", "Document"))
 
 
-def model_answer(model: Model) -> shapes.ModelAnswer:
+def model_answer(model: Model) -> schemas.ModelAnswer:
     facts = {
         "task": model.task.prompt_task,
         "width": model.own_width,
@@ -170,4 +170,4 @@ def model_answer(model: Model) -> shapes.ModelAnswer:
         "expected_overlap": model.expected_overlap,
         "capabilities": model.backend.capabilities.to_json(),
     }
-    return shapes.ModelAnswer(id=model.name, created=model.opened, order=facts)
+    return schemas.ModelAnswer(id=model.name, created=model.opened, order=facts)

@@ -21,8 +21,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..engines import Engine, Grader, Reranker
-from ..readout import Reading
 from ..terms import Prompt
+from ..window.readout import Reading
 
 
 class Busy(Exception):

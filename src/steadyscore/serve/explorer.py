@@ -10,9 +10,9 @@ from typing import Any
 from fastapi import FastAPI, Response
 
 from ..collection import open_collection
-from ..prompt import collapse
+from ..window.prompt import collapse
 
-WEB = Path(__file__).resolve().parent.parent / "web"
+WEB = Path(__file__).resolve().parent / "web"
 FILES = {
     "/": ("explorer.html", "text/html; charset=utf-8"),
     "/explorer.css": ("explorer.css", "text/css; charset=utf-8"),

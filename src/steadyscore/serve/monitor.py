@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..instability import top_k_changed
-from ..metrics import Array
-from ..presentation import generator, permutation
+from ..measures.instability import top_k_changed
+from ..measures.ranking import Array
 from ..terms import Instance
+from ..window.presentation import generator, permutation
 from .batcher import Busy, Closing
-from .decide import Decision, roles
+from .decisions import Decision, roles
 from .logs import log_fault
 from .metrics import Metrics
 from .service import Model, Service

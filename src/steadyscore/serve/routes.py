@@ -14,17 +14,17 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from ..errors import InputError
-from ..metrics import Array, ranking
+from ..measures.ranking import Array, ranking
 from ..terms import Instance
-from . import shapes
+from . import schemas
 from .batcher import Ticket
-from .decide import Decision, distances, outcome, refuse_impossible, roles
-from .desk import Desk, Served
+from .decisions import Decision, distances, outcome, refuse_impossible, roles
+from .requests import Desk, Served
 from .service import Decided, Model
 from .truncation import COHERE_TOKENS, to_tokens, truncated
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": shapes.Problem, "description": words}
+    status: {"model": schemas.Problem, "description": words}
     for status, words in {
         400: "the body is not JSON",
         401: "no token",
@@ -70,15 +70,15 @@ def scoring(desk: Desk) -> APIRouter:
 
     # -- shapes of others
 
-    @post("/v1/rerank", response_model=shapes.JinaAnswer, summary="Rerank, Jina's shape")
-    async def jina(body: shapes.JinaRequest, request: Request) -> Any:
+    @post("/v1/rerank", response_model=schemas.JinaAnswer, summary="Rerank, Jina's shape")
+    async def jina(body: schemas.JinaRequest, request: Request) -> Any:
         model, instance = desk.model(body.model), desk.pool(body.query, body.documents)
         found = await desk.served(request, model, instance, body.order, body.top_n)
         results = ranked(found, instance, body.top_n, body.return_documents)
-        return shapes.JinaAnswer(model=found.model.name, usage=found.usage, results=results, order=found.order)
+        return schemas.JinaAnswer(model=found.model.name, usage=found.usage, results=results, order=found.order)
 
-    @post("/v2/rerank", response_model=shapes.CohereAnswer, summary="Rerank, Cohere's shape")
-    async def cohere(body: shapes.CohereRequest, request: Request) -> Any:
+    @post("/v2/rerank", response_model=schemas.CohereAnswer, summary="Rerank, Cohere's shape")
+    async def cohere(body: schemas.CohereRequest, request: Request) -> Any:
         model, instance = desk.model(body.model), desk.pool(body.query, body.documents)
         found = await desk.served(
             request,
@@ -88,16 +88,16 @@ def scoring(desk: Desk) -> APIRouter:
             body.top_n,
             lambda pool, orders: to_tokens(pool, model, body.max_tokens_per_doc, COHERE_TOKENS),
         )
-        return shapes.CohereAnswer(
+        return schemas.CohereAnswer(
             id=str(uuid.uuid4()), results=ranked(found, instance, body.top_n, documents=False), order=found.order
         )
 
     @post(
         "/rerank",
-        response_model=shapes.UnionAnswer | list[shapes.TeiRanked],
+        response_model=schemas.UnionAnswer | list[schemas.TeiRanked],
         summary="Rerank, TEI's shape with `texts`, else what Cohere, Jina and vLLM share",
     )
-    async def rerank(body: shapes.AnyRequest, request: Request) -> Any:
+    async def rerank(body: schemas.AnyRequest, request: Request) -> Any:
         if body.texts is not None and body.documents is not None:
             raise InputError("give either documents or texts, not both.")
         if (given := body.texts if body.documents is None else body.documents) is None:
@@ -114,12 +114,12 @@ def scoring(desk: Desk) -> APIRouter:
         if body.texts is not None:
             return tei(found, instance, body)
         results = ranked(found, instance, body.top_n, body.return_documents)
-        return shapes.UnionAnswer(
+        return schemas.UnionAnswer(
             id=f"rerank-{uuid.uuid4().hex}", model=found.model.name, usage=found.usage, results=results, order=found.order
         )
 
-    @post("/score", response_model=shapes.ScoreAnswer, summary="Scores in the order of the documents, vLLM's shape")
-    async def score(body: shapes.ScoreRequest, request: Request) -> Any:
+    @post("/score", response_model=schemas.ScoreAnswer, summary="Scores in the order of the documents, vLLM's shape")
+    async def score(body: schemas.ScoreRequest, request: Request) -> Any:
         model, pools = desk.model(body.model), score_pools(desk, body)
         documents = sum(len(pool.pool) for pool in pools)
         windows = sum(service.windows_of(model, len(pool.pool), 1) for pool in pools)
@@ -130,15 +130,15 @@ def scoring(desk: Desk) -> APIRouter:
             return np.concatenate([service.scored(model, ticket, p, np.arange(len(p.pool))[None]).scores[0] for p in pools])
 
         scores, usage = await desk.run(request, model, documents, windows, work)
-        data = [shapes.ScoreDatum(index=i, score=float(s)) for i, s in enumerate(scores)]
-        return shapes.ScoreAnswer(
+        data = [schemas.ScoreDatum(index=i, score=float(s)) for i, s in enumerate(scores)]
+        return schemas.ScoreAnswer(
             id=f"score-{uuid.uuid4().hex}", created=int(time.time()), model=model.name, data=data, usage=usage
         )
 
     # -- shapes of ours
 
-    @post("/v1/decide", response_model=shapes.DecideAnswer, summary="The decision, how near it was and how settled it is")
-    async def decide(body: shapes.DecideRequest, request: Request) -> Any:
+    @post("/v1/decide", response_model=schemas.DecideAnswer, summary="The decision, how near it was and how settled it is")
+    async def decide(body: schemas.DecideRequest, request: Request) -> Any:
         model, instance = desk.model(body.model), desk.pool(body.query, body.documents)
         decision, n = decision_of(body.decision, model), len(instance.pool)
         refuse_impossible(decision, n)
@@ -151,16 +151,16 @@ def scoring(desk: Desk) -> APIRouter:
         told = outcome(found.scores, decision)
         if body.decision is None:
             told["expected_overlap"] = model.expected_overlap
-        return shapes.DecideAnswer(
+        return schemas.DecideAnswer(
             model=model.name,
-            decision=shapes.Outcome(**told),
+            decision=schemas.Outcome(**told),
             results=decided_rows(found, decision, instance, body.return_documents),
             stability=stability_answer(found, body.permutations),
             usage=usage,
         )
 
-    @post("/v1/audit", response_model=shapes.AuditAnswer, summary="One pool under M permutations: its scores and measures")
-    async def audit(body: shapes.AuditRequest, request: Request) -> Any:
+    @post("/v1/audit", response_model=schemas.AuditAnswer, summary="One pool under M permutations: its scores and measures")
+    async def audit(body: schemas.AuditRequest, request: Request) -> Any:
         model, instance = desk.model(body.model), desk.pool(body.query, body.documents)
         n, count = len(instance.pool), desk.permutations(body.permutations)
         asked: dict[str, Any] = {"seed": body.seed, "width": body.width}
@@ -170,12 +170,12 @@ def scoring(desk: Desk) -> APIRouter:
             request, model, n, windows, lambda ticket: service.audited(model, ticket, instance, count, **asked)
         )
         places = zip(scored.scores.tolist(), scored.slots, scored.windows, strict=True)  # type: ignore[arg-type]
-        return shapes.AuditAnswer(
+        return schemas.AuditAnswer(
             model=model.name,
             width=body.width or model.width(n),
             threshold=asked["cutoff"],
             presentations=[
-                shapes.PresentationAnswer(order=np.lexsort((s, w)).tolist(), scores=v, slots=s.tolist(), windows=w.tolist())
+                schemas.PresentationAnswer(order=np.lexsort((s, w)).tolist(), scores=v, slots=s.tolist(), windows=w.tolist())
                 for v, s, w in places
             ],
             measures=measures,
@@ -189,7 +189,7 @@ def scoring(desk: Desk) -> APIRouter:
 # -- from requests to pools and decisions
 
 
-def score_pools(desk: Desk, body: shapes.ScoreRequest) -> list[Instance]:
+def score_pools(desk: Desk, body: schemas.ScoreRequest) -> list[Instance]:
     """One query's documents are one pool; pairs are pools of one."""
     queries = body.queries if body.queries is not None else body.text_1
     documents = body.documents if body.documents is not None else body.text_2
@@ -205,12 +205,12 @@ def score_pools(desk: Desk, body: shapes.ScoreRequest) -> list[Instance]:
     return [desk.pool(query, [document]) for query, document in zip(asked, listed, strict=True)]
 
 
-def decision_of(shape: shapes.DecisionShape | None, model: Model) -> Decision:
-    if isinstance(shape, shapes.Threshold):
+def decision_of(shape: schemas.DecisionShape | None, model: Model) -> Decision:
+    if isinstance(shape, schemas.Threshold):
         return Decision("threshold", shape.threshold)
-    if isinstance(shape, shapes.TopK):
+    if isinstance(shape, schemas.TopK):
         return Decision("top_k", min(shape.top_k, 10**9))
-    if isinstance(shape, shapes.Pair):
+    if isinstance(shape, schemas.Pair):
         return Decision("pair")
     if model.cutoff is None:
         raise InputError(f"{model.name} has no cutoff of its own. Give a decision: threshold, top_k or pair.")
@@ -220,21 +220,21 @@ def decision_of(shape: shapes.DecisionShape | None, model: Model) -> Decision:
 # -- from arrays to answers
 
 
-def ranked(found: Served, instance: Instance, top: int | None, documents: bool) -> list[shapes.Ranked]:
+def ranked(found: Served, instance: Instance, top: int | None, documents: bool) -> list[schemas.Ranked]:
     return [
-        shapes.Ranked(
+        schemas.Ranked(
             index=int(i),
             relevance_score=float(found.scores[i]),
-            document=shapes.Text(text=instance.pool[i].text) if documents else None,
+            document=schemas.Text(text=instance.pool[i].text) if documents else None,
         )
         for i in ranking(found.scores)[: top or None]
     ]
 
 
-def tei(found: Served, instance: Instance, body: shapes.AnyRequest) -> list[shapes.TeiRanked]:
+def tei(found: Served, instance: Instance, body: schemas.AnyRequest) -> list[schemas.TeiRanked]:
     scale = 3.0 if body.raw_scores and found.model.backend.capabilities.gives == "distribution" else 1.0
     return [
-        shapes.TeiRanked(
+        schemas.TeiRanked(
             index=int(i), score=float(scale * found.scores[i]), text=instance.pool[i].text if body.return_text else None
         )
         for i in ranking(found.scores)
@@ -244,12 +244,12 @@ def tei(found: Served, instance: Instance, body: shapes.AnyRequest) -> list[shap
 NAMES = {"pair": {1: "chosen", 0: "neither", -1: "rejected"}}
 
 
-def decided_rows(found: Decided, decision: Decision, instance: Instance, documents: bool) -> list[shapes.Decided]:
+def decided_rows(found: Decided, decision: Decision, instance: Instance, documents: bool) -> list[schemas.Decided]:
     """Every document, best first."""
     role, away, steady = roles(found.scores, decision), distances(found.scores, decision), found.stability
     names = NAMES.get(decision.kind, {1: "kept", 0: "dropped"})
     return [
-        shapes.Decided(
+        schemas.Decided(
             index=int(i),
             score=float(found.scores[i]),
             role=names[int(role[i])],  # type: ignore[arg-type]
@@ -257,16 +257,16 @@ def decided_rows(found: Decided, decision: Decision, instance: Instance, documen
             grades=None if found.grades is None else found.grades[i].tolist(),
             agreement=None if steady is None else float(steady.by_document[i]),
             settled=None if steady is None else bool(steady.settled[i]),
-            document=shapes.Text(text=instance.pool[i].text) if documents else None,
+            document=schemas.Text(text=instance.pool[i].text) if documents else None,
         )
         for i in ranking(found.scores)
     ]
 
 
-def stability_answer(found: Decided, asked: int) -> shapes.StabilityAnswer | None:
+def stability_answer(found: Decided, asked: int) -> schemas.StabilityAnswer | None:
     if (steady := found.stability) is None:
         return None
-    return shapes.StabilityAnswer(
+    return schemas.StabilityAnswer(
         permutations=found.permutations,
         asked=asked,
         stopped=found.stopped,  # type: ignore[arg-type]

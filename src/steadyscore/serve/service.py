@@ -12,20 +12,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..adapter import prompt_mistakes, read_card, refuse
 from ..engines import Engine, EngineOptions, Grader, Reranker
 from ..errors import InputError
-from ..measurement import Threshold, measure
-from ..metrics import Array
-from ..presentation import permutations, windows
-from ..scorer import Scorer, Settings
-from ..scores import CANONICAL, Scored
+from ..measures.measurement import Threshold, measure
+from ..measures.ranking import Array
+from ..models.adapter import prompt_mistakes, read_card, refuse
+from ..runs.table import CANONICAL, Scored
+from ..scoring.scorer import Scorer, Settings
 from ..tasks import TASKS, Task
 from ..terms import Candidate, Instance
-from .adapters import Bases, split
+from ..window.presentation import permutations, windows
 from .batcher import Batcher, Ticket, stand_in
-from .decide import Decision, Stability, looks, stability
+from .decisions import Decision, Stability, looks, stability
 from .settings import Limits
+from .shared_base import Bases, split
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from . import shapes
-from .gate import OPEN, PROBES
+from . import schemas
+from .middleware import OPEN, PROBES
+from .schemas import Schema
 from .settings import Limits, ServerSettings
-from .shapes import Schema
 
 ANYWHERE = {
     "408": "the request did not arrive in time",
@@ -21,7 +21,7 @@ ANYWHERE = {
     "503": "shutting down, or every connection is at work",
 }
 """Refusals that come before a route."""
-PROBLEM = {"$ref": f"#/components/schemas/{shapes.Problem.__name__}"}
+PROBLEM = {"$ref": f"#/components/schemas/{schemas.Problem.__name__}"}
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 QUERIES, TEXTS = ("query", "queries", "text_1"), ("documents", "texts", "text_2", "text")
 """Fields of requests that hold the one or the other."""
@@ -30,7 +30,7 @@ QUERIES, TEXTS = ("query", "queries", "text_1"), ("documents", "texts", "text_2"
 def specify(app: FastAPI, settings: ServerSettings) -> Callable[[], Schema]:
     """What the app is to give as its specification, made once."""
     found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    schemas = found["components"]["schemas"]
+    components = found["components"]["schemas"]
     for path, operations in found["paths"].items():
         for operation in operations.values():
             _add_refusals(path, operation)
@@ -38,9 +38,9 @@ def specify(app: FastAPI, settings: ServerSettings) -> Callable[[], Schema]:
                 operation["security"] = [{"token": []}]
     if settings.keys:
         found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    for name in schemas:
-        if name.endswith("Request") or name in (shapes.Order.__name__, shapes.Document.__name__):
-            for variant in schemas[name].get("anyOf", [schemas[name]]):
+    for name in components:
+        if name.endswith("Request") or name in (schemas.Order.__name__, schemas.Document.__name__):
+            for variant in components[name].get("anyOf", [components[name]]):
                 _add_limits(variant, settings.limits)
     for schema in _objects(found):
         _keep_whole_bounds(schema)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..encoding import Encoder
 from ..engines import Engine
 from ..errors import InputError, WindowTooLong
-from ..metrics import Array
-from ..presentation import windows
-from ..prompt import shown
+from ..measures.ranking import Array
 from ..terms import Candidate, Instance
+from ..window.encoding import Encoder
+from ..window.presentation import windows
+from ..window.prompt import shown
 from .service import Model
 
 COHERE_TOKENS = 4096

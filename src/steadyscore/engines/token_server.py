@@ -1,0 +1,246 @@
+"""Served models that take token ids: SGLang's `/generate` and llama.cpp's `/completion`; vLLM's routes are in `vllm_server.py`.
+
+All read the slots of the same prompts as engine `hf`, so the parity gate compares them number by number. Nothing but
+HTTP and a tokenizer is needed on this side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import InputError, ModelError
+from ..terms import Prompt
+from ..window.encoding import Encoder
+from ..window.readout import Reading
+from . import Capabilities, EngineOptions
+from .endpoint import Endpoint, field, model_at, number
+from .generator import Ids, label_log_probabilities
+from .wire import Malformed
+
+Ask = tuple[str, dict[str, Any]]
+"""A path and a body."""
+
+
+class Route(NamedTuple):
+    """One way to the grades of a window: `asks(prompt)` are its requests, `reads(prompt, i, answer)` the slots of the i-th."""
+
+    asks: Callable[[Prompt], list[Ask]]
+    reads: Callable[[Prompt, int, Any], Reading]
+    capabilities: Capabilities
+    name: str = ""
+    """What follows the kind in an address, where a server has several."""
+
+
+class Continues(NamedTuple):
+    """How a server continues token ids: `ask(ids, most_tokens)`, and where the text stands in its answer."""
+
+    ask: Callable[[list[int], int], Ask]
+    text: tuple[str | int, ...]
+
+
+class ServedEngine:
+    """A model behind a server."""
+
+    def __init__(
+        self,
+        kind: str,
+        model: str,
+        endpoint: Endpoint,
+        encoder: Encoder,
+        context: int,
+        route: Route,
+        continues: Continues,
+        labels: Callable[[Any, Sequence[Ids], Sequence[Ids]], np.ndarray] = label_log_probabilities,
+    ):
+        self.kind, self.model, self.endpoint, self.encoder, self.context = kind, model, endpoint, encoder, context
+        self.name = f"{kind}{'+' + route.name if route.name else ''}:{model}@{endpoint.base}"
+        self.capabilities, self._route, self._continues, self._labels = route.capabilities, route, continues, labels
+        self.reference: str | None = None
+        """Address of the same weights for the parity gate, where they are on this disk."""
+
+    def identity(self) -> dict[str, Any]:
+        # Where it is served is not part of what it is; a run records it beside, at every start (`endpoint_of`).
+        route = {"route": self._route.name} if self._route.name else {}
+        return {"kind": self.kind, "model": self.model, "tokenizer": self.encoder.name, **route}
+
+    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
+        asked = [(prompt, i, ask) for prompt in prompts for i, ask in enumerate(self._route.asks(prompt))]
+        parts = iter(self.endpoint.map(self._read, asked))
+        return [_joined([next(parts) for _ in self._route.asks(prompt)]) for prompt in prompts]
+
+    def _read(self, asked: tuple[Prompt, int, Ask]) -> Reading:
+        prompt, i, (path, body) = asked
+        return self.endpoint.post(path, body, lambda answer: self._route.reads(prompt, i, answer))
+
+    def generate(self, prompts: Sequence[Ids], most_tokens: int) -> list[str]:
+        """Greedy continuations, until the model ends its turn."""
+        asks = [self._continues.ask(list(ids), most_tokens) for ids in prompts]
+        return self.endpoint.map(lambda ask: self.endpoint.post(*ask, self._text), asks)
+
+    def _text(self, answer: Any) -> str:
+        if not isinstance(text := field(answer, *self._continues.text), str):
+            raise Malformed("the answer holds no text")
+        return text
+
+    def label_log_probabilities(self, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
+        return self._labels(self, prompts, labels)
+
+
+def _joined(parts: list[Reading]) -> Reading:
+    told = [part.label_mass for part in parts if part.label_mass is not None]
+    return Reading(np.concatenate([part.logits for part in parts]), np.concatenate(told) if told else None)
+
+
+# -- from what a server tells of a slot to a reading
+
+
+def slot_probabilities(rows: np.ndarray) -> Reading:
+    """(B, 4) probabilities as a reading; anything that is not a distribution is refused."""
+    if not ((rows >= 0).all() and (np.abs(rows.sum(axis=1) - 1) <= SLACK).all()):
+        raise Malformed("rows are not distributions over the four grades: load the model as docs/engines.md says")
+    with np.errstate(divide="ignore"):
+        return Reading(np.log(rows))
+
+
+def slot_log_probabilities(rows: Any) -> Reading:
+    """(B, 4) log-probabilities over the vocabulary as a reading with its label mass."""
+    logits = np.asarray(rows, dtype=np.float64)
+    mass = np.exp(logits).sum(axis=1)
+    if not (np.isfinite(logits.max(axis=1)).all() and (mass <= 1 + SLACK).all()):
+        raise Malformed(f"rows are not log-probabilities: the grade tokens of a slot have probability {mass.max():.3g} together")
+    return Reading(logits, mass)
+
+
+SLACK = 1e-2
+"""How far probabilities may be from their sum: servers round them to the precision they compute in."""
+
+
+def four(told: Mapping[int, Any], prompt: Prompt, slot: int, advice: str = "") -> list[float]:
+    """Log-probabilities of the grade tokens among those told of a slot. A missing one is an error, never a small constant."""
+    if absent := [token for token in prompt.grade_tokens if token not in told]:
+        raise Malformed(
+            f"slot {slot + 1} of {len(prompt.slots)}: grade token {', '.join(map(str, absent))} is not among the {len(told)} "
+            f"that were told{advice}"
+        )
+    return [number(told[token], "a log-probability") for token in prompt.grade_tokens]
+
+
+# -- SGLang
+
+
+def open_sglang(rest: str, options: EngineOptions) -> ServedEngine:
+    """`<model>@<base url>`: log-probabilities of the four grade tokens at every prompt position from the first slot on."""
+    return ServedEngine(*listed("sglang", rest, options), SGLANG, Continues(_sglang_continues, ("text",)))
+
+
+def _sglang_continues(ids: list[int], most_tokens: int) -> Ask:
+    return "/generate", {"input_ids": ids, "sampling_params": {"temperature": 0, "max_new_tokens": most_tokens}}
+
+
+def _sglang_asks(prompt: Prompt) -> list[Ask]:
+    body = {
+        "input_ids": [*prompt.prefix, *prompt.body],
+        "sampling_params": {"max_new_tokens": 0},
+        "return_logprob": True,
+        "logprob_start_len": prompt.slots[0],
+        "token_ids_logprob": list(prompt.grade_tokens),
+    }
+    return [("/generate", body)]
+
+
+def _sglang_reads(prompt: Prompt, _: int, answer: Any) -> Reading:
+    # Row i speaks of token S + i as its predecessor predicts it; row 0 has no predecessor in the answer and is empty.
+    rows = field(answer, "meta_info", "input_token_ids_logprobs")
+    start = prompt.slots[0]
+    if not isinstance(rows, list) or len(rows) != len(prompt) - start:
+        raise Malformed(f"{len(rows) if isinstance(rows, list) else 'no'} rows came back for {len(prompt) - start} positions")
+    # An entry is [log-probability, token id, text], in any order.
+    told = [{field(entry, 1): field(entry, 0) for entry in rows[slot + 1 - start] or []} for slot in prompt.slots]
+    return slot_log_probabilities([four(row, prompt, i) for i, row in enumerate(told)])
+
+
+SGLANG = Route(_sglang_asks, _sglang_reads, Capabilities(gives="distribution", distribution="exact", label_mass=True, lora=True))
+
+
+# -- llama.cpp
+
+TOP = 1000
+"""Alternatives that llama.cpp's server is asked for: it gives no log-probability of a token by its id."""
+
+
+def served_llamacpp(rest: str, options: EngineOptions) -> ServedEngine:
+    """`<model>@<base url>`: llama.cpp's own server, one request per slot, whose prompt the server's cache has but for its end."""
+    from .llamacpp import gguf_tokenizer
+
+    model, base = _named(rest, "llamacpp")
+    endpoint = Endpoint(base, options)
+    context = int(endpoint.get("/props", lambda answer: field(answer, "default_generation_settings", "n_ctx")))
+    file = Path(options.tokenizer or model)
+    encoder = Encoder(gguf_tokenizer(file), model) if file.suffix == ".gguf" else load_encoder(str(file), options)
+    continues = Continues(_llamacpp_continues, ("content",))
+    engine = ServedEngine("llamacpp", model, endpoint, encoder, context, LLAMACPP, continues)
+    engine.reference = f"hf:{file}" if file.is_file() else None
+    return engine
+
+
+def _llamacpp_asks(prompt: Prompt) -> list[Ask]:
+    ids = [*prompt.prefix, *prompt.body]
+    options = {"n_predict": 1, "n_probs": TOP, "temperature": 0, "cache_prompt": True}
+    return [("/completion", {"prompt": ids[: slot + 1], **options}) for slot in prompt.slots]
+
+
+def _llamacpp_continues(ids: list[int], most_tokens: int) -> Ask:
+    return "/completion", {"prompt": ids, "n_predict": most_tokens, "temperature": 0, "cache_prompt": True}
+
+
+def _llamacpp_reads(prompt: Prompt, i: int, answer: Any) -> Reading:
+    given = field(answer, "completion_probabilities", 0, "top_logprobs")
+    return slot_log_probabilities([four({field(entry, "id"): field(entry, "logprob") for entry in given}, prompt, i)])
+
+
+LLAMACPP = Route(_llamacpp_asks, _llamacpp_reads, Capabilities(gives="distribution", distribution="top_k", label_mass=True))
+
+
+# -- what a server says about itself
+
+
+def listed(kind: str, rest: str, options: EngineOptions) -> tuple[str, str, Endpoint, Encoder, int]:
+    """`<model or adapter name>@<base url>` as (kind, model, endpoint, encoder, context), by the server's `/v1/models`."""
+    model, base = _named(rest, kind)
+    endpoint = Endpoint(base, options)
+    tokenizer, context = served_model(endpoint, model)
+    return kind, model, endpoint, load_encoder(options.tokenizer or tokenizer, options), context
+
+
+def served_model(endpoint: Endpoint, model: str) -> tuple[str, int]:
+    """The tokenizer and the context of a served model, from `/v1/models`. An adapter's are those of its parent."""
+    cards = endpoint.get("/v1/models", lambda answer: {field(card, "id"): card for card in field(answer, "data")})
+    if model not in cards:
+        raise InputError(f"{endpoint.base} does not serve {model!r}. It serves {', '.join(map(str, cards)) or 'nothing'}.")
+    card = cards[model]
+    base = cards.get(card.get("parent"), card)
+    context = card.get("max_model_len") or base.get("max_model_len")
+    if not context:
+        raise ModelError(f"{endpoint.base} does not say how many tokens {model!r} takes (max_model_len in /v1/models).")
+    return base.get("root") or base["id"], int(context)
+
+
+def load_encoder(source: str, options: EngineOptions) -> Encoder:
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
+    except (OSError, ValueError) as refusal:
+        raise ModelError(f"the tokenizer of {source!r} could not be loaded here. Pass its folder with --tokenizer.") from refusal
+    return Encoder(tokenizer, source)
+
+
+def _named(rest: str, kind: str) -> tuple[str, str]:
+    model, base = model_at(rest)
+    if not model or not base:
+        raise InputError(f"{kind}:{rest} is not complete. Write {kind}:<model>@<base url>.")
+    return model, base

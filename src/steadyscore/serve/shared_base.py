@@ -1,0 +1,152 @@
+"""Several adapters on one copy of their base, chosen by model name: a worker switches between two of its passes.
+
+On a CPU every worker has its own replica: the same tensors under modules of its own, so that two workers can run two
+adapters, or the same one, at the same time.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..engines import EngineOptions, open_engine
+from ..errors import InputError, ModelError
+from ..models.adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles, scorer_address
+from ..models.embedded import shipped_adapters
+from ..terms import Prompt
+from ..window.readout import Reading
+from .settings import cores
+
+
+def split(address: str) -> tuple[str, Path | None]:
+    """`base[+adapter folder]` of a local model; a shipped adapter's name stands for both."""
+    if folder := shipped_adapters().get(address):
+        return scorer_address(read_card(folder)["base"]["model"]), folder
+    if Path(address.removeprefix("hf:")).exists():  # a folder whose own name holds the sign
+        return address, None
+    base, _, adapter = address.partition("+")
+    return base, Path(adapter) if adapter else None
+
+
+def share_cores(workers: int) -> None:
+    """Give the calling worker's passes their share of the cores, unless the environment states the threads of a pass.
+
+    Every worker has to: MKL counts threads per thread that calls it, and a new one begins with all cores.
+    """
+    import torch
+
+    if workers > 1 and not os.environ.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(max(1, cores() // workers))
+
+
+class Bases:
+    """Opens addresses for so many workers. Local models of the same base share its weights."""
+
+    def __init__(self, workers: int = 1) -> None:
+        self.workers = workers
+        self._bases: dict[str, SharedBase] = {}
+
+    def open(self, address: str, options: EngineOptions) -> Any:
+        if ":" in address and not address.startswith("hf:"):
+            return open_engine(address, options)
+        base, folder = split(address)
+        if base not in self._bases:
+            self._bases[base] = SharedBase(open_engine(base, options), self.workers, options.allow_base_mismatch)
+        return self._bases[base].with_adapter(folder, address)
+
+
+@dataclass(slots=True)
+class Replica:
+    """An engine, the PEFT model around its modules where there are adapters, and the adapter in place."""
+
+    engine: Any
+    carrier: Any = None
+    active: str | None = "?"
+
+    def activate(self, adapter: str | None) -> None:
+        """Put one adapter in place, or none. Only the worker that owns the replica calls it, between two passes."""
+        if self.carrier is None or adapter == self.active:
+            return
+        if adapter is None:
+            self.carrier.base_model.disable_adapter_layers()
+        else:
+            self.carrier.base_model.enable_adapter_layers()
+            self.carrier.set_adapter(adapter)
+        self.active = adapter
+
+    def twin(self) -> Replica:
+        """The same tensors under other modules: what a pass changes in a module, no other worker sees."""
+        whole = self.carrier or self.engine.model
+        twin = copy.deepcopy(whole, {id(tensor): tensor for tensor in whole.parameters()})
+        engine = copy.copy(self.engine)
+        engine.model = twin if self.carrier is None else twin.get_base_model()
+        return Replica(engine, None if self.carrier is None else twin)
+
+
+class SharedBase:
+    """A local engine whose model carries any number of adapters, one of them active or none."""
+
+    def __init__(self, engine: Any, workers: int = 1, allow_base_mismatch: bool = False):
+        self.engine, self.workers, self.allow_base_mismatch = engine, workers, allow_base_mismatch
+        self.lane = None if engine.model.device.type == "cpu" else id(self)
+        """On a GPU passes run one after the other: a second one would only wait for the same multiprocessors."""
+        self._first = Replica(engine)
+        self._own = threading.local()
+        self._loaded: dict[Path, tuple[str, dict[str, Any]]] = {}
+
+    def with_adapter(self, folder: Path | None, name: str) -> AdaptedEngine:
+        if folder is None:
+            return AdaptedEngine(self, None, name, self.engine.identity())
+        if folder not in self._loaded:
+            self._loaded[folder] = self._load(folder)
+        adapter, facts = self._loaded[folder]
+        return AdaptedEngine(self, adapter, name, self.engine.identity() | {"adapter": facts})
+
+    def _load(self, folder: Path) -> tuple[str, dict[str, Any]]:
+        from peft import PeftModel
+
+        if not (folder / "adapter_config.json").exists():
+            raise InputError(f"{folder} is not an adapter folder: it has no adapter_config.json.")
+        refuse_pickles(folder)
+        card, adapter, first = read_card(folder), f"adapter{len(self._loaded)}", self._first
+        mistake = base_mistake(card, self.engine.identity())
+        refuse([mistake] if mistake else [], self.allow_base_mismatch)
+        try:
+            if first.carrier is None:
+                first.carrier = PeftModel.from_pretrained(self.engine.model, str(folder), adapter_name=adapter)
+            else:
+                first.carrier.load_adapter(str(folder), adapter_name=adapter)
+        except (ValueError, RuntimeError, OSError) as refusal:
+            raise ModelError(f"adapter {folder} does not fit this base: {' '.join(str(refusal).split())[:300]}") from refusal
+        first.carrier.eval()
+        first.active = "?"  # loading may have moved it
+        return adapter, adapter_identity(folder, card)
+
+    def engine_with(self, adapter: str | None) -> Any:
+        """The engine for the pass of the worker that asks, with an adapter in place or none."""
+        if self.lane is None and not hasattr(self._own, "replica"):
+            share_cores(self.workers)
+            self._own.replica = self._first.twin()  # every adapter is loaded before the first pass
+        replica = self._first if self.lane is not None else self._own.replica
+        replica.activate(adapter)
+        return replica.engine
+
+
+class AdaptedEngine:
+    """One of the models on a shared base."""
+
+    def __init__(self, base: SharedBase, adapter: str | None, name: str, identity: dict[str, Any]):
+        self.name, self._base, self._adapter, self._identity = name, base, adapter, identity
+        self.encoder, self.context, self.capabilities = base.engine.encoder, base.engine.context, base.engine.capabilities
+        self.lane = base.lane
+
+    def identity(self) -> dict[str, Any]:
+        return dict(self._identity)
+
+    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
+        return self._base.engine_with(self._adapter).grade_logits(prompts, label_mass=label_mass)
