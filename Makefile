@@ -38,10 +38,11 @@ coverage: setup browser
 # The core alone, without torch, on another Python: make test-python PYTHON=python3.13
 # With the oldest versions that it declares: make test-python PYTHON=python3.11 CONSTRAINTS=constraints-lowest.txt
 CONSTRAINTS ?= /dev/null
-CORE_TESTS := $(addprefix tests/test_,$(addsuffix .py,collection collection_claims collection_multidoc_qa collection_responses \
-  collection_splits compare consumers consumers_preference consumers_reader consumers_threshold decomposition disk errors floors \
-  instability measurement measures metrics packaging perturb planning presentation progress prompt public_names readings readout \
-  scorefile scores select self_consistency simulate validation))
+CORE_TESTS := $(addprefix tests/,test_errors.py test_floors.py test_packaging.py test_public_names.py audits/test_compare.py \
+  $(addprefix collection/test_,$(addsuffix .py,collection claims multidoc_qa responses splits)) machine/test_disk.py machine/test_progress.py \
+  $(addprefix measures/test_,$(addsuffix .py,answers decomposition ensembles flips instability measurement planning preference ranking \
+  registry simulate threshold validation)) readers/test_outputs.py runs/test_score_file.py runs/test_table.py scoring/test_perturb.py \
+  training/test_select.py window/test_presentation.py window/test_prompt.py window/test_readout.py)
 test-python:
 	set -e; folder=.venv-core/$$($(PYTHON) -c 'import platform; print(platform.python_version())')-$(notdir $(CONSTRAINTS)); \
 	test -x $$folder/bin/python || $(PYTHON) -m venv $$folder; \
@@ -53,13 +54,13 @@ test-python:
 # (docs/engines.md says how to make one on a CPU). Skips with a reason where vLLM is not installed.
 VLLM_PYTHON ?= $(BIN)/python
 test-vllm: setup
-	$(VLLM_PYTHON) -m pytest -m slow -W ignore -s tests/test_engines_vllm.py
+	$(VLLM_PYTHON) -m pytest -m slow -W ignore -s tests/engines/test_vllm.py
 
 # The wheel with the core alone and with each extra alone: every verb works or names its extra. One environment per extra under
 # WHEELS, several GB, kept for the next time: make test-wheel WHEELS=/somewhere ENVIRONMENTS="core reports"
 WHEELS ?= .wheels
 test-wheel: setup
-	WHEELS=$(WHEELS) $(BIN)/python tests/check_wheel.py $(ENVIRONMENTS)
+	WHEELS=$(WHEELS) $(BIN)/python -m tests.helpers.check_wheel $(ENVIRONMENTS)
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
@@ -67,7 +68,7 @@ test-slow: setup
 # Audits killed at random moments and resumed, with a Python function, a program and an endpoint: make kills N=1000
 N ?= 1000
 kills: setup
-	$(BIN)/python tests/kills.py $(N)
+	$(BIN)/python -m tests.helpers.kills $(N)
 
 lint: setup
 	$(BIN)/ruff check

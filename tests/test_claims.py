@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tiny
 from steadyscore.collection import open_collection
 from steadyscore.errors import ModelError
 from steadyscore.measures.measurement import measure
@@ -21,8 +20,10 @@ from steadyscore.scoring.scorer import Settings
 from steadyscore.training.labels import label_collection
 from steadyscore.training.loop import train
 from steadyscore.training.recipe import TrainConfig
+from tests.helpers import tiny
+from tests.helpers.paths import ASSETS
 
-BASE = f"hf:{Path(__file__).parent / 'assets' / 'tiny-base'}"
+BASE = f"hf:{ASSETS / 'tiny-base'}"
 BASELINES = ("single_order", "order_averaged", "permutation_augmentation")
 SETTINGS = Settings(width=5, label_mass=False)
 

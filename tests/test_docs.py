@@ -5,14 +5,13 @@ import pkgutil
 import re
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 
 from steadyscore.cli import VERBS, main, parser
 from steadyscore.measures.registry import MEASURES
+from tests.helpers.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 

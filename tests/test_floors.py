@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.helpers.paths import ROOT
+
 PACKAGE = ROOT / "src" / "steadyscore"
 FLOORS = re.findall(r"^\| (\d) \| `([\w/.]+)` \|", (ROOT / "docs" / "architecture.md").read_text(), re.M)
 FLOOR = {name: int(floor) for floor, name in FLOORS}

@@ -3,7 +3,7 @@
 One forward pass reads all slots of a window: hidden states are gathered at the B slots and projected on the four grade
 rows of the output matrix, so logits over the vocabulary are never made at every position. Windows of similar length
 share a pass, and the prefix that all windows of a query share is computed once. Both can be switched off, to measure
-what they save; neither changes a score by more than 1e-4 (tests/test_engines_transformers.py).
+what they save; neither changes a score by more than 1e-4 (tests/engines/test_hf.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ and each head makes for itself, whatever order the documents came in.
 
 What follows exactly: if the documents' tokens are the same in every order, so are their hidden states and the suffix's.
 What does not: here markers and the answer skeleton follow the slots, so scores still depend on order
-(tests/test_pine.py proves the first and measures the second). Eager and one window at a time, as the paper's port.
+(tests/engines/test_pine.py proves the first and measures the second). Eager and one window at a time, as the paper's port.
 """
 
 from __future__ import annotations

@@ -11,5 +11,5 @@ app        all of it as one application        connections  deadlines and a boun
 server     uvicorn around it
 
 One rule above all: candidates of different requests never share a prompt. Windows of many requests share a forward pass
-as separate sequences, which moves no score by more than the noise floor (tests/test_serve_batcher.py).
+as separate sequences, which moves no score by more than the noise floor (tests/serve/test_batcher.py).
 """
