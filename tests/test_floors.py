@@ -1,7 +1,6 @@
 """The folder is the floor: a package imports only from those before it in the list of `docs/architecture.md`."""
 
 import ast
-import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,6 @@ WHEN_CALLED = {("audits/result.py", "report")}
 """What a method opens in a later package when it is called."""
 MODULES = sorted(str(f.relative_to(PACKAGE)) for f in PACKAGE.rglob("*.py"))
 QUESTIONS = re.findall(r"^\| ([^|]+\?) \| `([\w/.]+)`(?:: `(\w+)`)?", PAGE, re.M)
-GLOSSARY = [
-    place for row in PAGE[PAGE.index("## Glossary") :].splitlines()[4:] for place in re.findall(r"`([^`]+)`", row.split("|")[-2])
-]
 
 
 def package_of(module: str) -> str:
@@ -109,22 +105,6 @@ def test_a_newcomer_has_ten_questions():
 def test_every_question_is_answered_by_a_path_that_exists(question, file, name):
     text = (PACKAGE / file).read_text()
     assert not name or re.search(rf"^(def|class|async def) {name}\b|^{name}\b.*=", text, re.M), question
-
-
-@pytest.mark.parametrize("place", GLOSSARY)
-def test_every_term_of_the_glossary_is_where_the_page_says(place):
-    if "/" in place or place.endswith(".py"):
-        assert (PACKAGE / place).exists()
-        return
-    module, names = place.split("."), []
-    while not ((PACKAGE / Path(*module)).with_suffix(".py").exists() or (PACKAGE / Path(*module) / "__init__.py").exists()):
-        names.insert(0, module.pop())
-    value = importlib.import_module(".".join(["steadyscore", *module]))
-    for name in names:
-        if not hasattr(value, name):
-            assert name in value.__annotations__
-            return
-        value = getattr(value, name)
 
 
 def test_tests_mirror_the_packages():

@@ -327,7 +327,7 @@ def test_an_engine_exception_is_a_500_that_quotes_nothing(caplog):
         assert answer.json() == {"message": "the scorer of planted failed (KeyError). The log names the place."}
         assert post(client, "/v1/rerank", query="q", documents=["good"])
     lines = [JsonLines().format(record) for record in caplog.records]
-    assert any('"fault": "KeyError"' in line and "test_serve_app.py" in line for line in lines)
+    assert any('"fault": "KeyError"' in line and "test_app.py" in line for line in lines)
     assert not any("secret" in line for line in lines)
 
 
