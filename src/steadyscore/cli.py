@@ -37,6 +37,7 @@ VERBS: dict[str, str] = {
     "adapter": "show, verify, merge, halve and push trained adapters",
     "select": "choose a weight and a checkpoint by three rules side by side",
     "check": "check a training recipe before anything is loaded",
+    "reproduce": "list, plan, run and show the paper's tables and figures",
     "serve": "serve scorers behind the rerank APIs that clients already call",
     "explore": "open the explorer in the browser",
     "data": "list, get, check, build, show and export collections",

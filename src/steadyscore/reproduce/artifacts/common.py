@@ -1,0 +1,42 @@
+"""Rows and columns that several tables share."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from ..names import COLLECTIONS, SEEDS, SYSTEMS
+from ..recipe import Fields, Line, line
+
+ALL_SEEDS = SEEDS
+NDCG, TAU, NDCG1 = Fields(measure="ndcg@10"), Fields(measure="tau_psi"), Fields(measure="ndcg@1")
+DASH = Fields(text="---")
+ESTIMATE, INTERVAL = Fields(form="signed"), Fields(form="interval")
+UP, DOWN = "higher is better", "lower is better"
+
+
+def system_line(system: str, label: str = "", /, is_rival: bool = False, group: str = "", **given: Unpack[Fields]) -> Line:
+    return Line(label or SYSTEMS[system].label, Fields(system=system, **given), group, is_rival)
+
+
+FOUR = tuple(system_line(name) for name in ("off-the-shelf", "single-order", "order-averaged", "oc-sft"))
+
+
+def measure_line(label: str, measure: str, /, group: str = "", **given: Unpack[Fields]) -> Line:
+    return line(label, group=group, measure=measure, **given)
+
+
+def collection_line(collection: str, label: str = "", /, **given: Unpack[Fields]) -> Line:
+    return line(label or COLLECTIONS[collection], collections=collection, **given)
+
+
+def collection_lines(names: tuple[str, ...], **given: Unpack[Fields]) -> tuple[Line, ...]:
+    return tuple(collection_line(name, **given) for name in names)
+
+
+def variants_by_measure(lines: tuple[Line, ...], quality: str = "nDCG") -> tuple[Line, ...]:
+    """Two columns, quality and instability, under each variant's heading."""
+    found = []
+    for variant in lines:
+        for label, fields in ((quality, NDCG), ("τ-PSI", TAU)):
+            found.append(Line(label, Fields(**{**variant.fields, **fields}), variant.label, variant.is_rival))  # type: ignore[typeddict-item]
+    return tuple(found)

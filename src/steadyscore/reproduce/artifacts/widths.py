@@ -1,0 +1,202 @@
+"""Serving width and system trade-offs: Figure 8, Tables 26 to 31."""
+
+from __future__ import annotations
+
+from ..names import BASES
+from ..recipe import Artifact, Block, Fields, line, minus
+from .common import ALL_SEEDS, collection_lines, measure_line, system_line
+from .tasks import FOUR_CONDITIONS, ONE_PERMUTATION, ORDER_AVERAGED
+
+TEN_READS = "it needs ten reads of every request at width 1 in shuffled batches, which no verb does yet"
+LATENCY = "it needs the time of single requests (warm, one at a time, widths in rotating order), which no verb measures yet"
+REBATCHED = Fields(statistic="not_measured", text=TEN_READS)
+
+WIDTH_CONTROLS = Artifact(
+    "width-controls", "tab:width-controls", "Table 26", "The passage-reranking gain survives estimator matching",
+    (
+        Block(
+            "(a) nDCG@10 width effect",
+            (
+                line("One permutation, 18 reranking", terms=ONE_PERMUTATION, collections="reranking"),
+                line("Order-averaged, original, 18 reranking", terms=ORDER_AVERAGED, collections="reranking"),
+                line("Order-averaged, matched B=1, 18 reranking", **REBATCHED),
+                line("Order-averaged, original, excluding ArguAna", terms=ORDER_AVERAGED, collections="without-arguana"),
+                line("Order-averaged, matched B=1, excluding ArguAna", **REBATCHED),
+            ),
+            (line("Effect", form="signed"), line("95% CI", form="interval")),
+            Fields(system="oc-sft", measure="ndcg@10", digits=4),
+            corner="Comparison, collection basis",
+        ),
+        Block(
+            "(b) Retained-set overlap under matched perturbations",
+            (
+                line("B=1, engine-call batching", width=1, noise=True, measure="floor:overlap"),
+                line("B=20, engine-call batching, fixed candidate order", noise=True, measure="floor:overlap"),
+                line("B=20, candidate order", measure="overlap"),
+            ),
+            (line("Overlap"),),
+            Fields(system="oc-sft", collections="public", digits=4),
+            corner="Serving width, perturbation",
+        ),
+    ),
+    "OC-SFT on Qwen3-4B, seed 42. (b) one order scored three times in other batches, up to 20 queries of each collection.",
+)  # fmt: skip
+
+NO_CONDITIONS = Fields(statistic="not_measured", text=FOUR_CONDITIONS)
+_BASES = (
+    ("18 reranking", "reranking"),
+    ("Excluding ArguAna", "without-arguana"),
+    ("ArguAna", "arguana"),
+)
+
+
+def _decomposed(title: str, width: Fields) -> Block:
+    return Block(
+        title,
+        tuple(line(label, collections=name) for label, name in _BASES),
+        (
+            line("Width", form="signed", **width),
+            line("Content", **NO_CONDITIONS),
+            line("Length + slot", **NO_CONDITIONS),
+            line("Skeleton", **NO_CONDITIONS),
+        ),
+        Fields(system="oc-sft", measure="ndcg@10", digits=4),
+        corner="Collection basis",
+    )
+
+
+DECOMPOSITION = Artifact(
+    "decomp", "tab:decomp", "Table 27", "Decomposition of the width effect",
+    (
+        _decomposed("First-stage order", Fields(terms=ONE_PERMUTATION)),
+        _decomposed("Averaged over K=10 serving permutations", Fields(terms=ORDER_AVERAGED)),
+    ),
+    "OC-SFT on Qwen3-4B, seed 42, 18 reranking collections.",
+)  # fmt: skip
+
+TRAIN_DEPLOY = Artifact(
+    "traindeploy", "tab:traindeploy", "Table 28", "Training width determines tolerance to serving-width changes",
+    (
+        Block(
+            "(a) Fixed-weight width sensitivity, seed 42",
+            (
+                system_line("off-the-shelf"),
+                system_line("pointwise", "Student trained at B=1"),
+                system_line("order-averaged"),
+                system_line("debias-first"),
+                system_line("permutation-augmentation"),
+                system_line("oc-sft"),
+            ),
+            (
+                line("τ-PSI", measure="tau_psi", width=20),
+                line("Width effect", measure="ndcg@10", width=20, terms=ONE_PERMUTATION, form="signed"),
+                line("95% CI", measure="ndcg@10", width=20, terms=ONE_PERMUTATION, form="interval"),
+            ),
+            Fields(collections="reranking"),
+            corner="Variant",
+        ),
+        Block(
+            "(b) Train-serve width comparison, three-seed means",
+            (system_line("oc-sft", "B=20 (OC-SFT)"), system_line("pointwise", "B=1-trained student")),
+            (
+                line("nDCG@10", group="Serve B=1", measure="ndcg@10", width=1),
+                line("τ-PSI", group="Serve B=1", measure="tau_psi", width=1),
+                line("nDCG@10", group="Serve B=20, one pass", measure="ndcg@10", width=20),
+                line("τ-PSI", group="Serve B=20, one pass", measure="tau_psi", width=20),
+                line("nDCG@10", group="Serve B=20, K=10", measure="ndcg@10", width=20, serving=10),
+            ),
+            Fields(collections="reranking", seeds=ALL_SEEDS),
+            corner="Train",
+        ),
+    ),
+    "Qwen3-4B, 18 collections with equal weight; τ-PSI at width 1 is zero by construction.",
+)  # fmt: skip
+
+COPRESENCE = Artifact(
+    "copresence-level", "tab:copresence-level", "Table 29", "Magnitude of the score-level width effect across training variants",
+    (
+        Block(
+            "",
+            (
+                system_line("off-the-shelf"),
+                system_line("single-order"),
+                system_line("permutation-augmentation"),
+                system_line("oc-sft"),
+                line("Augmentation minus OC-SFT", system="permutation-augmentation", terms=minus(system="oc-sft"), form="signed"),
+            ),
+            (line("Level or difference"), line("95% CI", form="interval")),
+            Fields(collections="reranking", statistic="width_effect"),
+            corner="Variant / contrast",
+        ),
+    ),
+    "Mean |μ_B − μ_1| over the pooled SD of a collection, then over 18 collections; Qwen3-4B, seed 42; intervals resample collections.",
+)  # fmt: skip
+
+SERVED = (1, 5, 10, 20, 25, 30, 34, 40, 50)
+DEPLOY_WIDTH = Artifact(
+    "deploywidth", "tab:deploywidth", "Table 30", "OC-SFT quality is stable through B=1 to B=30",
+    (
+        Block(
+            "",
+            (measure_line("18-collection nDCG@10", "ndcg@10"), measure_line("18-collection τ-PSI", "tau_psi")),
+            tuple(line(str(width), width=width, at=float(width)) for width in SERVED),
+            Fields(system="oc-sft", collections="reranking"),
+            corner="Serve B",
+        ),
+    ),
+    "OC-SFT on Qwen3-4B, seed 42, M = 10. A window that does not fit the model is refused, where the paper's code cuts it from the left.",
+)  # fmt: skip
+
+_FRONTIER = (
+    *(system_line("oc-sft", f"OC-SFT, {BASES[name].label}", base=name) for name in BASES),
+    system_line("rank-zephyr"),
+    system_line("jina"),
+    system_line("jina-b20"),
+    system_line("mxbai-base"),
+    system_line("mxbai-large"),
+)
+FRONTIER = Artifact(
+    "frontier", "fig:frontier", "Figure 8", "The system frontier across 16 public reranking collections",
+    (
+        Block(
+            "",
+            _FRONTIER,
+            (
+                measure_line("nDCG@10", "ndcg@10"),
+                measure_line("τ-PSI", "tau_psi"),
+                line("Median s/query", statistic="not_measured", text=LATENCY),
+            ),
+            Fields(collections="public"),
+            corner="System",
+            draw="points",
+            axes=("nDCG@10", "τ-PSI"),
+        ),
+    ),
+    "16 public collections, seed 42. Without latency the drawing shows quality against instability.",
+)  # fmt: skip
+
+_TIMED = (
+    "dl19", "dl20", "trec-covid", "nfcorpus", "touche2020", "dbpedia", "scifact", "signal1m", "trec-news", "robust04", "fiqa",
+    "arguana", "climate-fever", "dl21", "dl22", "dl23", "legal-a", "legal-b",
+)  # fmt: skip
+BATCHING_LATENCY = Artifact(
+    "batching-latency", "tab:batching-latency", "Table 31", "Candidate batching roughly halves per-query latency",
+    (
+        Block(
+            "",
+            (*collection_lines(_TIMED), line("Public-16 median", collections="public"), line("Primary-18 median", collections="reranking")),
+            (
+                line("B=1", width=1),
+                line("B=10", width=10),
+                line("B=20", width=20),
+                line("B=10 ↓", width=10, form="percent", digits=1),
+                line("B=20 ↓", width=20, form="percent", digits=1),
+            ),
+            Fields(system="oc-sft", statistic="not_measured", text=LATENCY),
+            corner="Collection",
+        ),
+    ),
+    "OC-SFT on Qwen3-4B, one L40S, warm vLLM, concurrency 1.",
+)  # fmt: skip
+
+WIDTHS = (WIDTH_CONTROLS, DECOMPOSITION, TRAIN_DEPLOY, COPRESENCE, DEPLOY_WIDTH, FRONTIER, BATCHING_LATENCY)

@@ -1,0 +1,256 @@
+"""Collation: what many runs say together. Pure functions on typed values; every collection weighs the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from ..measures.intervals import (
+    DRAWS,
+    Discordance,
+    Scheme,
+    Wins,
+    collection_mean,
+    discordance,
+    leads,
+    mean_interval,
+    percent_closed,
+    seed_mean,
+    wins,
+)
+
+Array = NDArray[np.float64]
+K = TypeVar("K", bound=Hashable)
+Better = str
+"""`higher`, `lower` or `neither`."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one run gave on one measure, query by query."""
+
+    system: str
+    base: str
+    seed: int
+    task: str
+    collection: str
+    query_ids: tuple[str, ...]
+    values: Array
+    """(Q,), NaN where undefined; one value for a measure that only the whole collection has."""
+
+    @property
+    def mean(self) -> float:
+        return collection_mean([self.values])
+
+
+class Basis(NamedTuple):
+    """What a number stands on."""
+
+    queries: int = 0
+    collections: int = 0
+    seeds: int = 0
+    bases: int = 0
+
+
+@dataclass(frozen=True)
+class Value:
+    """One number of a table, with its uncertainty and its basis."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    sd: float | None = None
+    """Sample standard deviation over training seeds; None for one seed."""
+    by_seed: tuple[float, ...] = ()
+    parts: tuple[float, ...] = ()
+    """The means of the bases and collections that it averages, for a figure that draws them."""
+    basis: Basis = Basis()
+    of: int | None = None
+    """The whole of a count: collections, cells, permutations."""
+    text: str = ""
+    """What is printed where it is not a number."""
+    reason: str = ""
+    """Why there is no number."""
+
+
+def group_by(observations: Iterable[Observation], key: Callable[[Observation], K]) -> dict[K, list[Observation]]:
+    """Observations by variant, base, seed, task, collection or any of these together, in the order they came."""
+    groups: dict[K, list[Observation]] = {}
+    for observation in observations:
+        groups.setdefault(key(observation), []).append(observation)
+    return groups
+
+
+def combine(terms: Sequence[tuple[float, Observation]]) -> Observation:
+    """A weighted sum on the queries that all have: a level (one term), a contrast (two), a contrast of contrasts (four)."""
+    first = terms[0][1]
+    if any(observation.collection != first.collection for _, observation in terms):
+        raise InputError("runs of different collections cannot be paired: compare runs of the same collection.")
+    places = [{query: i for i, query in enumerate(observation.query_ids)} for _, observation in terms]
+    shared = [query for query in first.query_ids if all(query in place for place in places)]
+    if not shared:
+        names = ", ".join(observation.system for _, observation in terms)
+        raise InputError(f"{names} share no query of {first.collection}, so they cannot be paired. Score the same queries.")
+    rows = [
+        weight * observation.values[[place[query] for query in shared]]
+        for (weight, observation), place in zip(terms, places, strict=True)
+    ]
+    return replace(first, query_ids=tuple(shared), values=np.sum(rows, axis=0))
+
+
+def average_seeds(observations: Sequence[Observation]) -> Observation:
+    """The mean over training seeds, query by query."""
+    return combine([(1 / len(observations), observation) for observation in observations])
+
+
+def mean_by_task(observations: Iterable[Observation]) -> dict[str, float]:
+    """The mean of collection means of each task; tasks are never averaged together."""
+    return {
+        task: collection_mean([o.values for o in members]) for task, members in group_by(observations, lambda o: o.task).items()
+    }
+
+
+def mean_value(cells: Sequence[Observation], scheme: Scheme = "collections_then_queries", draws: int = DRAWS) -> Value:
+    """The equal-weight mean over collections (and bases) of seed means, its seed SD and its bootstrap interval.
+
+    `cells` holds one observation per base, seed and collection. Every seed must have every collection.
+    """
+    by_seed = group_by(cells, lambda o: o.seed)
+    per_seed = tuple(collection_mean([o.values for o in members]) for members in by_seed.values())
+    units = [average_seeds(members) for members in group_by(cells, lambda o: (o.base, o.collection)).values()]
+    values = [unit.values for unit in units]
+    single = len(units) == 1
+    found = mean_interval(values, scheme="queries" if single and scheme != "collections" else scheme, draws=draws)
+    has_interval = found.queries > 1 and not (single and scheme == "collections")
+    over = seed_mean(per_seed)
+    basis = Basis(found.queries, len({u.collection for u in units}), len(by_seed), len({u.base for u in units}))
+    if np.isnan(over.mean):
+        return Value(basis=basis, reason="no query has a value")
+    low, high = (found.low, found.high) if has_interval else (None, None)
+    parts = tuple(unit.mean for unit in units)
+    return Value(over.mean, low, high, over.sd if over.seeds > 1 else None, per_seed, parts, basis)
+
+
+def wins_value(cells: Sequence[Observation], better: Better) -> Value:
+    """Collections (and bases) on which a difference is on the better side, of all that have a value."""
+    units = [average_seeds(members) for members in group_by(cells, lambda o: (o.base, o.collection)).values()]
+    found = _wins(units)
+    won = found.losses if better == "lower" else found.wins
+    return Value(float(won), basis=_basis(units, cells), of=sum(found))
+
+
+def below_value(cells: Sequence[Observation], sign: int) -> Value:
+    """Collections on which a difference is below (-1) or above (+1) zero."""
+    units = [average_seeds(members) for members in group_by(cells, lambda o: (o.base, o.collection)).values()]
+    found = _wins(units)
+    return Value(float(found.losses if sign < 0 else found.wins), basis=_basis(units, cells), of=sum(found))
+
+
+def extreme_value(cells: Sequence[Observation], sign: int) -> Value:
+    """The lowest (-1) or highest (+1) mean among bases and collections."""
+    units = [average_seeds(members) for members in group_by(cells, lambda o: (o.base, o.collection)).values()]
+    means = [unit.mean for unit in units]
+    return Value(min(means) if sign < 0 else max(means), basis=_basis(units, cells))
+
+
+def levels_table(observations: Sequence[Observation], systems: Sequence[str]) -> tuple[list[str], Array]:
+    """(S, C) collection means over seeds, and the collections; NaN where a system has none."""
+    collections = list(dict.fromkeys(o.collection for o in observations))
+    groups = group_by(observations, lambda o: (o.system, o.collection))
+    table = [[average_seeds(groups[s, c]).mean if (s, c) in groups else np.nan for c in collections] for s in systems]
+    return collections, np.array(table, float).reshape(len(systems), len(collections))
+
+
+def lead_value(observations: Sequence[Observation], systems: Sequence[str], system: str, better: Better) -> Value:
+    """Collections that a system leads among others; systems that share a lead each count."""
+    collections, table = levels_table(observations, systems)
+    found = leads(-table if better == "lower" else table)
+    mine = [o for o in observations if o.system == system]
+    return Value(float(found[list(systems).index(system)]), basis=_basis(mine, mine), of=len(collections))
+
+
+def closed_value(single: Value, x: Value, oc: Value) -> Value:
+    """The part of the gap from single-order distillation to OC-SFT that x closes, in percent."""
+    if single.value is None or x.value is None or oc.value is None:
+        return Value(basis=x.basis, reason=single.reason or x.reason or oc.reason)
+    return Value(percent_closed(single.value, x.value, oc.value), basis=x.basis)
+
+
+def discordance_of(
+    first: Sequence[Observation], second: Sequence[Observation], systems: Sequence[str], better: tuple[Better, Better]
+) -> Discordance:
+    """Do two measures choose the same system, collection by collection? Any pair of measures, each with its own direction."""
+    names, left = levels_table(first, systems)
+    others, right = levels_table(second, systems)
+    shared = [name for name in names if name in others]
+    left, right = left[:, [names.index(n) for n in shared]], right[:, [others.index(n) for n in shared]]
+    return discordance(-left if better[0] == "lower" else left, -right if better[1] == "lower" else right)
+
+
+# -- the bold rules
+
+
+def lead_on_every_seed(rows: Sequence[Sequence[float]], better: Better, margin: float) -> int | None:
+    """The row that is ahead of every other on every seed, and in the mean by more than `margin` (Table 1's rule)."""
+    table = _oriented(rows, better)
+    if table is None or len(table) < 2:
+        return None
+    best = int(table.mean(axis=1).argmax())
+    others = np.delete(table, best, axis=0)
+    ahead = (table[best] > others).all() and (table[best].mean() - others.mean(axis=1) > margin).all()
+    return best if ahead else None
+
+
+def lead_beyond_seed_spread(rows: Sequence[Sequence[float]], better: Better) -> int | None:
+    """The row whose lead over each other row is larger than that row's seed SD."""
+    table = _oriented(rows, better)
+    if table is None or len(table) < 2:
+        return None
+    best = int(table.mean(axis=1).argmax())
+    others = np.delete(table, best, axis=0)
+    spread = others.std(axis=1, ddof=1) if table.shape[1] > 1 else np.zeros(len(others))
+    return best if (table[best].mean() - others.mean(axis=1) > spread).all() else None
+
+
+def lead_in_the_mean(rows: Sequence[Sequence[float]], better: Better) -> int | None:
+    """The best row, if no other equals it."""
+    table = _oriented(rows, better)
+    if table is None or len(table) < 2:
+        return None
+    means = table.mean(axis=1)
+    return int(means.argmax()) if (means == means.max()).sum() == 1 else None
+
+
+def permutation_range(quality: Sequence[Array]) -> float:
+    """Highest minus lowest mean that one permutation gives; (Q, M) per collection, collections weigh the same.
+
+    Collections may differ in M: the permutations that all of them have are compared.
+    """
+    shared = min(values.shape[1] for values in quality)
+    means = np.mean([np.nanmean(values[:, :shared], axis=0) for values in quality], axis=0)
+    return float(means.max() - means.min())
+
+
+def _oriented(rows: Sequence[Sequence[float]], better: Better) -> Array | None:
+    """(R, S) with higher better; None where a row lacks a seed or there is no direction."""
+    if better == "neither" or len({len(row) for row in rows}) != 1 or not rows or not len(rows[0]):
+        return None
+    table = np.array(rows, float)
+    if np.isnan(table).any():
+        return None
+    return -table if better == "lower" else table
+
+
+def _wins(units: Sequence[Observation]) -> Wins:
+    values = [unit.values for unit in units]
+    return wins(values, [np.zeros_like(v) for v in values])
+
+
+def _basis(units: Sequence[Observation], cells: Sequence[Observation]) -> Basis:
+    queries = sum(int((~np.isnan(unit.values)).sum()) for unit in units)
+    return Basis(queries, len({u.collection for u in units}), len({c.seed for c in cells}), len({u.base for u in units}))

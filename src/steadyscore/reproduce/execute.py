@@ -1,0 +1,206 @@
+"""Runs jobs into a store: labels, adapters and runs under their keys. What is there already is not made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ..collection import Source, open_collection
+from ..engines import Backend, EngineOptions, open_engine
+from ..errors import InputError, SteadyscoreError
+from ..machine.disk import is_there, read_json, write_json
+from ..machine.progress import bar
+from ..readers.reader import read_run
+from ..runs.folder import Run, read_run_record
+from ..scoring.mitigations import mitigated
+from ..scoring.perturbed import score_perturbed
+from ..scoring.score import AuditConfig, Cut, noise_floor, score_collection, scorer_for
+from ..scoring.scorer import Settings
+from ..training.labels import label_collection, read_labels, recalibrated, write_labels
+from ..training.recipe import TrainConfig, from_mapping, read_recipe
+from .derived import open_data
+from .jobs import Content, Job, Scoring, TrainingJob, _any_of, _hf
+from .planted import Effects, PlantedGrader, PlantedReader, judgements_by_text
+from .scale import Choices, width_at
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of runs, labels, adapters and derived collections, each named by the hash of what it is."""
+
+    folder: Path
+
+    def run_folder(self, content: Content, permutations: int) -> Path:
+        return self.folder / "runs" / content.key / f"m{permutations}"
+
+    def find_run(self, content: Content, permutations: int) -> Run | None:
+        """The complete run of least size that holds so many permutations."""
+        folders = (self.folder / "runs" / content.key).glob("m*")
+        sizes = sorted(int(folder.name[1:]) for folder in folders if folder.name[1:].isdigit())
+        for size in sizes:
+            folder = self.run_folder(content, size)
+            if size >= permutations and is_there(folder / "run.json") and read_run_record(folder)["status"] == "complete":
+                return Run.open(folder)
+        return None
+
+    def adapter_folder(self, training: TrainingJob) -> Path:
+        return self.folder / "adapters" / training.content.key
+
+    def has_adapter(self, training: TrainingJob) -> bool:
+        record = self.adapter_folder(training) / "train.json"
+        return is_there(record) and bool(read_json(record)["status"] == "complete")
+
+    def label_folder(self, training: TrainingJob) -> Path:
+        return self.folder / "labels" / training.labels.key
+
+    @property
+    def collections(self) -> Path:
+        return self.folder / "collections"
+
+    def describe(self, folder: Path, content: Content) -> None:
+        """Say beside a run, in words, what its key stands for."""
+        if not is_there(file := folder / "what.json"):
+            write_json(file, content.value)
+
+
+@dataclass
+class Workshop:
+    """Makes what jobs need; one opened model is kept from job to job."""
+
+    store: Store
+    choices: Choices
+    options: EngineOptions
+    command: Sequence[str] = ()
+    quiet: bool = False
+    _opened: tuple[str, Backend] | None = None
+
+    def do(self, job: Job, say: Callable[[str], None]) -> Run:
+        """Score a job, or resume it, and keep beside it what was asked for."""
+        source = open_data(job.data, self.store.collections)
+        scorer = mitigated(scorer_for(self._backend(job.scoring, source, job), source.collection, job.config), job.mitigations)
+        known = self.store.find_run(job.content, job.beside.permutations)
+        permutations = job.beside.permutations if known is None else int(known.folder.name[1:])
+        folder = self.store.run_folder(job.content, permutations)
+        config = replace(job.config, permutations=permutations)
+        name = f"{job.request.system} on {source.collection.name}"
+        run = score_collection(
+            scorer, source, folder, config, command=list(self.command), progress=bar(name, self.quiet)
+        )  # fmt: skip
+        self.store.describe(folder.parent, job.content)
+        if failed := run.record["coverage"]["failed"]:
+            say(f"{name}: {len(failed)} queries could not be scored, the first one because {failed[0]['reason']}")
+        self._keep_beside(job, run, source, scorer, config)
+        return run
+
+    def _keep_beside(self, job: Job, run: Run, source: Source, scorer: Any, config: AuditConfig) -> None:
+        if job.beside.perturb:
+            score_perturbed(scorer, run, source, config, sorted(job.beside.perturb))
+        if job.beside.noise and not run.noise():
+            floor, _ = noise_floor(scorer, source, config, run.noise())
+            run.keep_noise(floor)
+        for reader, serving in sorted(job.beside.readings):
+            engine = PlantedReader(reader, source.instances()) if self.choices.is_planted else None
+            address = reader_name(reader, self.choices)
+            read_run(run, source, address, serving_permutations=serving, options=self.options, engine=engine)
+
+    def _backend(self, scoring: Scoring, source: Source, job: Job) -> Backend:
+        if "planted" in scoring.value:
+            gold = judgements_by_text(source.instances(reserve=True))
+            return PlantedGrader(f"planted {job.request.system}", Effects(**scoring.value["planted"]), gold)
+        address = self.address_of(scoring)
+        if self._opened is None or self._opened[0] != address:
+            self._opened = None  # the model before makes room first
+            self._opened = (address, open_engine(address, self.options))
+        return self._opened[1]
+
+    def address_of(self, scoring: Scoring) -> str:
+        """The address that scores; an adapter is trained before it is named."""
+        if scoring.training is None:
+            return scoring.address
+        folder = self.train(scoring.training)
+        return f"{_hf(scoring.training.base)}+{folder}"
+
+    def train(self, training: TrainingJob) -> Path:
+        """An adapter in its folder, trained where it is not there yet."""
+        folder = self.store.adapter_folder(training)
+        if self.store.has_adapter(training):
+            return folder
+        labels = self.label(training)
+        config = train_config(training, labels, folder)
+        self._opened = None
+        from ..training.loop import train
+
+        train(config, command=list(self.command))
+        self.store.describe(folder, training.content)
+        return folder
+
+    def label(self, training: TrainingJob) -> Path:
+        """The label folder of a student, made where it is not there yet."""
+        folder = self.store.label_folder(training)
+        if not is_there(folder / "labels.parquet"):
+            self._label(training, folder, training.labels.value["width"])
+        if not training.training.recalibrated:
+            return folder
+        changed = folder.with_name(f"{folder.name}-recalibrated")
+        if not is_there(changed / "labels.parquet"):
+            batched = replace(training, training=replace(training.training, label_width=None, recalibrated=False))
+            reference = {label.query_id: label for label in read_labels(self.label(batched))}
+            write_labels(changed, [recalibrated(label, reference[label.query_id]) for label in read_labels(folder)])
+        return changed
+
+    def _label(self, training: TrainingJob, folder: Path, width: int | None) -> None:
+        collection = open_collection(training.data).collection
+        cut = training.labels.value
+        config = AuditConfig(
+            canonical=False,
+            permutations=cut["orders"],
+            chars=cut["chars"],
+            settings=Settings(width=width, label_mass=False),
+            cut=Cut(cut["queries"], cut["pool"]),
+        )
+        scorer = scorer_for(open_engine(self.address_of(training.teacher), self.options), collection, config)
+        label_collection(scorer, training.data, folder, config, command=list(self.command), progress=bar("labels", self.quiet))
+
+
+def reader_name(reader: str, choices: Choices) -> str:
+    return f"planted:{reader}" if choices.is_planted else choices.reader_address(reader)
+
+
+def train_config(training: TrainingJob, labels: Path, out: Path) -> TrainConfig:
+    """The recipe of the task at the paper's scale, defaults elsewhere; then what the variant and the scale change."""
+    how, scale = training.training, training.choices.scale
+    start = from_mapping(read_recipe(training.task)) if scale.name == "paper" else TrainConfig()
+    if start.objective != how.objective:
+        start = replace(start, weight=None)  # the recipe's weight is that of its own objective
+    width = width_at(how.width, _any_of(training.task), scale)
+    changes: dict[str, Any] = {
+        "base": training.base,
+        "data": training.data,
+        "labels": str(labels),
+        "out": str(out),
+        "objective": how.objective,
+        "views": how.views,
+        "teacher_orders": how.teacher_orders,
+        "seed": training.seed,
+        **{name: value for name, value in (("weight", how.weight), ("dropout", how.dropout)) if value is not None},
+        **({"queries": how.queries} if how.queries else {}),
+        **({"widths": (width,)} if width else {}),
+        **dict(scale.training),
+    }
+    known = {field.name for field in fields(TrainConfig)}
+    return replace(start, **{name: value for name, value in changes.items() if name in known})
+
+
+def do_all(jobs: Sequence[Job], workshop: Workshop, say: Callable[[str], None]) -> list[str]:
+    """Do jobs one after the other; what cannot be done is said and left, and given back as sentences."""
+    failed: list[str] = []
+    for job in sorted(jobs, key=lambda job: (job.scoring.address, str(job.scoring.value), job.request.collection)):
+        try:
+            workshop.do(job, say)
+        except InputError as error:
+            failed += [f"{job.request.system} on {job.request.collection}: {mistake}" for mistake in error.mistakes]
+        except SteadyscoreError as error:
+            failed.append(f"{job.request.system} on {job.request.collection}: {error}")
+    return list(dict.fromkeys(failed))

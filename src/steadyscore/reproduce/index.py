@@ -1,0 +1,96 @@
+"""How far an artifact is: what can be measured, what the store holds, and the page that lists it all."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .artifacts import ARTIFACTS
+from .execute import Store
+from .jobs import jobs_of, requests_of
+from .names import SYSTEMS
+from .plan import is_done
+from .recipe import Artifact
+from .scale import Choices
+
+
+class Status(NamedTuple):
+    status: str
+    """`complete`, `part of it`, `not run`, `needs code`, `diagram`; the first two of the runs in the store."""
+    runs: int
+    done: int
+    cells: int
+    possible: int
+    """Cells that some code here measures."""
+
+
+def status_of(artifact: Artifact, choices: Choices, store: Store) -> Status:
+    """What of an artifact can be measured, and how many of its runs are in the store."""
+    if artifact.is_diagram:
+        return Status("diagram", 0, 0, 0, 0)
+    cells = list(artifact.cells())
+    possible = [cell for cell in cells if cell.statistic != "not_measured"]
+    jobs = jobs_of(requests_of(possible, choices), choices)
+    done = sum(is_done(job, store) for job in jobs)
+    if not possible:
+        word = "needs code"
+    else:
+        word = "complete" if done == len(jobs) else "part of it" if done else "not run"
+    return Status(word, len(jobs), done, len(cells), len(possible))
+
+
+def needs_of(artifact: Artifact) -> list[str]:
+    """What an artifact asks for beside scores, and what no code does yet, in words."""
+    cells = list(artifact.cells())
+    sides = [side for cell in cells if not cell.text for _, side in cell.sides()]
+    trained = {side.system for side in sides if side.system} - {"off-the-shelf"}
+    found = []
+    if any(SYSTEMS[name].training for name in trained):
+        found.append("adapters")
+    if external := sorted(SYSTEMS[name].label for name in trained if SYSTEMS[name].is_external):
+        found.append(", ".join(external))
+    if any(side.reader for side in sides):
+        found.append("readers")
+    if any(side.perturb for side in sides):
+        found.append("changed pools")
+    if any(side.first_stage for side in sides):
+        found.append("two more first stages")
+    if any(len(side.seeds) > 1 for side in sides):
+        found.append("three seeds")
+    return found
+
+
+def missing_code(artifact: Artifact) -> list[str]:
+    """What no code here measures yet."""
+    return list(dict.fromkeys(cell.text for cell in artifact.cells() if cell.statistic == "not_measured"))
+
+
+PAGE = """\
+# Paper index
+
+Every table and figure of the paper, the command that makes it, what of it can be measured, and what that needs. Add
+`--scale tiny` for parts of the embedded collections and graders with planted effects (shapes, not results), `--scale laptop`
+for the embedded model, `--scale paper` for the paper's own; `steadyscore reproduce plan NAME` says what is missing on a machine.
+Nothing here has been run at the paper's scale. `steadyscore reproduce list` prints how much of each a store holds.
+
+"""
+
+
+def index_page() -> str:
+    """docs/paper-index.md."""
+    rows = ["| artifact | title | command | status | needs |", "|---|---|---|---|---|"]
+    for artifact in ARTIFACTS.values():
+        command = f"`steadyscore reproduce run {artifact.name}`, `show {artifact.name}`"
+        needs = ", ".join(needs_of(artifact)) or "scores"
+        if artifact.is_diagram:
+            rows.append(f"| {artifact.number} ({artifact.label}) | {artifact.title} | - | a diagram: nothing to measure | - |")
+            continue
+        cells = list(artifact.cells())
+        possible = sum(cell.statistic != "not_measured" for cell in cells)
+        status = "runs" if possible == len(cells) else "needs code" if not possible else f"{possible} of {len(cells)} cells run"
+        rows.append(f"| {artifact.number} ({artifact.label}) | {artifact.title} | {command} | {status} | {needs} |")
+    lacking = [
+        f"- {artifact.number} ({artifact.label}): {reason}."
+        for artifact in ARTIFACTS.values()
+        for reason in missing_code(artifact)
+    ]
+    return PAGE + "\n".join(rows) + "\n\n## What no code measures yet\n\n" + "\n".join(lacking) + "\n"

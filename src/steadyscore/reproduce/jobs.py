@@ -1,0 +1,310 @@
+"""What must be scored and trained for some cells: requests, merged, each under a key that is a hash of what it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from ..scoring.perturbed import Kind
+from ..scoring.score import AuditConfig, Cut
+from ..scoring.scorer import Settings
+from ..terms import Markers, Partition, Placeholder
+from .names import BASES, SYSTEMS, TRAINING_DATA, Training, task_of
+from .recipe import Arrangement, Cell, Side, runs_of
+from .scale import Choices, embedded_part, planted_effects, scaled, width_at
+
+
+@dataclass(frozen=True)
+class Request:
+    """One run: a system on a collection in one presentation."""
+
+    system: str
+    base: str
+    seed: int
+    collection: str
+    width: int | None = None
+    partition: Partition = "contiguous"
+    placeholder: Placeholder = "0"
+    markers: Markers = "numeric"
+    arrangement: Arrangement = "first-stage"
+    first_stage: str = ""
+    mitigation: str = ""
+    pool: int | None = None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What is kept beside a run."""
+
+    permutations: int = 0
+    """M; a run of more holds every smaller one."""
+    perturb: frozenset[Kind] = frozenset()
+    noise: bool = False
+    readings: frozenset[tuple[str, int]] = frozenset()
+    """Readers, each with the budget K that it reads at."""
+
+    def __or__(self, other: Beside) -> Beside:
+        return Beside(
+            max(self.permutations, other.permutations),
+            self.perturb | other.perturb,
+            self.noise or other.noise,
+            self.readings | other.readings,
+        )
+
+
+def request_of(side: Side, base: str, seed: int, collection: str) -> Request:
+    """The run of a side; a system of somebody else has neither base nor seed, one off the shelf has no seed."""
+    system = SYSTEMS[side.system]
+    trained = system.training
+    return Request(
+        side.system, "" if system.is_external else base, seed if trained else 0, collection,
+        side.width if side.width is not None else trained.width if trained else None,
+        side.partition, side.placeholder, side.markers, side.arrangement, side.first_stage, side.mitigation, side.pool,
+    )  # fmt: skip
+
+
+def sides_of(cell: Cell, choices: Choices) -> list[Side]:
+    """Every side that a cell stands on, at the size of the scale."""
+    sides = [*_sides(cell)]
+    sides += [replace(side, system=side.matched_to, matched_to="") for side in sides if side.matched_to]
+    return [scaled(side, choices) for side in sides]
+
+
+def _sides(cell: Cell) -> Iterator[Side]:
+    own = [side for _, side in cell.sides()]
+    if cell.statistic == "size":
+        return
+    if cell.statistic in ("teacher_correlation", "teacher_figure"):
+        yield from _taught(cell)
+    elif cell.statistic in ("primacy", "u_shape"):
+        yield from (replace(side, arrangement=place) for side in own for place in PLACES)
+    elif cell.statistic.startswith("across_"):
+        yield from (replace(side, permutations=1, **{cell.second: value}) for side in own for value in cell.rivals)
+    elif cell.statistic == "setting_leads":
+        yield from (replace(side, **{cell.second: value}) for side in own for value in cell.rivals)
+    else:
+        yield from own
+        yield from cell.rival_sides()
+    if cell.statistic == "width_effect":
+        yield from (replace(side, width=1, permutations=1) for side in own)
+
+
+PLACES: tuple[Arrangement, ...] = ("top", "middle", "bottom")
+
+
+def _taught(cell: Cell) -> Iterator[Side]:
+    """Students, and their teachers on held-out training pools."""
+    for student in cell.rivals or (cell.system,):
+        side = cell.sides()[0][1]
+        yield replace(side, system=student)
+        yield teacher_side(replace(side, system=student))
+
+
+def teacher_side(student: Side) -> Side:
+    """The teacher of a student on held-out training pools, where its labels are judged."""
+    training = SYSTEMS[student.system].training
+    teacher = (training.teacher if training else None) or student.base
+    at = replace(student, collections="msmarco.held-out")
+    return replace(at, system=teacher) if teacher in SYSTEMS else replace(at, system="off-the-shelf", base=teacher)
+
+
+def requests_of(cells: Iterable[Cell], choices: Choices) -> dict[Request, Beside]:
+    """Every run that some cells need, once each, with the most that any of them asks of it."""
+    found: dict[Request, Beside] = {}
+    for cell in cells:
+        if not cell.text:
+            for side in sides_of(cell, choices):
+                beside = Beside(
+                    side.permutations, frozenset(side.perturb), side.noise,
+                    frozenset({(side.reader, side.serving)} if side.reader else set()),
+                )  # fmt: skip
+                for base, seed, collection in runs_of(side):
+                    request = request_of(side, base, seed, collection)
+                    found[request] = found.get(request, Beside()) | beside
+    return found
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a run, a label set or an adapter is, as JSON; the key follows from it."""
+
+    value: dict[str, Any]
+
+    @cached_property
+    def key(self) -> str:
+        return hashlib.blake2b(json.dumps(self.value, sort_keys=True).encode(), digest_size=10).hexdigest()
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """An adapter that must be trained, and the labels that it learns from."""
+
+    training: Training
+    system: str
+    base: str
+    """Address of the base."""
+    task: str
+    data: str
+    seed: int
+    teacher: Scoring
+    choices: Choices
+
+    @cached_property
+    def labels(self) -> Content:
+        orders = self.training.labelled_orders or self.training.teacher_orders
+        width = width_at(self.training.label_width, _any_of(self.task), self.choices.scale)
+        return Content({"teacher": self.teacher.value, "data": self.data, "orders": orders, "width": width, **self._cut})
+
+    @cached_property
+    def content(self) -> Content:
+        training = {name: value for name, value in asdict(self.training).items() if name != "teacher"}
+        return Content(
+            {"training": training, "base": self.base, "labels": self.labels.value, "seed": self.seed, "task": self.task}
+            | {"settings": dict(self.choices.scale.training)}
+        )
+
+    @property
+    def _cut(self) -> dict[str, Any]:
+        return {name: self.choices.scale.training.get(name) for name in ("queries", "pool", "chars")}
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What gives the scores: a planted grader, an address, or an adapter that is trained first."""
+
+    value: dict[str, Any]
+    address: str = ""
+    training: TrainingJob | None = None
+
+
+def scoring_of(system: str, base: str, seed: int, collection: str, choices: Choices) -> Scoring:
+    """What scores a system at a scale, with the user's choices in place of the paper's."""
+    known = SYSTEMS[system]
+    if given := choices.systems.get(system):
+        return Scoring({"address": given}, given)
+    if choices.is_planted:
+        return Scoring({"planted": asdict(planted_effects(system, base, seed))})
+    if known.is_external:
+        return Scoring({"address": known.address or ""}, known.address or "")
+    address = choices.base_address(base)
+    if known.training is None:
+        return Scoring({"address": address}, address)
+    if folder := choices.adapter(system, base, seed):
+        return Scoring({"address": f"{address}+{folder}"}, f"{_hf(address)}+{folder}")
+    job = training_job(system, known.training, base, seed, task_of(collection), choices)
+    return Scoring({"adapter": job.content.value}, training=job)
+
+
+def training_job(system: str, training: Training, base: str, seed: int, task: str, choices: Choices) -> TrainingJob:
+    of = _any_of(task)
+    data = TRAINING_DATA[task_of(of)] if choices.scale.name == "paper" else embedded_part(of)[0]
+    teacher = training.teacher
+    if teacher in BASES:
+        taught_by = scoring_of("off-the-shelf", str(teacher), 0, of, choices)
+    else:
+        taught_by = scoring_of(teacher or "off-the-shelf", base, seed if teacher else 0, of, choices)
+    return TrainingJob(training, system, choices.base_address(base), task, data, seed, taught_by, choices)
+
+
+def _any_of(task: str) -> str:
+    return {"passage_reranking": "dl19", "multidoc_qa": "hotpotqa", "response_ranking": "rewardbench2"}[task]
+
+
+def _hf(address: str) -> str:
+    """An address that takes an adapter behind a plus."""
+    return address if ":" in address else f"hf:{address}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that some cells need, at a scale."""
+
+    request: Request
+    beside: Beside
+    scoring: Scoring
+    data: Content
+    """The collection: its name or file, the part that is taken, and how its pools are arranged."""
+    config: AuditConfig
+
+    @cached_property
+    def content(self) -> Content:
+        s, config = self.config.settings, self.config
+        presentation = {"width": s.width, "partition": s.partition, "placeholder": s.placeholder, "markers": s.markers}
+        return Content(
+            {"scorer": self.scoring.value, "data": self.data.value, "mitigation": self.request.mitigation}
+            | presentation
+            | {"queries": config.cut.queries, "pool": config.cut.pool, "seed": config.seed, "scheme": config.scheme}
+        )
+
+    @property
+    def mitigations(self) -> list[str]:
+        return [self.request.mitigation] if self.request.mitigation else []
+
+
+def jobs_of(requests: dict[Request, Beside], choices: Choices) -> list[Job]:
+    """Runs at a scale: requests that come to the same content are one job."""
+    merged: dict[str, Job] = {}
+    for request, beside in requests.items():
+        found = job_of(request, beside, choices)
+        key = found.content.key
+        merged[key] = replace(merged[key], beside=merged[key].beside | beside) if key in merged else found
+    return list(merged.values())
+
+
+def job_of(request: Request, beside: Beside, choices: Choices) -> Job:
+    scale, collection = choices.scale, request.collection
+    scoring = scoring_of(request.system, request.base, request.seed, collection, choices)
+    width = request.width
+    if choices.is_planted and width is None:
+        width = PLANTED_WIDTHS.get(request.system) or {"multidoc_qa": 10, "response_ranking": 4}.get(task_of(collection), 20)
+    pool = (
+        request.pool
+        if scale.name == "paper"
+        else min(filter(None, [request.pool, scale.pool.get(task_of(collection))]), default=None)
+    )
+    config = AuditConfig(
+        permutations=beside.permutations,
+        settings=Settings(
+            width=width_at(width, collection, scale),
+            partition=request.partition,
+            placeholder=request.placeholder,
+            markers=request.markers,
+        ),
+        cut=Cut(scale.queries, pool),
+    )
+    return Job(request, beside, scoring, data_of(request, choices), config)
+
+
+PLANTED_WIDTHS = {"jina": 100, "rank-zephyr": 100}
+"""Systems that take the whole pool at once."""
+
+
+def data_of(request: Request, choices: Choices) -> Content:
+    """The collection of a run: the user's, the paper's, or the part of an embedded one that takes its place."""
+    collection, arranged = request.collection, {"arrangement": request.arrangement, "first_stage": request.first_stage}
+    if given := choices.collections.get(collection):
+        return Content({"collection": given, "part": None, **arranged})
+    if choices.scale.name == "paper":
+        name = f"{collection}-{request.first_stage}" if request.first_stage else collection
+        return Content({"collection": name, "part": None, "arrangement": request.arrangement, "first_stage": ""})
+    name, part, parts = embedded_part(collection)
+    return Content({"collection": name, "part": [part, parts] if choices.scale.is_planted else None, **arranged})
+
+
+def trainings_of(jobs: Iterable[Job]) -> list[TrainingJob]:
+    """Adapters to train, teachers before students."""
+    found: dict[str, TrainingJob] = {}
+    for job in jobs:
+        for training in _chain(job.scoring):
+            found.setdefault(training.content.key, training)
+    return list(found.values())
+
+
+def _chain(scoring: Scoring) -> Iterator[TrainingJob]:
+    if scoring.training is not None:
+        yield from _chain(scoring.training.teacher)
+        yield scoring.training

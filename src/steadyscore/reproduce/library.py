@@ -1,0 +1,187 @@
+"""Finished runs as observations: found in the store by what they are, measured once, refused where they do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from ..audits.load import own_threshold, serve
+from ..errors import InputError
+from ..measures.decomposition import silver_beta
+from ..measures.measurement import Measured, Threshold, measure
+from ..measures.registry import MEASURES
+from ..readers.outputs import Readings, reader_label, readings_of
+from ..readers.reader import EVIDENCE
+from ..runs.folder import Run
+from ..runs.table import Scored
+from . import studies
+from .collate import Observation
+from .derived import derived_name
+from .execute import Store, reader_name
+from .jobs import Beside, Job, job_of, request_of
+from .names import SYSTEMS, task_of
+from .recipe import Side
+from .scale import Choices, scaled
+
+
+class Missing(InputError):
+    """A run that a cell needs is not there, not complete or not the one that was asked for."""
+
+
+PER_QUERY: dict[str, Callable[[Scored], float]] = {
+    "first_stage_ndcg@10": studies.first_stage_quality,
+    "first_stage_tau": lambda query: studies.first_stage_correlation(query).forward,
+    "first_stage_tau_random": lambda query: studies.first_stage_correlation(query).random,
+}
+"""Measures that only a study has, query by query."""
+
+
+def _share(part: str) -> Callable[[Sequence[Scored]], float]:
+    def share(queries: Sequence[Scored]) -> float:
+        found = studies.variance_components(queries)
+        return float(getattr(found, part)) / found.total if found.total > 0 else float("nan")
+
+    return share
+
+
+PER_COLLECTION: dict[str, Callable[[Sequence[Scored]], float]] = {
+    "slot_share_ols": _share("slot"),
+    "window_share_ols": _share("window"),
+    "companion_share_ols": _share("companion"),
+    "residual_variance": lambda queries: studies.variance_components(queries).companion,
+    "slot_rms_all": lambda queries: studies.slot_profile(queries).rms,
+    "slot_rms_gold": lambda queries: studies.slot_profile(queries, gold=True).rms,
+    "flips_on_crossing": studies.flips_on_crossing,
+    "silver_beta": lambda queries: silver_beta([3 * query.permuted for query in queries]).beta,
+}
+"""Measures that only a study has, one value per collection. Shares are the paper's OLS; an audit prints the unbiased ones."""
+
+BETTER = {
+    "first_stage_ndcg@10": "higher",
+    **dict.fromkeys(("residual_variance", "slot_rms_all", "slot_rms_gold", "silver_beta", "flips_on_crossing"), "lower"),
+}
+
+
+def better_of(name: str) -> str:
+    return MEASURES[name].better if name in MEASURES else BETTER.get(name, "neither")
+
+
+class Library:
+    """What the store holds, for the cells of a scale."""
+
+    def __init__(self, store: Store, choices: Choices):
+        self.store, self.choices = store, choices
+        self.run = cache(self._run)
+        self.queries = cache(self._queries)
+        self.measured = cache(self._measured)
+
+    def side(self, side: Side) -> Side:
+        return scaled(side, self.choices)
+
+    def job(self, side: Side, base: str, seed: int, collection: str) -> Job:
+        return job_of(request_of(side, base, seed, collection), Beside(side.permutations), self.choices)
+
+    def _run(self, side: Side, base: str, seed: int, collection: str) -> Run:
+        """The complete run of a side, of the store or of the user."""
+        job = self.job(side, base, seed, collection)
+        if given := self.choices.run(side.system, base, seed, collection):
+            return fitting_run(Path(given), self._expected(job))
+        found = self.store.find_run(job.content, side.permutations)
+        if found is None:
+            raise Missing(f"{_named(side, base, seed, collection)} is not scored yet.")
+        return found
+
+    def _expected(self, job: Job) -> str:
+        value = job.data.value
+        return (
+            derived_name(job.data) if value["part"] is not None or value["arrangement"] != "first-stage" else value["collection"]
+        )
+
+    def _queries(self, side: Side, base: str, seed: int, collection: str) -> list[Scored]:
+        """A run's queries under the first M permutations, read out as the side says, each as its K-ensembles."""
+        run = self.run(side, base, seed, collection)
+        stored = [studies.first_permutations(query, side.permutations) for query in run.scored()]
+        read = [studies.read_out(query, side.readout) for query in stored]
+        if side.ties == "input_position":
+            read = [studies.break_ties_by_position(query) for query in read]
+        return list(serve(read, side.serving))
+
+    def threshold(self, side: Side, base: str, seed: int, collection: str) -> Threshold:
+        """Tuned to F1, or to the share that another system's tuned cutoff keeps on its fitting half, at the same budget."""
+        own = replace(own_threshold(self.run(side, base, seed, collection)), retention=None)
+        if not side.matched_to:
+            return own
+        other = self.side(replace(side, system=side.matched_to, matched_to=""))
+        place = (other, base, other.seeds[0], collection)
+        cutoff = self.measured(*place).cutoff.value
+        if cutoff is None:
+            raise Missing(f"{side.matched_to} on {collection} has no tuned cutoff to match.")
+        return replace(own, retention=studies.fitted_retention(self.queries(*place), cutoff, own))
+
+    def _measured(self, side: Side, base: str, seed: int, collection: str) -> Measured:
+        """Every measure of the scores, of what perturbations moved, and of the side's reader."""
+        queries = self.queries(side, base, seed, collection)
+        found = measure(queries, self.threshold(side, base, seed, collection))
+        run = self.run(side, base, seed, collection)
+        beside = run.perturbed(found.query_ids) if side.serving == 1 else {}
+        if side.reader:
+            beside |= self.readings(side, base, seed, collection).values
+        return replace(found, values=found.values | beside)
+
+    def readings(self, side: Side, base: str, seed: int, collection: str) -> Readings:
+        run, queries = self.run(side, base, seed, collection), self.queries(side, base, seed, collection)
+        label = reader_label(reader_name(side.reader, self.choices), EVIDENCE, side.serving)
+        found = readings_of(run, [query.query_id for query in queries])
+        if label not in found:
+            raise Missing(f"{_named(side, base, seed, collection)} was not read by the {side.reader} reader yet.")
+        return found[label]
+
+    def noise(self, side: Side, base: str, seed: int, collection: str) -> Measured:
+        """Measures of one presentation that was scored repeatedly, at the cutoff of the run."""
+        run = self.run(side, base, seed, collection)
+        if not (repeats := run.noise()):
+            raise Missing(f"{_named(side, base, seed, collection)} has no noise floor yet.")
+        cutoff = self.measured(side, base, seed, collection).cutoff.value
+        return measure(repeats, replace(own_threshold(run), cutoff=cutoff))
+
+    def observation(self, side: Side, base: str, seed: int, collection: str, name: str) -> Observation:
+        """One measure of one run, query by query; one value where only the whole collection has it."""
+        place = (side, base, seed, collection)
+        if name.startswith("floor:"):
+            noise = self.noise(*place)
+            ids, values = noise.query_ids, noise.values.get(name.removeprefix("floor:"))
+        elif name in PER_QUERY:
+            queries = self.queries(*place)
+            ids, values = tuple(q.query_id for q in queries), np.array([PER_QUERY[name](q) for q in queries])
+        elif name in PER_COLLECTION:
+            ids, values = ("*",), np.array([PER_COLLECTION[name](self.queries(*place))])
+        else:
+            measured = self.measured(*place)
+            whole = measured.overall.get(name)
+            ids, values = (measured.query_ids, measured.values.get(name)) if whole is None else (("*",), np.array([whole]))
+        if values is None:
+            raise Missing(f"{_named(*place)} has no {name}: `steadyscore measures list` says what it needs.")
+        return Observation(side.system, base, seed, task_of(collection), collection, ids, values)
+
+
+def fitting_run(folder: Path, collection: str) -> Run:
+    """A finished run of the user, where it scored the collection that is asked for."""
+    run = Run.open(folder)
+    if not run.is_complete:
+        raise Missing(f"{folder} is not complete. Run the command that made it again first.")
+    names = {run.record["collection"], run.record.get("source")}
+    if collection not in names and Path(collection).stem not in names:
+        raise Missing(f"{folder} scored {run.record['collection']}, not {collection}. Name a run of {collection}.")
+    return run
+
+
+def _named(side: Side, base: str, seed: int, collection: str) -> str:
+    """`oc-sft of qwen3-4b, seed 42, on dl19`."""
+    system = SYSTEMS[side.system]
+    of = "" if system.is_external else f" of {base}"
+    by = f", seed {seed}," if system.training else ""
+    return f"{side.system}{of}{by} on {collection}"

@@ -1,0 +1,214 @@
+"""Three sizes of a reproduction, and what the user puts in place of the paper's models, collections and adapters."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ..errors import InputError
+from ..machine.disk import is_there
+from .names import BASES, COLLECTIONS, READERS, SYSTEMS, TaskKind, task_of
+from .planted import Effects, fixed_number
+from .recipe import Side
+
+ScaleName = Literal["tiny", "laptop", "paper"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of the paper is run, and with what."""
+
+    name: ScaleName
+    summary: str
+    is_planted: bool = False
+    """Planted graders and readers instead of models."""
+    base: str = ""
+    """The model that takes the place of every base; empty: the paper's."""
+    reader: str = ""
+    queries: int | None = None
+    pool: Mapping[TaskKind, int] = field(default_factory=dict)
+    permutations: int | None = None
+    """The most that are scored."""
+    divide: Mapping[TaskKind, int] = field(default_factory=dict)
+    """Widths are divided by this, to keep several windows in a small pool."""
+    seeds: int = 3
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of a training run that differ from the paper's recipe."""
+
+
+SCALES: dict[str, Scale] = {
+    "tiny": Scale(
+        "tiny",
+        "parts of the embedded collections, graders with planted effects instead of models: seconds to minutes, shapes only",
+        is_planted=True,
+        pool={"passage_reranking": 16},
+        divide={"passage_reranking": 5},
+        permutations=40,
+    ),
+    "laptop": Scale(
+        "laptop",
+        "the embedded collections and the embedded model, adapters of a few steps: hours on a CPU, weak scorers",
+        base="smollm2-135m",
+        reader="smollm2-135m",
+        queries=12,
+        pool={"passage_reranking": 10},
+        permutations=8,
+        divide={"passage_reranking": 4, "multidoc_qa": 2},
+        seeds=1,
+        training={"queries": 12, "pool": 8, "chars": 300, "steps": 30, "batch": 2, "ramp": 0.3, "weight_convention": "variance"},
+    ),
+    "paper": Scale("paper", "the paper's models, collections, permutations and seeds: needs GPUs"),
+}
+
+EMBEDDED: dict[TaskKind, tuple[str, int]] = {
+    "passage_reranking": ("passages", 4),
+    "multidoc_qa": ("multidoc_qa", 3),
+    "response_ranking": ("responses", 5),
+}
+"""The embedded collection of a task, and the parts into which the tiny scale cuts it."""
+CLAIMS = ("climate-fever", "scifact")
+
+
+def embedded_part(collection: str) -> tuple[str, int, int]:
+    """Embedded collection, part and number of parts that take a paper collection's place at the tiny scale."""
+    if collection in CLAIMS:
+        return "claims", CLAIMS.index(collection), len(CLAIMS)
+    name, parts = EMBEDDED[task_of(collection)]
+    members = [c for c in COLLECTIONS if task_of(c) == task_of(collection) and c not in CLAIMS]
+    return name, members.index(collection) % parts, parts
+
+
+@dataclass(frozen=True)
+class Choices:
+    """A scale, and what the user names instead of the paper's."""
+
+    scale: Scale
+    base: str = ""
+    """Takes the place of every base."""
+    bases: Mapping[str, str] = field(default_factory=dict)
+    collections: Mapping[str, str] = field(default_factory=dict)
+    systems: Mapping[str, str] = field(default_factory=dict)
+    adapters: Mapping[str, str] = field(default_factory=dict)
+    """`system`, `system/base` or `system/base/seed` -> adapter folder."""
+    readers: Mapping[str, str] = field(default_factory=dict)
+    runs: Mapping[str, str] = field(default_factory=dict)
+    """`system/collection` or `system/base/seed/collection` -> a finished run that is used as it is."""
+    seeds: tuple[int, ...] = ()
+
+    @property
+    def is_planted(self) -> bool:
+        """Whether graders are planted: at the tiny scale, unless the user names a base."""
+        return self.scale.is_planted and not self.base
+
+    def base_address(self, base: str) -> str:
+        return self.bases.get(base) or self.base or self.scale.base or BASES[base].address
+
+    def reader_address(self, reader: str) -> str:
+        return self.readers.get(reader) or self.scale.reader or READERS[reader]
+
+    def adapter(self, system: str, base: str, seed: int) -> str | None:
+        keys = (f"{system}/{base}/{seed}", f"{system}/{base}", system)
+        return next((self.adapters[key] for key in keys if key in self.adapters), None)
+
+    def run(self, system: str, base: str, seed: int, collection: str) -> str | None:
+        keys = (f"{system}/{base}/{seed}/{collection}", f"{system}/{collection}")
+        return next((self.runs[key] for key in keys if key in self.runs), None)
+
+
+TABLES = {"bases": BASES, "collections": COLLECTIONS, "systems": SYSTEMS, "readers": READERS}
+
+
+def choices_from(scale: str, file: Path | None = None, **given: Any) -> Choices:
+    """Choices from a TOML file, then from what is given beside it; every mistake at once."""
+    values = _read(file) if file else {}
+    mistakes = [f"{file}: unknown key {key!r}. Known: {', '.join(_KEYS)}." for key in values if key not in _KEYS]
+    merged: dict[str, Any] = {key: values[key] for key in _KEYS if key in values}
+    for key, value in given.items():
+        if value:
+            merged[key] = {**merged.get(key, {}), **value} if isinstance(value, Mapping) else value
+    for table, known in TABLES.items():
+        mistakes += [
+            f"{table}: {name!r} is not in the paper's tables. Known: {', '.join(known)}."
+            for name in merged.get(table, {})
+            if name not in known
+        ]
+    for table in ("adapters", "runs"):
+        names = {key.partition("/")[0] for key in merged.get(table, {})}
+        mistakes += [f"{table}: {name!r} is not a system. Known: {', '.join(SYSTEMS)}." for name in names if name not in SYSTEMS]
+        mistakes += [
+            f"{table}: folder {folder} does not exist. Name a folder that is there."
+            for folder in merged.get(table, {}).values()
+            if not is_there(folder)
+        ]
+    if mistakes:
+        raise InputError(mistakes)
+    return Choices(SCALES[scale], **{**merged, "seeds": tuple(merged.get("seeds", ()))})
+
+
+_KEYS = ("base", "bases", "collections", "systems", "adapters", "readers", "runs", "seeds")
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as refusal:
+        raise InputError(f"{file} cannot be read: {refusal.strerror or refusal}.") from refusal
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as damage:
+        raise InputError(f"{file} is not TOML: {damage}.") from damage
+
+
+# -- a side at a scale
+
+
+def scaled(side: Side, choices: Choices) -> Side:
+    """A side with the seeds and permutations of the scale."""
+    scale = choices.scale
+    seeds = choices.seeds[: len(side.seeds)] or side.seeds[: scale.seeds]
+    if SYSTEMS[side.system].training is None:
+        seeds = (0,)  # nothing was trained, so there is one evaluation
+    return replace(side, seeds=seeds, permutations=min(side.permutations, scale.permutations or side.permutations))
+
+
+def width_at(width: int | None, collection: str, scale: Scale) -> int | None:
+    by = scale.divide.get(task_of(collection), 1)
+    return width if width is None or width == 1 else max(2, round(width / by))
+
+
+# -- planted effects
+
+
+PLANTED: dict[str, Effects] = {
+    "off-the-shelf": Effects(0.45, 0.10, 0.45, 0.06, 0.04, -0.06),
+    "single_order": Effects(0.62, 0.06, 0.26, 0.05),
+    "order_averaged": Effects(0.64, 0.03, 0.17, 0.05),
+    "permutation_augmentation": Effects(0.64, 0.03, 0.16, 0.05),
+    "debias_first": Effects(0.64, 0.03, 0.16, 0.05),
+    "oc_sft": Effects(0.66, 0.01, 0.08, 0.05),
+    "mean_teacher": Effects(0.63, 0.02, 0.14, 0.05),
+    "kl_to_base": Effects(0.61, 0.07, 0.30, 0.05),
+    "dropout": Effects(0.62, 0.06, 0.26, 0.05),
+    "marker_consistency": Effects(0.62, 0.06, 0.26, 0.01),
+    "jina-b20": Effects(0.66, 0.04, 0.24),
+    "jina": Effects(0.70, 0.03, 0.20),
+    "rank-zephyr": Effects(0.70, 0.20, 0.60),
+    "gpt-5.4": Effects(0.75, 0.02, 0.15, is_written=True),
+}
+"""By system, else by training objective; a system that is in neither is order-free."""
+
+
+def planted_effects(system: str, base: str, seed: int) -> Effects:
+    """Effects of a system at the tiny scale; bases and seeds differ a little, by a hash."""
+    known = SYSTEMS[system]
+    key = system if system in PLANTED or known.training is None else known.training.objective
+    effects = PLANTED.get(key, Effects(0.72))
+    if system == "marker-sft":
+        effects = PLANTED["single_order"]
+    shift = 0.04 * (fixed_number("signal", system, base, str(seed)) - 0.5)
+    scale = 0.9 + 0.2 * fixed_number("effect", system, base, str(seed))
+    salt = base if known.training is None else f"{base}/{seed}"
+    return replace(
+        effects, signal=effects.signal + shift, slot=effects.slot * scale, companion=effects.companion * scale, salt=salt
+    )

@@ -1,0 +1,401 @@
+"""What a cell can be: statistics by name, each a function of a cell and the library, made of the pure ones in `collate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ..collection import open_collection
+from ..errors import InputError
+from ..measures.answers import EVIDENCE
+from ..measures.intervals import mean_interval
+from ..readers.outputs import control
+from ..tasks import TASKS
+from . import studies
+from .collate import (
+    Basis,
+    Observation,
+    Value,
+    below_value,
+    closed_value,
+    combine,
+    discordance_of,
+    extreme_value,
+    lead_value,
+    mean_value,
+    wins_value,
+)
+from .derived import derive
+from .jobs import PLACES, Request, data_of, teacher_side
+from .library import Library, Missing, better_of
+from .names import bases_in, collections_in, task_of
+from .recipe import Cell, Side
+
+Statistic = Callable[[Cell, Library], Value]
+
+
+def observations(cell: Cell, library: Library) -> list[Observation]:
+    """The cell's weighted sum of sides for every base, collection and seed. A side with one seed is paired with all."""
+    sides = [(sign, library.side(side)) for sign, side in cell.sides()]
+    count = max(len(side.seeds) for _, side in sides)
+    found: list[Observation] = []
+    absent: list[tuple[int, str]] = []
+    for base in bases_in(cell.base):
+        for collection in collections_in(cell.collections):
+            for i in range(count):
+                try:
+                    terms = [
+                        (sign, _observed(library, side, side.seeds[min(i, len(side.seeds) - 1)], base, collection, cell.measure))
+                        for sign, side in sides
+                    ]
+                    found.append(replace(combine(terms), base=base, seed=i))
+                except Missing as missing:
+                    absent.append((i, str(missing)))
+    if absent:
+        raise Missing(_half_finished(absent, found, count))
+    return found
+
+
+def _observed(library: Library, side: Side, seed: int, base: str, collection: str, measure: str) -> Observation:
+    at = replace(side, collections=collection)
+    base = side.base if side.base not in ("", base) and len(bases_in(side.base)) == 1 else base
+    return library.observation(replace(at, seeds=()), base, seed, collection, measure)
+
+
+def _half_finished(absent: list[tuple[int, str]], found: list[Observation], count: int) -> str:
+    """One sentence about what is not there; a mean over half of the seeds is never given."""
+    reason = absent[0][1]
+    complete = set(range(count)) - {i for i, _ in absent}
+    if count > 1 and complete:
+        reason = f"{len(complete)} of {count} seeds are complete: {reason}"
+    return reason if len(absent) == 1 else f"{reason[:-1]}, and {len(absent) - 1} more are missing."
+
+
+def mean(cell: Cell, library: Library) -> Value:
+    return mean_value(observations(cell, library), cell.scheme, cell.draws)
+
+
+def count(cell: Cell, library: Library) -> Value:
+    """Queries that the mean stands on."""
+    found = mean(cell, library)
+    return Value(float(found.basis.queries), basis=found.basis)
+
+
+def wins(cell: Cell, library: Library) -> Value:
+    return wins_value(observations(cell, library), better_of(cell.measure))
+
+
+def below(cell: Cell, library: Library) -> Value:
+    return below_value(observations(cell, library), -1)
+
+
+def above(cell: Cell, library: Library) -> Value:
+    return below_value(observations(cell, library), 1)
+
+
+def minimum(cell: Cell, library: Library) -> Value:
+    return extreme_value(observations(cell, library), -1)
+
+
+def maximum(cell: Cell, library: Library) -> Value:
+    return extreme_value(observations(cell, library), 1)
+
+
+def _of(cell: Cell, library: Library, system: str, measure: str = "") -> list[Observation]:
+    return observations(replace(cell, system=system, measure=measure or cell.measure, rivals=()), library)
+
+
+def leads(cell: Cell, library: Library) -> Value:
+    """Collections on which the cell's variant has the best level among its rivals: systems, or settings of one."""
+    rivals = [o for name in (cell.system, *cell.rivals) for o in _of(cell, library, name)]
+    return lead_value(rivals, (cell.system, *cell.rivals), cell.system, better_of(cell.measure))
+
+
+def setting_leads(cell: Cell, library: Library) -> Value:
+    """Collections on which a readout or a placeholder is the best; `rivals` are the other values of the setting `second`."""
+    found = []
+    for value in dict.fromkeys((getattr(cell, cell.second), *cell.rivals)):
+        changed = replace(cell, rivals=(), **{cell.second: value})
+        found += [replace(o, system=str(value)) for o in observations(changed, library)]
+    own = str(getattr(cell, cell.second))
+    return lead_value(found, list(dict.fromkeys(o.system for o in found)), own, better_of(cell.measure))
+
+
+def percent_closed(cell: Cell, library: Library) -> Value:
+    """Of the gap between the two rivals, single-order distillation and OC-SFT."""
+    single, oc = (mean_value(_of(cell, library, rival)) for rival in cell.rivals)
+    return closed_value(single, mean_value(_of(cell, library, cell.system)), oc)
+
+
+def discordant(cell: Cell, library: Library) -> Value:
+    """Collections whose best rival by one measure is not the best by the other."""
+    found = _discordance(cell, library)
+    return Value(float(found.discordant), basis=Basis(0, found.collections, 1, 1), of=found.collections)
+
+
+def disagreement(cell: Cell, library: Library) -> Value:
+    """Median over collections of the share of pairs of rivals that two measures order differently."""
+    found = _discordance(cell, library)
+    return Value(found.median, basis=Basis(0, found.collections, 1, 1))
+
+
+def _discordance(cell: Cell, library: Library):  # type: ignore[no-untyped-def]
+    sides = [[o for rival in cell.rivals for o in _of(cell, library, rival, m)] for m in (cell.measure, cell.second)]
+    return discordance_of(*sides, cell.rivals, (better_of(cell.measure), better_of(cell.second)))
+
+
+def spread_of_rivals(cell: Cell, library: Library) -> Value:
+    """Lowest to highest mean among several systems."""
+    means = [mean_value(_of(cell, library, rival)) for rival in cell.rivals]
+    values = [value.value for value in means if value.value is not None]
+    return Value(max(values) - min(values), min(values), max(values), basis=means[0].basis)
+
+
+def seed_minimum(cell: Cell, library: Library) -> Value:
+    found = mean(cell, library)
+    return replace(found, value=min(found.by_seed), low=None, high=None, sd=None)
+
+
+def seed_maximum(cell: Cell, library: Library) -> Value:
+    found = mean(cell, library)
+    return replace(found, value=max(found.by_seed), low=None, high=None, sd=None)
+
+
+def size(cell: Cell, library: Library) -> Value:
+    """Queries of a collection on this machine, or of the part that takes its place."""
+    data = data_of(Request("off-the-shelf", "", 0, cell.collections), library.choices)
+    queries = sum(1 for _ in derive(open_collection(data.value["collection"]), data))
+    return Value(float(queries), basis=Basis(queries, 1, 0, 0))
+
+
+# -- studies
+
+
+def _places(cell: Cell, library: Library) -> list[tuple[Side, str, int, str]]:
+    """Every run of a cell with one side."""
+    side = library.side(cell.sides()[0][1])
+    return [
+        (replace(side, collections=collection, seeds=()), base, seed, collection)
+        for base in bases_in(cell.base)
+        for seed in side.seeds
+        for collection in collections_in(cell.collections)
+    ]
+
+
+def slot_value(cell: Cell, library: Library) -> Value:
+    """psi(p): what slot p (counted from 1) adds to a score, mean over collections; `second` gold: to relevant candidates."""
+    slot, profiles, queries = int(cell.at) - 1, [], 0
+    for place in _places(cell, library):
+        found = library.queries(*place)
+        profile = studies.slot_profile(found, gold=cell.second == "gold").profile
+        queries += len(found)
+        if slot < len(profile):
+            profiles.append(profile[slot])
+    if not profiles or np.isnan(profiles).all():
+        return Value(reason=f"no window has {slot + 1} slots at this scale")
+    return Value(float(np.nanmean(profiles)), basis=Basis(queries, len(profiles), 1, 1))
+
+
+def relative_residual(cell: Cell, library: Library) -> Value:
+    """Residual variance relative to the rival's, collection by collection."""
+    own = observations(cell, library)
+    other = {o.collection: o.mean for o in _of(cell, library, cell.rivals[0])}
+    ratios = [replace(o, values=o.values / other[o.collection]) for o in own]
+    return mean_value(ratios, "collections", cell.draws)
+
+
+def width_effect(cell: Cell, library: Library) -> Value:
+    """Score-level width effect of the cell's system against itself at width 1; of the second term, subtracted."""
+    total: dict[str, float] = {}
+    for sign, side in cell.sides():
+        scaled = library.side(side)
+        for collection in collections_in(cell.collections):
+            at = replace(scaled, collections=collection, seeds=())
+            wide = library.queries(at, cell.base, scaled.seeds[0], collection)
+            alone = library.queries(replace(at, width=1, permutations=1), cell.base, scaled.seeds[0], collection)
+            total[collection] = total.get(collection, 0.0) + sign * studies.score_width_effect(wide, alone)
+    found = mean_interval([[value] for value in total.values()], scheme="collections", draws=cell.draws)
+    many = len(total) > 1
+    return Value(found.value, found.low if many else None, found.high if many else None, basis=Basis(0, len(total), 1, 1))
+
+
+def _gains(cell: Cell, library: Library) -> studies.Gains:
+    after = observations(cell, library)[0]
+    before = _of(cell, library, cell.rivals[0])[0]
+    shaky = _of(cell, library, cell.rivals[0], "tau_psi")[0]
+    pair = [combine([(1, before), (0, after), (0, shaky)]), combine([(1, after), (0, before), (0, shaky)])]
+    return studies.gains(pair[0].values, pair[1].values, combine([(1, shaky), (0, after), (0, before)]).values)
+
+
+def gain_correlation(cell: Cell, library: Library) -> Value:
+    return _on_queries(_gains(cell, library).correlation, cell, library)
+
+
+def improving(cell: Cell, library: Library) -> Value:
+    return _on_queries(_gains(cell, library).improving, cell, library)
+
+
+def regressing(cell: Cell, library: Library) -> Value:
+    return _on_queries(_gains(cell, library).regressing, cell, library)
+
+
+def _on_queries(value: float, cell: Cell, library: Library) -> Value:
+    basis = mean_value(observations(cell, library)).basis
+    return Value(basis=basis, reason="fewer than three queries vary") if np.isnan(value) else Value(value, basis=basis)
+
+
+def _preferences(cell: Cell, library: Library) -> list[studies.SlotPreference]:
+    found = []
+    for collection in collections_in(cell.collections):
+        at = replace(cell, collections=collection)
+        places = [observations(replace(at, arrangement=a), library)[0] for a in PLACES]
+        aligned = [combine([(1, one), *((0, other) for other in places)]).values for one in places]
+        found.append(studies.slot_preference(*aligned))
+    return found
+
+
+def primacy(cell: Cell, library: Library) -> Value:
+    found = _preferences(cell, library)
+    return Value(float(sum(p.is_primacy for p in found)), basis=Basis(0, len(found), 1, 1), of=len(found))
+
+
+def u_shape(cell: Cell, library: Library) -> Value:
+    found = _preferences(cell, library)
+    return Value(float(sum(p.is_u_shape for p in found)), basis=Basis(0, len(found), 1, 1), of=len(found))
+
+
+def _across_settings(cell: Cell, library: Library) -> list[Observation]:
+    """tau-PSI between the first-stage rows of runs that differ in one setting; `second` names it, `rivals` its values."""
+    found = []
+    for sign, side in cell.sides():
+        scaled = library.side(side)
+        for base in bases_in(cell.base):
+            for collection in collections_in(cell.collections):
+                at = replace(scaled, collections=collection, seeds=(), permutations=1)
+                runs = [
+                    library.queries(replace(at, **{cell.second: value}), base, scaled.seeds[0], collection)
+                    for value in cell.rivals
+                ]
+                ids, values = studies.instability_across(runs)
+                found.append(Observation(side.system, base, 0, task_of(collection), collection, ids, sign * values))
+    return [combine([(1.0, o) for o in members]) for members in _by_place(found).values()]
+
+
+def _by_place(found: list[Observation]) -> dict[tuple[str, str], list[Observation]]:
+    groups: dict[tuple[str, str], list[Observation]] = {}
+    for o in found:
+        groups.setdefault((o.base, o.collection), []).append(o)
+    return groups
+
+
+def across_settings(cell: Cell, library: Library) -> Value:
+    return mean_value(_across_settings(cell, library), cell.scheme, cell.draws)
+
+
+def across_minimum(cell: Cell, library: Library) -> Value:
+    return extreme_value(_across_settings(cell, library), -1)
+
+
+def across_maximum(cell: Cell, library: Library) -> Value:
+    return extreme_value(_across_settings(cell, library), 1)
+
+
+def across_wins(cell: Cell, library: Library) -> Value:
+    return below_value(_across_settings(cell, library), 1)
+
+
+def across_count(cell: Cell, library: Library) -> Value:
+    """Bases and collections that were compared."""
+    found = _across_settings(cell, library)
+    return Value(float(len(found)), basis=Basis(0, len({o.collection for o in found}), 1, len({o.base for o in found})))
+
+
+def leader_reversals(cell: Cell, library: Library) -> Value:
+    """Permutations that put the cell's system on the other side of its rival than their mean does."""
+    side, base, seed, collection = _places(cell, library)[0]
+    k = TASKS[task_of(collection)].quality_cutoff
+    quality = np.array([studies.quality_by_permutation(query, k) for query in library.queries(side, base, seed, collection)])
+    rival = _of(cell, library, cell.rivals[0])[0].mean
+    means = np.nanmean(quality, axis=0)
+    return Value(float(studies.leader_reversals(means, rival)), basis=Basis(len(quality), 1, 1, 1), of=len(means))
+
+
+def same_evidence(cell: Cell, library: Library) -> Value:
+    """Flip of the rival minus that of the cell's system, where both showed the reader the same candidates."""
+    reductions, shares, queries = [], [], 0
+    for collection in collections_in(cell.collections):
+        sides = []
+        for system in (cell.rivals[0], cell.system):
+            side = library.side(replace(cell.sides()[0][1], system=system))
+            place = (replace(side, collections=collection, seeds=()), cell.base, side.seeds[0], collection)
+            sides.append((library.queries(*place), library.readings(*place).outputs))
+        task = TASKS[library.run(*place).record["task"]]
+        found = control(task, sides[0], sides[1], EVIDENCE)
+        queries += found["queries"]
+        shares.append(np.nan if found["share"] is None else found["share"])
+        reductions.append(np.nan if found["reduction"] is None else found["reduction"])
+    values = shares if cell.second == "share" else reductions
+    if np.isnan(values).all():
+        return Value(reason="no query has the same evidence under every permutation")
+    return Value(float(np.nanmean(values)), basis=Basis(queries, len(values), 1, 1))
+
+
+def teacher_correlation(cell: Cell, library: Library) -> Value:
+    """Correlation over teachers of two of: silver_beta and ndcg@10 of the teacher, ndcg@10 of the student."""
+    columns = [[_teacher_figure(cell, library, rival, name) for rival in cell.rivals] for name in (cell.measure, cell.second)]
+    found = studies.correlation(*columns)
+    if np.isnan(found):
+        return Value(reason="fewer than three teachers vary")
+    return Value(found, basis=Basis(0, 0, 1, len(cell.rivals)))
+
+
+def teacher_figure(cell: Cell, library: Library) -> Value:
+    """A figure of the teacher of the cell's student, on held-out training pools."""
+    side = teacher_side(cell.sides()[0][1])
+    at = replace(cell, system=side.system, base=side.base, collections=side.collections)
+    return mean_value(observations(at, library), "queries")
+
+
+def _teacher_figure(cell: Cell, library: Library, student: str, name: str) -> float:
+    if name == "student":
+        return float(mean_value(_of(cell, library, student, "ndcg@10")).value or np.nan)
+    found = teacher_figure(replace(cell, system=student, measure=name, rivals=()), library)
+    return float(found.value or np.nan)
+
+
+def example(cell: Cell, library: Library) -> Value:
+    """A query whose two orders are equally good and keep other sets; `second` says which fact of it."""
+    place = _places(cell, library)[0]
+    cutoff = library.measured(*place).cutoff.value
+    if cutoff is None:
+        return Value(reason="no cutoff was tuned")
+    found = studies.equal_quality_example(library.queries(*place), cutoff)
+    if found is None:
+        return Value(reason="no query has two orders of equal quality that keep different sets")
+    fact = getattr(found, cell.second)
+    return Value(text=fact) if isinstance(fact, str) else Value(float(fact), basis=Basis(1, 1, 1, 1))
+
+
+STATISTICS: dict[str, Statistic] = {
+    function.__name__: function
+    for function in (
+        mean, count, wins, below, above, minimum, maximum, leads, setting_leads, percent_closed, discordant, disagreement,
+        spread_of_rivals, slot_value, relative_residual, width_effect, gain_correlation, improving, regressing, primacy, u_shape,
+        across_settings, across_minimum, across_maximum, across_wins, across_count, leader_reversals, same_evidence,
+        teacher_figure, teacher_correlation, seed_minimum, seed_maximum, size, example,
+    )
+}  # fmt: skip
+
+
+def value_of(cell: Cell, library: Library) -> Value:
+    """The number of a cell, or the reason why there is none."""
+    if cell.statistic == "not_measured":
+        return Value(reason=cell.text)
+    if cell.text:
+        return Value(text=cell.text)
+    try:
+        return STATISTICS[cell.statistic](cell, library)
+    except InputError as error:
+        return Value(reason=error.mistakes[0])

@@ -1,0 +1,304 @@
+"""Studies that are arithmetic on stored runs: readouts, ties, the first stage, slots, widths, gains, leaders.
+
+Every function takes queries as a run stores them (`Scored`), or arrays, and returns numbers. Nothing here scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import InputError
+from ..measures.decomposition import (
+    Components,
+    SlotResidual,
+    collection_slot_residual,
+    slot_residual,
+    variance_shares,
+    width_effect,
+)
+from ..measures.instability import tau_psi
+from ..measures.intervals import mean_interval
+from ..measures.measurement import Threshold, rows_of
+from ..measures.preference import gold_crossing, pair_flip
+from ..measures.ranking import ndcg, relevant
+from ..measures.threshold import retention, split
+from ..runs.table import CANONICAL, Scored
+from ..window.readout import argmax_grade, grade_at_least
+
+Array = NDArray[np.float64]
+
+
+# -- the same run read in another way
+
+
+def read_out(query: Scored, readout: Literal["expected", "argmax", "p2"]) -> Scored:
+    """A query scored by the likeliest grade or by P(g >= 2) instead of the expected grade, from its stored distribution."""
+    if readout == "expected":
+        return query
+    if query.grades is None:
+        raise InputError(f"query {query.query_id} has no stored grade distribution, which the readout {readout} needs.")
+    scores = argmax_grade(query.grades) / 3 if readout == "argmax" else grade_at_least(query.grades, 2)
+    return replace(query, scores=np.asarray(scores, float))
+
+
+def break_ties_by_position(query: Scored) -> Scored:
+    """Scores whose ties fall to the candidate shown first, by less than any two different scores are apart."""
+    if query.slots is None or query.windows is None:
+        raise InputError(f"query {query.query_id} has no stored places, which the tie rule input_position needs.")
+    position = query.windows * (query.slots.max() + 1) + query.slots
+    if query.partition == "round_robin":
+        position = query.slots * (query.windows.max() + 1) + query.windows
+    gaps = np.diff(np.sort(query.scores, axis=1), axis=1)
+    smallest = np.min(gaps[gaps > 0], initial=1.0)
+    return replace(query, scores=query.scores - position * (smallest / (2 * (position.max() + 1))))
+
+
+def rescale_windows(query: Scored) -> Scored:
+    """Each window's scores minus its mean, over its standard deviation: rescaling across windows (Ren 2025).
+
+    A window of equal scores becomes zeros.
+    """
+    if query.windows is None:
+        raise InputError(f"query {query.query_id} has no stored places, which rescaling across windows needs.")
+    scores = np.empty_like(query.scores)
+    for row, windows, found in zip(query.scores, query.windows, scores, strict=True):
+        for window in np.unique(windows):
+            inside = windows == window
+            spread = row[inside].std()
+            found[inside] = (row[inside] - row[inside].mean()) / (spread if spread > 0 else 1.0)
+    return replace(query, scores=scores)
+
+
+def first_permutations(query: Scored, count: int) -> Scored:
+    """The first-stage row and the first permutations of a query: a run of M holds every smaller one."""
+    keep = query.permutations < count
+    if (kept := int((query.permutations[keep] != CANONICAL).sum())) < count:
+        raise InputError(f"query {query.query_id} has {kept} permutations where {count} are needed.")
+
+    def rows(values: Array | None) -> Array | None:
+        return None if values is None else values[keep]
+
+    return replace(
+        query,
+        permutations=query.permutations[keep],
+        scores=query.scores[keep],
+        slots=rows(query.slots),
+        windows=rows(query.windows),
+        grades=rows(query.grades),
+        label_mass=rows(query.label_mass),
+    )
+
+
+# -- the first stage
+
+
+def first_stage_scores(query: Scored) -> Array:
+    """(n,) scores that rank the candidates as the first stage does, from the places of the canonical row."""
+    row = np.flatnonzero(query.permutations == CANONICAL)
+    if query.slots is None or query.windows is None or not len(row):
+        raise InputError(f"query {query.query_id} has no stored first-stage order.")
+    slots, windows = query.slots[row[0]], query.windows[row[0]]
+    order = np.lexsort((slots, windows) if query.partition == "contiguous" else (windows, slots))
+    scores = np.empty(len(order))
+    scores[order] = -np.arange(len(order), dtype=float)
+    return scores
+
+
+def first_stage_quality(query: Scored, k: int = 10) -> float:
+    """nDCG@k of the first stage's own order: the retrieval row of a table."""
+    if not query.is_judged:
+        return float("nan")
+    ideal = query.gold if query.ideal is None else query.ideal
+    return float(ndcg(first_stage_scores(query), query.gold, k, judged_gains=ideal))
+
+
+class FirstStageCorrelation(NamedTuple):
+    forward: float
+    """Of the ranking that the first-stage order gives."""
+    random: float
+    """Mean over the rankings that the permutations give."""
+
+
+def first_stage_correlation(query: Scored) -> FirstStageCorrelation:
+    """Kendall's tau of the output ranking with the first stage's order."""
+    first = first_stage_scores(query)
+
+    def correlation(row: Array) -> float:
+        return 1 - 2 * float(tau_psi(np.stack([first, row])))
+
+    canonical = query.canonical
+    assert canonical is not None
+    return FirstStageCorrelation(correlation(canonical), float(np.mean([correlation(row) for row in query.permuted])))
+
+
+# -- slots and companions
+
+
+def variance_components(queries: Sequence[Scored], protocol: Literal["unbiased", "reference"] = "reference") -> Components:
+    """Slot, window and remaining variance of a collection in squared score units: means over queries."""
+    table = np.array([variance_shares(*_placed(query), protocol=protocol) for query in queries], float)
+    table = table[~np.isnan(table).any(axis=1)]
+    if not len(table):
+        return Components(*[float("nan")] * 4)
+    return Components(*(float(value) for value in table.mean(axis=0)))
+
+
+def slot_profile(queries: Sequence[Scored], *, gold: bool = False) -> SlotResidual:
+    """What each slot adds to a score; with `gold` only to relevant candidates. Queries without one are left out."""
+    width = max(int(_placed(query)[1].max()) + 1 for query in queries)
+    found = []
+    for query in queries:
+        kept = relevant(query.gold) if gold else None
+        if kept is None or kept.any():
+            scores, slots, _ = _placed(query)
+            found.append(slot_residual(scores, slots, width, kept))
+    return collection_slot_residual(found) if found else SlotResidual(np.full(width, np.nan), float("nan"))
+
+
+def _placed(query: Scored) -> tuple[Array, Array, Array]:
+    if query.slots is None or query.windows is None:
+        raise InputError(f"query {query.query_id} has no stored places, which slots and windows need.")
+    keep = query.permutations != CANONICAL
+    return query.permuted, query.slots[keep], query.windows[keep]
+
+
+# -- widths
+
+
+def score_width_effect(wide: Sequence[Scored], alone: Sequence[Scored]) -> float:
+    """Mean |mu_B - mu_1| over the pooled SD of a collection, from a run at width B and one at width 1 (same queries)."""
+    other = {query.query_id: query for query in alone}
+    pairs = [(query, other[query.query_id]) for query in wide if query.query_id in other]
+    if not pairs:
+        raise InputError("the two widths share no query, so they cannot be compared. Score the same queries at both.")
+    at_width = [query.permuted.mean(axis=0) for query, _ in pairs]
+    by_itself = [one.scores.mean(axis=0) for _, one in pairs]
+    return width_effect(np.concatenate(at_width)[None], np.concatenate(by_itself))
+
+
+# -- forced positions
+
+
+class SlotPreference(NamedTuple):
+    is_primacy: bool
+    """Quality falls from top to middle to bottom, and the interval of top minus bottom is above zero."""
+    is_u_shape: bool
+    """The middle is worse than both ends, and both intervals are above zero."""
+
+
+def slot_preference(top: ArrayLike, middle: ArrayLike, bottom: ArrayLike) -> SlotPreference:
+    """Does the place of the strongest candidate decide quality? One value per query at each place; paired intervals."""
+    top, middle, bottom = (np.asarray(values, float) for values in (top, middle, bottom))
+    falls = np.nanmean(top) > np.nanmean(middle) > np.nanmean(bottom)
+    return SlotPreference(bool(falls and _is_above_zero(top - bottom)), _is_above_zero(top - middle, bottom - middle))
+
+
+def _is_above_zero(*differences: Array) -> bool:
+    return all(mean_interval([values], scheme="queries").low > 0 for values in differences)
+
+
+# -- gains, query by query
+
+
+class Gains(NamedTuple):
+    correlation: float
+    """|Pearson| of the gain with the starting instability."""
+    improving: float
+    """Share of queries whose quality does not fall."""
+    regressing: float
+    """Share of queries whose quality falls."""
+
+
+def gains(before: ArrayLike, after: ArrayLike, instability: ArrayLike | None = None) -> Gains:
+    """How quality moves query by query, and whether the unstable queries are those that gain."""
+    change = np.asarray(after, float) - np.asarray(before, float)
+    moved = change[~np.isnan(change)]
+    found = float("nan") if instability is None else abs(correlation(change, instability))
+    if not len(moved):
+        return Gains(found, float("nan"), float("nan"))
+    return Gains(found, float((moved >= 0).mean()), float((moved < 0).mean()))
+
+
+def correlation(x: ArrayLike, y: ArrayLike) -> float:
+    """Pearson's, over the places where both have a value; NaN where fewer than three do or one does not vary."""
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    both = ~(np.isnan(x) | np.isnan(y))
+    x, y = x[both], y[both]
+    if len(x) < 3 or x.std() == 0 or y.std() == 0:
+        return float("nan")
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+# -- decisions
+
+
+def flips_on_crossing(queries: Sequence[Scored]) -> float:
+    """The share of all pair flips that falls on queries whose first response is gold under some permutations only."""
+    judged = [query for query in queries if query.is_judged]
+    flips = np.array([float(pair_flip(query.permuted)) for query in judged])
+    crosses = np.array([float(gold_crossing(query.permuted, query.gold)) for query in judged])
+    return float(np.nansum(flips * crosses) / flips.sum()) if flips.sum() > 0 else float("nan")
+
+
+def fitted_retention(queries: Sequence[Scored], cutoff: float, threshold: Threshold) -> float:
+    """The share of the pool that a cutoff keeps on the half it was fitted on: what another scorer's cutoff is matched to."""
+    ids = [query.query_id for query in queries]
+    fit_ids, _ = split(ids, threshold.seed, protocol="hashed")
+    half = set(np.asarray(fit_ids).tolist())
+    rows = [q.permuted[0] if q.canonical is None else q.canonical for q in queries if q.query_id in half]
+    return float(np.mean([retention((row >= cutoff)[None]) for row in rows]))
+
+
+class Example(NamedTuple):
+    """One query under two orders of equal quality."""
+
+    query_id: str
+    first_quality: float
+    second_quality: float
+    first_kept: int
+    second_kept: int
+    kept_by_both: int
+
+
+def equal_quality_example(queries: Sequence[Scored], cutoff: float, k: int = 10, tolerance: float = 0.005) -> Example | None:
+    """The query and the two permutations of nearly equal nDCG@k whose retained sets overlap least."""
+    found: tuple[float, Example] | None = None
+    for query in (query for query in queries if query.is_judged):
+        quality, kept = quality_by_permutation(query, k), query.permuted >= cutoff
+        for i, j in zip(*np.triu_indices(len(kept), 1), strict=True):
+            both, either = int((kept[i] & kept[j]).sum()), int((kept[i] | kept[j]).sum())
+            if abs(quality[i] - quality[j]) <= tolerance and both < either and (found is None or both / either < found[0]):
+                sizes = int(kept[i].sum()), int(kept[j].sum()), both
+                found = both / either, Example(query.query_id, float(quality[i]), float(quality[j]), *sizes)
+    return None if found is None else found[1]
+
+
+def leader_reversals(by_permutation: ArrayLike, rival: float) -> int:
+    """Permutations whose mean puts the system on the other side of a rival than the mean over permutations does."""
+    means = np.asarray(by_permutation, float)
+    return int((np.sign(means - rival) == -np.sign(means.mean() - rival)).sum()) if means.mean() != rival else 0
+
+
+def quality_by_permutation(query: Scored, k: int) -> Array:
+    """(M,) nDCG@k of every permutation; NaN for a query without judgements."""
+    if not query.is_judged:
+        return np.full(len(query.permuted), np.nan)
+    ideal = query.gold if query.ideal is None else query.ideal
+    return np.asarray(ndcg(query.permuted, query.gold, k, judged_gains=ideal), float)
+
+
+def instability_across(runs: Sequence[Sequence[Scored]]) -> tuple[tuple[str, ...], Array]:
+    """tau-PSI of the first-stage rows of several runs of the same queries: markers or skeletons renamed, nothing else."""
+    by_id = [{query.query_id: query.canonical for query in run} for run in runs]
+    shared = tuple(i for i in by_id[0] if all(found.get(i) is not None for found in by_id))
+    return shared, np.array([float(tau_psi(np.stack([found[i] for found in by_id]))) for i in shared])  # type: ignore[arg-type]
+
+
+def averaged_repeats(query: Scored) -> Scored:
+    """A query whose repeated reads of one presentation are averaged: the estimator that ten reads at width 1 give."""
+    return rows_of(query, query.scores.mean(axis=0, keepdims=True))
