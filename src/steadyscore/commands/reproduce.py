@@ -13,7 +13,7 @@ from ..reproduce.execute import Store, Workshop, do_all
 from ..reproduce.index import status_of
 from ..reproduce.layout import fill
 from ..reproduce.library import Library
-from ..reproduce.plan import Plan, plan_of
+from ..reproduce.plan import Plan, PlannedRuns, TrainingSize, plan_of
 from ..reproduce.recipe import Artifact
 from ..reproduce.render import FORMATS, Shown
 from ..reproduce.scale import SCALES, Choices, choices_from
@@ -143,30 +143,14 @@ def _plan(args: argparse.Namespace, plan: Plan) -> int:
         return 0
     print_table(
         ["system", "base", "runs", "done", "queries", "windows", "tokens (about)", "time (about)", "cost (about)"],
-        [
-            [r.system, r.base, r.runs, r.done, f"{r.size.queries:,}", f"{r.size.windows:,}", f"{r.size.tokens:,}"]
-            + [
-                "unknown" if r.size.seconds is None else duration(r.size.seconds),
-                "-" if r.size.cost is None else f"{r.size.cost:.2f}",
-            ]
-            for r in plan.runs
-        ],
+        [_run_cells(planned) for planned in plan.runs],
     )
     if plan.trainings:
         print()
         print_table(
             ["adapter", "base", "task", "seed", "windows to label", "steps", "tokens (about)", "done"],
             [
-                [
-                    t.system,
-                    t.base,
-                    t.task,
-                    t.seed,
-                    f"{size.label_windows:,}",
-                    f"{size.steps:,}",
-                    f"{size.tokens:,}",
-                    "yes" if done else "no",
-                ]
+                [t.system, t.base, t.task, t.seed, *_training_cells(size), "yes" if done else "no"]
                 for t, done, size in plan.trainings
             ],
         )
@@ -174,6 +158,18 @@ def _plan(args: argparse.Namespace, plan: Plan) -> int:
     for sentence in plan.missing:
         print(sentence)
     return 0
+
+
+def _run_cells(planned: PlannedRuns) -> list[object]:
+    size = planned.size
+    time = "unknown" if size.seconds is None else duration(size.seconds)
+    money = "-" if size.cost is None else f"{size.cost:.2f}"
+    counts = [f"{count:,}" for count in (size.queries, size.windows, size.tokens)]
+    return [planned.system, planned.base, planned.runs, planned.done, *counts, time, money]
+
+
+def _training_cells(size: TrainingSize) -> list[str]:
+    return [f"{count:,}" for count in (size.label_windows, size.steps, size.tokens)]
 
 
 def _run(args: argparse.Namespace, plan: Plan, choices: Choices, store: Store) -> int:

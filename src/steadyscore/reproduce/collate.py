@@ -57,6 +57,9 @@ class Basis(NamedTuple):
     bases: int = 0
 
 
+NO_BASIS = Basis()
+
+
 @dataclass(frozen=True)
 class Value:
     """One number of a table, with its uncertainty and its basis."""
@@ -69,7 +72,7 @@ class Value:
     by_seed: tuple[float, ...] = ()
     parts: tuple[float, ...] = ()
     """The means of the bases and collections that it averages, for a figure that draws them."""
-    basis: Basis = Basis()
+    basis: Basis = NO_BASIS
     of: int | None = None
     """The whole of a count: collections, cells, permutations."""
     text: str = ""
@@ -128,7 +131,7 @@ def mean_value(cells: Sequence[Observation], scheme: Scheme = "collections_then_
     found = mean_interval(values, scheme="queries" if single and scheme != "collections" else scheme, draws=draws)
     has_interval = found.queries > 1 and not (single and scheme == "collections")
     over = seed_mean(per_seed)
-    basis = Basis(found.queries, len({u.collection for u in units}), len(by_seed), len({u.base for u in units}))
+    basis = _basis(units, cells)
     if np.isnan(over.mean):
         return Value(basis=basis, reason="no query has a value")
     low, high = (found.low, found.high) if has_interval else (None, None)
@@ -252,5 +255,8 @@ def _wins(units: Sequence[Observation]) -> Wins:
 
 
 def _basis(units: Sequence[Observation], cells: Sequence[Observation]) -> Basis:
-    queries = sum(int((~np.isnan(unit.values)).sum()) for unit in units)
-    return Basis(queries, len({u.collection for u in units}), len({c.seed for c in cells}), len({u.base for u in units}))
+    """Of the bases and collections that have a value."""
+    counts = [int((~np.isnan(unit.values)).sum()) for unit in units]
+    defined = [unit for unit, count in zip(units, counts, strict=True) if count]
+    seeds = len({cell.seed for cell in cells})
+    return Basis(sum(counts), len({u.collection for u in defined}), seeds, len({u.base for u in defined}))

@@ -43,21 +43,21 @@ def derived_name(data: Content) -> str:
 
 
 def derive(source: Source, data: Content) -> Iterator[Instance]:
-    """The instances of a part, each pool arranged. A query that has no strongest candidate has no forced position."""
+    """The instances of a part, each pool arranged. A pool without a relevant candidate has no forced position and stays."""
     value = data.value
     for place, instance in enumerate(source.instances(reserve=value["arrangement"] == "churn")):
         if value["part"] is not None and place % value["part"][1] != value["part"][0]:
             continue
         if value["first_stage"]:
-            instance = arranged(instance, "noise", f"{value['first_stage']}")
-        if (moved := arranged(instance, value["arrangement"])) is not None:
-            yield moved
+            instance = arranged(instance, "noise", value["first_stage"])
+        yield arranged(instance, value["arrangement"])
 
 
 def arranged(instance: Instance, arrangement: Arrangement, tag: str = "") -> Instance:
-    """An instance whose pool stands in another order. The candidates stay the same, except for `churn`."""
+    """An instance whose pool stands in another order, ranked anew. The candidates stay the same, except for `churn`."""
     order = pool_order(instance, arrangement, tag)
-    return replace(instance, pool=tuple(instance.pool[int(i)] for i in order))
+    ranked = (replace(instance.pool[int(i)], rank=place, score=None) for place, i in enumerate(order, start=1))
+    return replace(instance, pool=tuple(ranked))
 
 
 def pool_order(instance: Instance, arrangement: Arrangement, tag: str = "") -> np.ndarray:

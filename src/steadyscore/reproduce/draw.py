@@ -73,12 +73,10 @@ def _points(ax: Axes, grid: Grid, look: dict[str, Look]) -> None:
 
 def _boxes(ax: Axes, grid: Grid, look: dict[str, Look]) -> None:
     """A box per row: the means of collections and bases that its first value averages, the mean as a diamond."""
-    rows = [
-        (line.label, values[0]) for line, values in zip(grid.block.rows, grid.values, strict=True) if values[0].value is not None
-    ]
-    ax.boxplot(
-        [list(value.parts) or [value.value] for _, value in rows], orientation="horizontal", tick_labels=[n for n, _ in rows]
-    )
+    firsts = [(line.label, values[0]) for line, values in zip(grid.block.rows, grid.values, strict=True)]
+    rows = [(name, value) for name, value in firsts if value.value is not None]
+    names, boxes = [name for name, _ in rows], [list(value.parts) or [value.value] for _, value in rows]
+    ax.boxplot(boxes, orientation="horizontal", tick_labels=names)
     for place, (name, value) in enumerate(rows, start=1):
         ax.plot(value.value, place, marker="D", color=look[name].colour, markersize=5)
     ax.set_xlabel(grid.block.axes[0])

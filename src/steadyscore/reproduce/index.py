@@ -31,11 +31,13 @@ def status_of(artifact: Artifact, choices: Choices, store: Store) -> Status:
     possible = [cell for cell in cells if cell.statistic != "not_measured"]
     jobs = jobs_of(requests_of(possible, choices), choices)
     done = sum(is_done(job, store) for job in jobs)
+    return Status(_word(len(possible), len(jobs), done), len(jobs), done, len(cells), len(possible))
+
+
+def _word(possible: int, runs: int, done: int) -> str:
     if not possible:
-        word = "needs code"
-    else:
-        word = "complete" if done == len(jobs) else "part of it" if done else "not run"
-    return Status(word, len(jobs), done, len(cells), len(possible))
+        return "needs code"
+    return "complete" if done == runs else "part of it" if done else "not run"
 
 
 def needs_of(artifact: Artifact) -> list[str]:

@@ -14,7 +14,7 @@ from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
 from ..terms import Markers, Partition, Placeholder
 from .names import BASES, SYSTEMS, TRAINING_DATA, Training, task_of
-from .recipe import Arrangement, Cell, Side, runs_of
+from .recipe import Arrangement, Cell, Side, changed, runs_of
 from .scale import Choices, embedded_part, planted_effects, scaled, width_at
 
 
@@ -83,9 +83,9 @@ def _sides(cell: Cell) -> Iterator[Side]:
     elif cell.statistic in ("primacy", "u_shape"):
         yield from (replace(side, arrangement=place) for side in own for place in PLACES)
     elif cell.statistic.startswith("across_"):
-        yield from (replace(side, permutations=1, **{cell.second: value}) for side in own for value in cell.rivals)
+        yield from (changed(replace(side, permutations=1), cell.second, value) for side in own for value in cell.rivals)
     elif cell.statistic == "setting_leads":
-        yield from (replace(side, **{cell.second: value}) for side in own for value in cell.rivals)
+        yield from (changed(side, cell.second, value) for side in own for value in cell.rivals)
     else:
         yield from own
         yield from cell.rival_sides()
@@ -261,11 +261,9 @@ def job_of(request: Request, beside: Beside, choices: Choices) -> Job:
     width = request.width
     if choices.is_planted and width is None:
         width = PLANTED_WIDTHS.get(request.system) or {"multidoc_qa": 10, "response_ranking": 4}.get(task_of(collection), 20)
-    pool = (
-        request.pool
-        if scale.name == "paper"
-        else min(filter(None, [request.pool, scale.pool.get(task_of(collection))]), default=None)
-    )
+    data = data_of(request, choices)
+    most = scale.pool.get(str(data.value["collection"]), scale.pool.get(task_of(collection)))
+    pool = min(filter(None, [request.pool, most]), default=None)
     config = AuditConfig(
         permutations=beside.permutations,
         settings=Settings(
@@ -276,7 +274,7 @@ def job_of(request: Request, beside: Beside, choices: Choices) -> Job:
         ),
         cut=Cut(scale.queries, pool),
     )
-    return Job(request, beside, scoring, data_of(request, choices), config)
+    return Job(request, beside, scoring, data, config)
 
 
 PLANTED_WIDTHS = {"jina": 100, "rank-zephyr": 100}

@@ -97,9 +97,8 @@ class Library:
 
     def _expected(self, job: Job) -> str:
         value = job.data.value
-        return (
-            derived_name(job.data) if value["part"] is not None or value["arrangement"] != "first-stage" else value["collection"]
-        )
+        is_derived = value["part"] is not None or value["arrangement"] != "first-stage"
+        return derived_name(job.data) if is_derived else str(value["collection"])
 
     def _queries(self, side: Side, base: str, seed: int, collection: str) -> list[Scored]:
         """A run's queries under the first M permutations, read out as the side says, each as its K-ensembles."""
@@ -163,6 +162,8 @@ class Library:
             measured = self.measured(*place)
             whole = measured.overall.get(name)
             ids, values = (measured.query_ids, measured.values.get(name)) if whole is None else (("*",), np.array([whole]))
+        if values is None and name in MEASURES and MEASURES[name].value is not None:
+            values = np.full(len(ids), np.nan)  # it was measured, and is undefined for every query
         if values is None:
             raise Missing(f"{_named(*place)} has no {name}: `steadyscore measures list` says what it needs.")
         return Observation(side.system, base, seed, task_of(collection), collection, ids, values)

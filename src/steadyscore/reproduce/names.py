@@ -186,9 +186,9 @@ SYSTEMS: dict[str, System] = {
     **{
         f"{name}-{queries}": System(f"{label}, {queries:,} queries", Training(objective, orders, queries=queries))
         for name, label, objective, orders in (
-            ("single-order", "Single-order", "single_order", 1),
-            ("order-averaged", "Order-avg.", "order_averaged", 10),
-            ("oc-sft", "OC-SFT", "oc_sft", 1),
+            ("single-order", "Single-order", SINGLE.objective, 1),
+            ("order-averaged", "Order-avg.", AVERAGED.objective, 10),
+            ("oc-sft", "OC-SFT", OC.objective, 1),
         )
         for queries in (300, 1_000, 3_000, 10_000)
     },

@@ -1,4 +1,4 @@
-"""What an artifact needs before anything is loaded: runs, windows, tokens, time, money, adapters, and what is not on this machine."""
+"""What an artifact needs, before anything is loaded: runs, windows, tokens, time, money, adapters, and what is missing here."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def missing_of(jobs: Sequence[Job], trainings: Sequence[TrainingJob], choices: C
         found += _missing_scorer(training.base, training.base)
         if not _shape(training.data, None).is_here:
             found.append(
-                f"training data {training.data} is not on this machine. Get it with: steadyscore data get {training.data}"
+                f"{training.data}, to train on, is not on this machine. Get it with: steadyscore data get {training.data}"
             )
     return list(dict.fromkeys(found))
 
@@ -187,8 +187,8 @@ def _missing_collection(job: Job, choices: Choices) -> str:
         return f"{COLLECTIONS[name]} is private. Name a collection of your own: --collection {name}=FILE"
     if job.request.first_stage and choices.scale.name == "paper":
         return (
-            f"{COLLECTIONS[name]} with the first stage {job.request.first_stage} is not on this machine. Build it as {asked} with: "
-            f"steadyscore data build {name} --first-stage ..."
+            f"{COLLECTIONS[name]} with the first stage {job.request.first_stage} is not on this machine. Build it as {asked} "
+            f"with: steadyscore data build {name} --first-stage ..."
         )
     return f"{COLLECTIONS[name]} is not on this machine. Get it with: steadyscore data get {name}"
 

@@ -68,7 +68,7 @@ class PlantedGrader:
         grades = np.arange(4)
         if self.effects.is_written:
             return np.where(grades == np.round(3 * scores)[:, None], 100.0, 0.0)
-        return -2.0 * (grades - 3 * scores[:, None]) ** 2
+        return np.asarray(-2.0 * (grades - 3 * scores[:, None]) ** 2)
 
     def _scores(self, query: str, texts: Sequence[str], prompt: PromptText) -> np.ndarray:
         e, count = self.effects, len(texts)
@@ -88,7 +88,7 @@ class PlantedGrader:
 def _company(salt: str, text: str, texts: Sequence[str]) -> float:
     """What the other candidates of a window add to one: a sum of fixed numbers around zero, as wide for any width."""
     others = [fixed_number(salt, text, other) - 0.5 for other in texts if other != text]
-    return sum(others) / max(len(others), 1) ** 0.5
+    return float(sum(others) / np.sqrt(max(len(others), 1)))
 
 
 def judgements_by_text(instances: Iterable[Instance]) -> dict[str, float]:

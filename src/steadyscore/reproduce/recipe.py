@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypedDict, Unpack
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from ..measures.intervals import Scheme
 from ..scoring.perturbed import Kind
@@ -179,7 +179,8 @@ class Block:
 
     def cell(self, row: int, column: int) -> Cell:
         own = self.special.get((row, column), Fields())
-        return Cell(**{**self.fields, **self.rows[row].fields, **self.columns[column].fields, **own})
+        given: dict[str, Any] = {**self.fields, **self.rows[row].fields, **self.columns[column].fields, **own}
+        return Cell(**given)
 
     def cells(self) -> Iterator[tuple[int, int, Cell]]:
         for row in range(len(self.rows)):
@@ -210,6 +211,15 @@ class Artifact:
         for block in self.blocks:
             for _, _, cell in block.cells():
                 yield cell
+
+
+S = TypeVar("S", bound=Side)
+
+
+def changed(side: S, setting: str, value: str) -> S:
+    """A side or a cell with one setting changed, by its name."""
+    change: dict[str, Any] = {setting: value}
+    return replace(side, **change)
 
 
 def runs_of(side: Side) -> Iterator[tuple[str, int, str]]:

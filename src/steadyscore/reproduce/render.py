@@ -11,7 +11,10 @@ from typing import NamedTuple
 from ..audits.table import text_table
 from .layout import Filled, Grid, basis_lines, basis_text, column_key
 
-PLANTED = "Planted graders on parts of the embedded collections: this shows the shape of the paper's table, not a result."
+PLANTED = (
+    "Planted graders on parts of the embedded collections, some of which stand for several of the paper's: this shows the shape "
+    "of the table, not a result."
+)
 
 
 class Shown(NamedTuple):

@@ -29,7 +29,8 @@ class Scale:
     """The model that takes the place of every base; empty: the paper's."""
     reader: str = ""
     queries: int | None = None
-    pool: Mapping[TaskKind, int] = field(default_factory=dict)
+    pool: Mapping[str, int] = field(default_factory=dict)
+    """Candidates that are taken, by collection, else by task."""
     permutations: int | None = None
     """The most that are scored."""
     divide: Mapping[TaskKind, int] = field(default_factory=dict)
@@ -44,7 +45,7 @@ SCALES: dict[str, Scale] = {
         "tiny",
         "parts of the embedded collections, graders with planted effects instead of models: seconds to minutes, shapes only",
         is_planted=True,
-        pool={"passage_reranking": 16},
+        pool={"passage_reranking": 16, "claims": 6},
         divide={"passage_reranking": 5},
         permutations=40,
     ),
@@ -54,7 +55,7 @@ SCALES: dict[str, Scale] = {
         base="smollm2-135m",
         reader="smollm2-135m",
         queries=12,
-        pool={"passage_reranking": 10},
+        pool={"passage_reranking": 10, "claims": 6},
         permutations=8,
         divide={"passage_reranking": 4, "multidoc_qa": 2},
         seeds=1,
@@ -118,7 +119,7 @@ class Choices:
         return next((self.runs[key] for key in keys if key in self.runs), None)
 
 
-TABLES = {"bases": BASES, "collections": COLLECTIONS, "systems": SYSTEMS, "readers": READERS}
+TABLES: dict[str, Mapping[str, Any]] = {"bases": BASES, "collections": COLLECTIONS, "systems": SYSTEMS, "readers": READERS}
 
 
 def choices_from(scale: str, file: Path | None = None, **given: Any) -> Choices:

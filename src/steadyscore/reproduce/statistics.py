@@ -31,7 +31,7 @@ from .derived import derive
 from .jobs import PLACES, Request, data_of, teacher_side
 from .library import Library, Missing, better_of
 from .names import bases_in, collections_in, task_of
-from .recipe import Cell, Side
+from .recipe import Cell, Side, changed
 
 Statistic = Callable[[Cell, Library], Value]
 
@@ -117,8 +117,8 @@ def setting_leads(cell: Cell, library: Library) -> Value:
     """Collections on which a readout or a placeholder is the best; `rivals` are the other values of the setting `second`."""
     found = []
     for value in dict.fromkeys((getattr(cell, cell.second), *cell.rivals)):
-        changed = replace(cell, rivals=(), **{cell.second: value})
-        found += [replace(o, system=str(value)) for o in observations(changed, library)]
+        at = changed(replace(cell, rivals=()), cell.second, value)
+        found += [replace(o, system=value) for o in observations(at, library)]
     own = str(getattr(cell, cell.second))
     return lead_value(found, list(dict.fromkeys(o.system for o in found)), own, better_of(cell.measure))
 
@@ -274,10 +274,8 @@ def _across_settings(cell: Cell, library: Library) -> list[Observation]:
         for base in bases_in(cell.base):
             for collection in collections_in(cell.collections):
                 at = replace(scaled, collections=collection, seeds=(), permutations=1)
-                runs = [
-                    library.queries(replace(at, **{cell.second: value}), base, scaled.seeds[0], collection)
-                    for value in cell.rivals
-                ]
+                settings = [changed(at, cell.second, value) for value in cell.rivals]
+                runs = [library.queries(setting, base, scaled.seeds[0], collection) for setting in settings]
                 ids, values = studies.instability_across(runs)
                 found.append(Observation(side.system, base, 0, task_of(collection), collection, ids, sign * values))
     return [combine([(1.0, o) for o in members]) for members in _by_place(found).values()]

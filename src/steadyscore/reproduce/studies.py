@@ -114,7 +114,7 @@ def first_stage_quality(query: Scored, k: int = 10) -> float:
     if not query.is_judged:
         return float("nan")
     ideal = query.gold if query.ideal is None else query.ideal
-    return float(ndcg(first_stage_scores(query), query.gold, k, judged_gains=ideal))
+    return float(ndcg(first_stage_scores(query)[None], query.gold, k, judged_gains=ideal)[0])
 
 
 class FirstStageCorrelation(NamedTuple):
@@ -226,12 +226,11 @@ def gains(before: ArrayLike, after: ArrayLike, instability: ArrayLike | None = N
 
 def correlation(x: ArrayLike, y: ArrayLike) -> float:
     """Pearson's, over the places where both have a value; NaN where fewer than three do or one does not vary."""
-    x, y = np.asarray(x, float), np.asarray(y, float)
-    both = ~(np.isnan(x) | np.isnan(y))
-    x, y = x[both], y[both]
-    if len(x) < 3 or x.std() == 0 or y.std() == 0:
+    pairs = np.array([np.asarray(x, float), np.asarray(y, float)])
+    pairs = pairs[:, ~np.isnan(pairs).any(axis=0)]
+    if pairs.shape[1] < 3 or (pairs.std(axis=1) == 0).any():
         return float("nan")
-    return float(np.corrcoef(x, y)[0, 1])
+    return float(np.corrcoef(pairs)[0, 1])
 
 
 # -- decisions
@@ -294,9 +293,9 @@ def quality_by_permutation(query: Scored, k: int) -> Array:
 
 def instability_across(runs: Sequence[Sequence[Scored]]) -> tuple[tuple[str, ...], Array]:
     """tau-PSI of the first-stage rows of several runs of the same queries: markers or skeletons renamed, nothing else."""
-    by_id = [{query.query_id: query.canonical for query in run} for run in runs]
-    shared = tuple(i for i in by_id[0] if all(found.get(i) is not None for found in by_id))
-    return shared, np.array([float(tau_psi(np.stack([found[i] for found in by_id]))) for i in shared])  # type: ignore[arg-type]
+    by_id = [{query.query_id: row for query in run if (row := query.canonical) is not None} for run in runs]
+    shared = tuple(i for i in by_id[0] if all(i in found for found in by_id))
+    return shared, np.array([float(tau_psi(np.stack([found[i] for found in by_id]))) for i in shared])
 
 
 def averaged_repeats(query: Scored) -> Scored:

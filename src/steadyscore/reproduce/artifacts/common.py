@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Unpack
 
 from ..names import COLLECTIONS, SEEDS, SYSTEMS
-from ..recipe import Fields, Line, line
+from ..recipe import Fields, Line
 
 ALL_SEEDS = SEEDS
 NDCG, TAU, NDCG1 = Fields(measure="ndcg@10"), Fields(measure="tau_psi"), Fields(measure="ndcg@1")
@@ -22,11 +22,11 @@ FOUR = tuple(system_line(name) for name in ("off-the-shelf", "single-order", "or
 
 
 def measure_line(label: str, measure: str, /, group: str = "", **given: Unpack[Fields]) -> Line:
-    return line(label, group=group, measure=measure, **given)
+    return Line(label, Fields({**given, "measure": measure}), group)  # type: ignore[misc]
 
 
 def collection_line(collection: str, label: str = "", /, **given: Unpack[Fields]) -> Line:
-    return line(label or COLLECTIONS[collection], collections=collection, **given)
+    return Line(label or COLLECTIONS[collection], Fields({**given, "collections": collection}))  # type: ignore[misc]
 
 
 def collection_lines(names: tuple[str, ...], **given: Unpack[Fields]) -> tuple[Line, ...]:

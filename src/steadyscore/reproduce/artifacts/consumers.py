@@ -7,20 +7,27 @@ from ..recipe import Artifact, Block, Fields, Line, line, minus
 from .common import ALL_SEEDS, collection_lines, measure_line, system_line
 
 PER_BASE = Artifact(
-    "jaccard-perbase", "tab:jaccard-perbase", "Table 21", "Retained-set overlap gain of OC-SFT over single-order distillation by base",
+    "jaccard-perbase",
+    "tab:jaccard-perbase",
+    "Table 21",
+    "Retained-set overlap gain of OC-SFT over single-order distillation by base",
     (
         Block(
             "",
             tuple(line(BASES[name].label, base=name) for name in TWELVE),
             (line("Gain", form="signed"), line("95% CI", form="interval"), line("Improving", statistic="wins", form="of")),
             Fields(
-                system="oc-sft", collections="reranking", measure="overlap", terms=minus(system="single-order"), scheme="collections"
+                system="oc-sft",
+                collections="reranking",
+                measure="overlap",
+                terms=minus(system="single-order"),
+                scheme="collections",
             ),
             corner="Base",
         ),
     ),
     "18 collections at a frozen per-collection F1 threshold, seed 42; intervals resample collections.",
-)  # fmt: skip
+)
 
 SEVEN = (
     system_line("gpt-5.4"),
@@ -33,7 +40,10 @@ SEVEN = (
 )
 NAMES = tuple(variant.fields["system"] for variant in SEVEN)
 PER_COLLECTION = Artifact(
-    "jaccard-percollection", "tab:jaccard-percollection", "Table 22", "Retained-set overlap by collection for seven systems",
+    "jaccard-percollection",
+    "tab:jaccard-percollection",
+    "Table 22",
+    "Retained-set overlap by collection for seven systems",
     (
         Block(
             "Overlap",
@@ -61,16 +71,26 @@ PER_COLLECTION = Artifact(
             "Do measures choose the same system?",
             (
                 line(
-                    "Quality and overlap winners differ, seven systems", statistic="discordant", measure="ndcg@10", second="overlap",
-                    rivals=NAMES, form="of",
+                    "Quality and overlap winners differ, seven systems",
+                    statistic="discordant",
+                    measure="ndcg@10",
+                    second="overlap",
+                    rivals=NAMES,
+                    form="of",
                 ),
                 line(
-                    "Median disagreement of τ-PSI with overlap, six systems", statistic="disagreement", measure="tau_psi",
-                    second="overlap", rivals=NAMES[1:],
+                    "Median disagreement of τ-PSI with overlap, six systems",
+                    statistic="disagreement",
+                    measure="tau_psi",
+                    second="overlap",
+                    rivals=NAMES[1:],
                 ),
                 line(
-                    "Median disagreement of nDCG@10 with overlap, six systems", statistic="disagreement", measure="ndcg@10",
-                    second="overlap", rivals=NAMES[1:],
+                    "Median disagreement of nDCG@10 with overlap, six systems",
+                    statistic="disagreement",
+                    measure="ndcg@10",
+                    second="overlap",
+                    rivals=NAMES[1:],
                 ),
             ),
             (line("Value"),),
@@ -87,7 +107,7 @@ PER_COLLECTION = Artifact(
         ),
     ),
     "Three-seed means for trained rows, at the frozen per-collection F1 thresholds; disagreement at seed 42.",
-)  # fmt: skip
+)
 
 CLIMATE = Fields(collections="climate-fever")
 REDUCTION = minus(system="oc-sft")
@@ -106,7 +126,10 @@ ESTIMATE_WITH_INTERVAL = (
     line("95% CI", form="interval"),
 )
 DOWNSTREAM = Artifact(
-    "downstream", "tab:downstream", "Table 23", "Verdict- and answer-flip reductions and controls at 4B",
+    "downstream",
+    "tab:downstream",
+    "Table 23",
+    "Verdict- and answer-flip reductions and controls at 4B",
     (
         Block(
             "(a) Repeated-fit flip and accuracy estimates",
@@ -115,7 +138,11 @@ DOWNSTREAM = Artifact(
                 _flip("Single-order → OC-SFT, SciFact", "scifact", "verdict_flip"),
                 _flip("Single-order → OC-SFT, second reader, Climate-FEVER", "climate-fever", "verdict_flip", "second"),
                 line(
-                    "Perm. aug. → EMA, QA exact match", system="ema", collections="qa", measure="answer_em", reader="first",
+                    "Perm. aug. → EMA, QA exact match",
+                    system="ema",
+                    collections="qa",
+                    measure="answer_em",
+                    reader="first",
                     terms=minus(system="permutation-augmentation"),
                 ),
             ),
@@ -162,12 +189,15 @@ DOWNSTREAM = Artifact(
             corner="Contrast, collection / output",
         ),
     ),
-    "Qwen3-4B; positive estimates favour the variant after the arrow. (a) three seeds; (b) seed 42, queries resampled; (c) queries "
-    "whose first five are the same under every permutation for both; (d) collections, then queries resampled.",
-)  # fmt: skip
+    "Qwen3-4B; positive estimates favour the variant after the arrow. (a) three seeds; (b) seed 42, queries resampled; (c) "
+    "queries whose first five are the same under every permutation for both; (d) collections, then queries resampled.",
+)
 
 PAIR_FLIP = Artifact(
-    "rr-pairflip", "tab:rr-pairflip", "Table 24", "Preference-pair flip on response ranking",
+    "rr-pairflip",
+    "tab:rr-pairflip",
+    "Table 24",
+    "Preference-pair flip on response ranking",
     (
         Block(
             "",
@@ -175,7 +205,12 @@ PAIR_FLIP = Artifact(
             tuple(
                 system_line(name, is_rival=True)
                 for name in (
-                    "off-the-shelf", "single-order", "order-averaged", "permutation-augmentation", "debias-first", "oc-sft",
+                    "off-the-shelf",
+                    "single-order",
+                    "order-averaged",
+                    "permutation-augmentation",
+                    "debias-first",
+                    "oc-sft",
                 )
             ),
             Fields(measure="pair_flip"),
@@ -185,11 +220,14 @@ PAIR_FLIP = Artifact(
         ),
     ),
     "Qwen3-4B, seed 42, M = 10.",
-)  # fmt: skip
+)
 
 GAP = Fields(measure="mean_ndcg@1", terms=minus(system="skywork"))
 REPORTED_SCORE = Artifact(
-    "reportedscore", "tab:reportedscore", "Table 25", "Permutation spread exceeds the mean system gap on two collections",
+    "reportedscore",
+    "tab:reportedscore",
+    "Table 25",
+    "Permutation spread exceeds the mean system gap on two collections",
     (
         Block(
             "",
@@ -208,6 +246,6 @@ REPORTED_SCORE = Artifact(
     ),
     "OC-SFT on Qwen3-4B, seed 42, minus pointwise Skywork, on the prompts that both have; intervals resample prompts. Reversals: "
     "permutations whose leader is not that of their mean (the paper's text reports none).",
-)  # fmt: skip
+)
 
 CONSUMERS = (PER_BASE, PER_COLLECTION, DOWNSTREAM, PAIR_FLIP, REPORTED_SCORE)

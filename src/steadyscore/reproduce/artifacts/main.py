@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...collection.catalogue import CATALOGUE
 from ...tasks import TASKS
-from ..names import ALL
+from ..names import ALL, TRAINING_DATA
 from ..recipe import Artifact, Block, Fields, Line, line, minus
 from .common import ALL_SEEDS, DASH, FOUR, collection_line, measure_line, system_line
 
@@ -12,7 +12,10 @@ TRAINED = ("single-order", "order-averaged", "debias-first", "permutation-augmen
 SHUFFLES = 40
 
 PHENOMENON = Artifact(
-    "phenomenon", "fig:phenomenon", "Figure 1", "The same candidates reordered give the same nDCG@10 but a different decision",
+    "phenomenon",
+    "fig:phenomenon",
+    "Figure 1",
+    "The same candidates reordered give the same nDCG@10 but a different decision",
     (
         Block(
             "(a) One query under two orders",
@@ -45,12 +48,15 @@ PHENOMENON = Artifact(
     ),
     "Qwen3-4B, M = 10, three seeds. The query of (a) is ours: of all queries whose two orders have equal nDCG@10, the one whose "
     "retained sets overlap least.",
-)  # fmt: skip
+)
 
 REMEDIES = Artifact(
-    "remedies", "fig:remedies", "Figure 2", "Order dependence can be addressed at serving, in the labels, or once in training",
+    "remedies",
+    "fig:remedies",
+    "Figure 2",
+    "Order dependence can be addressed at serving, in the labels, or once in training",
     is_diagram=True,
-)  # fmt: skip
+)
 
 
 def _task(label: str, collections: str, quality: str, decision: str, measure: str, reader: str = "") -> list[Line]:
@@ -64,7 +70,10 @@ def _task(label: str, collections: str, quality: str, decision: str, measure: st
 
 
 LEVELS = Artifact(
-    "levels", "tab:levels", "Table 1", "Quality saturates on all three tasks; what the consumers decide does not",
+    "levels",
+    "tab:levels",
+    "Table 1",
+    "Quality saturates on all three tasks; what the consumers decide does not",
     (
         Block(
             "",
@@ -87,13 +96,16 @@ LEVELS = Artifact(
             bold="every_seed",
         ),
     ),
-    "Qwen3-4B, M = 10 random permutations, trained rows three-seed means; BSC: four ensembles of ten from forty orders. Bold: ahead "
-    "of every other trained row on every seed, and in the mean by more than the task's permutation range, which is the highest "
-    "minus the lowest quality that one permutation gives, at the most unstable trained row.",
-)  # fmt: skip
+    "Qwen3-4B, M = 10 random permutations, trained rows three-seed means; BSC: four ensembles of ten from forty orders. Bold: "
+    "ahead of every other trained row on every seed, and in the mean by more than the task's permutation range, which is the "
+    "highest minus the lowest quality that one permutation gives, at the most unstable trained row.",
+)
 
 SPREAD = Artifact(
-    "spread", "fig:spread", "Figure 3", "Ranking quality moves across permutations and barely with the method",
+    "spread",
+    "fig:spread",
+    "Figure 3",
+    "Ranking quality moves across permutations and barely with the method",
     (
         Block(
             "(a) nDCG@10 over permutations",
@@ -118,11 +130,14 @@ SPREAD = Artifact(
         ),
     ),
     "(a) Qwen3-4B, M = 10, 18 collections. (b) 198 cells: 11 dense bases by 18 collections, pooled with equal weight.",
-)  # fmt: skip
+)
 
 BUDGETS = tuple(line(str(k), serving=k, at=float(k)) for k in range(1, 11))
 AMORT_CONSUMERS = Artifact(
-    "amortconsumers", "fig:amortconsumers", "Figure 4", "OC-SFT at K=1 beats BSC at K=10 permutations on two of the three consumers",
+    "amortconsumers",
+    "fig:amortconsumers",
+    "Figure 4",
+    "OC-SFT at K=1 beats BSC at K=10 permutations on two of the three consumers",
     (
         Block(
             "(a) Retained-set overlap",
@@ -154,7 +169,7 @@ AMORT_CONSUMERS = Artifact(
     ),
     "Qwen3-4B, ensembles of K from forty permutations. OC-SFT's cutoff keeps at each K the share that the off-the-shelf scorer's "
     "F1-tuned cutoff keeps on the half it was tuned on.",
-)  # fmt: skip
+)
 
 READOUTS, PLACEHOLDERS = ("argmax", "p2", "expected"), ("0", "1", "2", "3")
 QUALITY = "Quality, one permutation"
@@ -173,7 +188,10 @@ def _choice(setting: str, values: tuple[str, ...]) -> tuple[Line, ...]:
 
 
 READOUT = Artifact(
-    "readout", "tab:readout", "Table 2", "Score-readout and answer-skeleton placeholder choices",
+    "readout",
+    "tab:readout",
+    "Table 2",
+    "Score-readout and answer-skeleton placeholder choices",
     (
         Block(
             "Score readout, quality only",
@@ -197,9 +215,8 @@ READOUT = Artifact(
         ),
     ),
     "Off-the-shelf Qwen3-4B, 18 reranking collections; readouts are computed from the stored grade distributions of one run.",
-)  # fmt: skip
+)
 
-ROLES = {"passage_reranking": "Reranking", "multidoc_qa": "Multi-doc QA", "response_ranking": "Response ranking"}
 EVALUATED = tuple(name for name in ALL if name != "msmarco.held-out")
 
 
@@ -208,7 +225,10 @@ def _known(name: str) -> Fields:
 
 
 DATASETS = Artifact(
-    "datasets", "tab:datasets", "Table 3", "Evaluation collections across the three tasks",
+    "datasets",
+    "tab:datasets",
+    "Table 3",
+    "Evaluation collections across the three tasks",
     (
         Block(
             "",
@@ -227,9 +247,10 @@ DATASETS = Artifact(
         ),
     ),
     "Counts of the catalogue that the builders are held against, and of what is on this machine or takes its place.",
-)  # fmt: skip
+)
 
-_TASKS = tuple(TASKS[name] for name in ROLES)
+_TASKS = tuple(TASKS[name] for name in TRAINING_DATA)
+_TRAINED_ON = tuple(CATALOGUE[name] for name in TRAINING_DATA.values())
 
 
 def _texts(row: int, *texts: str) -> dict[tuple[int, int], Fields]:
@@ -237,26 +258,34 @@ def _texts(row: int, *texts: str) -> dict[tuple[int, int], Fields]:
 
 
 TASK_CONFIG = Artifact(
-    "taskconfig", "tab:taskconfig", "Table 4", "What differs between the three tasks",
+    "taskconfig",
+    "tab:taskconfig",
+    "Table 4",
+    "What differs between the three tasks",
     (
         Block(
             "",
             tuple(
                 line(label)
                 for label in (
-                    "Training data", "Training width", "Rubric", "Consistency weight", "Selection split", "Quality metric",
+                    "Training data",
+                    "Training width",
+                    "Rubric",
+                    "Consistency weight",
+                    "Selection split",
+                    "Quality metric",
                 )
             ),
             (line("Passage reranking"), line("Multi-document QA"), line("Response ranking")),
-            special=_texts(0, *(f"{CATALOGUE[n].name}, {CATALOGUE[n].queries:,}" for n in ("msmarco", "hotpotqa-train", "ultrafeedback")))
+            special=_texts(0, *(f"{data.name}, {data.queries:,}" for data in _TRAINED_ON))
             | _texts(1, *(f"B={task.width}" for task in _TASKS))
             | _texts(2, "graded 0–3 relevance", "graded 0–3 support", "graded 0–3 quality")
             | _texts(3, *(f"λ={task.weight:g}" for task in _TASKS))
-            | _texts(4, *(f"held-out {CATALOGUE[n].parts['held-out']}" for n in ("msmarco", "hotpotqa-train", "ultrafeedback")))
+            | _texts(4, *(f"held-out {data.parts['held-out']}" for data in _TRAINED_ON))
             | _texts(5, *(task.quality.replace("ndcg", "nDCG") for task in _TASKS)),
         ),
     ),
     "Settings of this package: `tasks.py`, the catalogue and the shipped recipes. The weight is on the released code's scale.",
-)  # fmt: skip
+)
 
 MAIN = (PHENOMENON, REMEDIES, LEVELS, SPREAD, AMORT_CONSUMERS, READOUT, DATASETS, TASK_CONFIG)

@@ -10,7 +10,10 @@ SAMPLE = Fields(collections="msmarco.held-out", pool=20, permutations=500)
 SLOTS = tuple(line(str(p), at=float(p), statistic="slot_value") for p in range(1, 21))
 
 PSI_PROFILE = Artifact(
-    "psiprofile", "fig:psiprofile", "Figure 5", "Residual variation consistent with companion coupling dominates score variance",
+    "psiprofile",
+    "fig:psiprofile",
+    "Figure 5",
+    "Residual variation consistent with companion coupling dominates score variance",
     (
         Block(
             "(a) Off-the-shelf variance shares",
@@ -47,13 +50,16 @@ PSI_PROFILE = Artifact(
             axes=("slot in the window", "ψ(p)"),
         ),
     ),
-    "Qwen3-4B. (a, b) OLS fixed effects of slot and window index within a candidate, as in the released code; the paper does not name "
-    "its eleven and four collections, ours are the first eleven public ones and DL19, DL20, NFCorpus, SciFact. (c, d) held-out "
-    "MS MARCO, pools of 20 in one window, 500 permutations.",
-)  # fmt: skip
+    "Qwen3-4B. (a, b) OLS fixed effects of slot and window index within a candidate, as in the released code; the paper does not "
+    "name its eleven and four collections, ours are the first eleven public ones and DL19, DL20, NFCorpus, SciFact. (c, d) "
+    "held-out MS MARCO, pools of 20 in one window, 500 permutations.",
+)
 
 POOL_CONTROLS = Artifact(
-    "pool-controls", "tab:pool-controls", "Table 5", "Pool perturbations change decisions without changing mean quality",
+    "pool-controls",
+    "tab:pool-controls",
+    "Table 5",
+    "Pool perturbations change decisions without changing mean quality",
     (
         Block(
             "",
@@ -71,11 +77,14 @@ POOL_CONTROLS = Artifact(
         ),
     ),
     "Qwen3-4B, seed 42, 15 collections, up to 100 queries each by hash; rankings of the shared candidates.",
-)  # fmt: skip
+)
 
 HELD_OUT = ("roman", "random3")
 MECHANISM_CONTROLS = Artifact(
-    "mechanism-controls", "tab:mechanism-controls", "Table 6", "Three controls separate order mechanisms and perturbation transfer",
+    "mechanism-controls",
+    "tab:mechanism-controls",
+    "Table 6",
+    "Three controls separate order mechanisms and perturbation transfer",
     (
         Block(
             "(a) Ranking-level slot preference",
@@ -99,7 +108,12 @@ MECHANISM_CONTROLS = Artifact(
                 line("Coverage / wins", statistic="across_count", form="count"),
             ),
             Fields(
-                system="marker-consistency", base="small", collections="markers", second="markers", rivals=HELD_OUT, permutations=1
+                system="marker-consistency",
+                base="small",
+                collections="markers",
+                second="markers",
+                rivals=HELD_OUT,
+                permutations=1,
             ),
             corner="Measure",
             special={(1, 2): Fields(statistic="across_wins", form="of")},
@@ -122,27 +136,51 @@ MECHANISM_CONTROLS = Artifact(
             },
         ),
     ),
-    "(a, c) off-the-shelf Qwen3-4B, 18 collections. (a) primacy: quality falls from top to middle to bottom and the paired interval of "
-    "top minus bottom is above zero; U-shape: both ends above the middle, both intervals above zero. (b) Qwen3-1.7B and Qwen3-4B on "
-    "DL19, NFCorpus and Legal-A: τ-PSI between the Roman and the random three-character scheme, labels in slot order.",
-)  # fmt: skip
+    "(a, c) off-the-shelf Qwen3-4B, 18 collections. (a) primacy: quality falls from top to middle to bottom and the paired "
+    "interval of top minus bottom is above zero; U-shape: both ends above the middle, both intervals above zero. (b) Qwen3-1.7B "
+    "and Qwen3-4B on DL19, NFCorpus and Legal-A: τ-PSI between the Roman and the random three-character scheme, labels in slot "
+    "order.",
+)
 
 STABILITY_CONTROLS = Artifact(
-    "stability-controls", "tab:stability-controls", "Table 7", "Validity controls for the stability result",
+    "stability-controls",
+    "tab:stability-controls",
+    "Table 7",
+    "Validity controls for the stability result",
     (
         Block(
             "(a) Quality controls",
             (
                 line("|corr(ΔnDCG@10, off-the-shelf τ-PSI)|, DL19", collections="dl19", statistic="gain_correlation"),
                 line("|corr(ΔnDCG@10, off-the-shelf τ-PSI)|, DL20", collections="dl20", statistic="gain_correlation"),
-                line("Queries improving over off the shelf, DL19", collections="dl19", statistic="improving", form="percent", digits=1),
-                line("Queries improving over off the shelf, DL20", collections="dl20", statistic="improving", form="percent", digits=1),
                 line(
-                    "Regressions relative to single-order, DL19", collections="dl19", statistic="regressing", form="percent", digits=1,
+                    "Queries improving over off the shelf, DL19",
+                    collections="dl19",
+                    statistic="improving",
+                    form="percent",
+                    digits=1,
+                ),
+                line(
+                    "Queries improving over off the shelf, DL20",
+                    collections="dl20",
+                    statistic="improving",
+                    form="percent",
+                    digits=1,
+                ),
+                line(
+                    "Regressions relative to single-order, DL19",
+                    collections="dl19",
+                    statistic="regressing",
+                    form="percent",
+                    digits=1,
                     rivals=("single-order",),
                 ),
                 line(
-                    "Regressions relative to single-order, DL20", collections="dl20", statistic="regressing", form="percent", digits=1,
+                    "Regressions relative to single-order, DL20",
+                    collections="dl20",
+                    statistic="regressing",
+                    form="percent",
+                    digits=1,
                     rivals=("single-order",),
                 ),
             ),
@@ -185,10 +223,13 @@ STABILITY_CONTROLS = Artifact(
         ),
     ),
     "Qwen3-4B, seed 42, M = 10. (a) gains in first-stage order, query by query; a query that stays equal counts as improving.",
-)  # fmt: skip
+)
 
 METRICS = Artifact(
-    "metrics", "tab:metrics", "Table 8", "The variant ordering holds across metrics",
+    "metrics",
+    "tab:metrics",
+    "Table 8",
+    "The variant ordering holds across metrics",
     (
         Block(
             "",
@@ -205,6 +246,6 @@ METRICS = Artifact(
         ),
     ),
     "Eleven dense bases by 18 reranking collections, each cell with equal weight; seed 42, M = 10.",
-)  # fmt: skip
+)
 
 MECHANISMS = (PSI_PROFILE, POOL_CONTROLS, MECHANISM_CONTROLS, STABILITY_CONTROLS, METRICS)

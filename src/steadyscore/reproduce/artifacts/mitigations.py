@@ -9,7 +9,10 @@ from .common import ALL_SEEDS, FOUR, NDCG, TAU, collection_lines, measure_line, 
 ROUND_ROBIN = Fields(partition="round_robin")
 
 PARTITION_CONTROLS = Artifact(
-    "partitioncontrols", "tab:partitioncontrols", "Table 9", "Round-robin partitioning does not explain the trained gain",
+    "partitioncontrols",
+    "tab:partitioncontrols",
+    "Table 9",
+    "Round-robin partitioning does not explain the trained gain",
     (
         Block(
             "(a) Training gain under fixed partitioning",
@@ -32,13 +35,22 @@ PARTITION_CONTROLS = Artifact(
             tuple(
                 system_line(name)
                 for name in (
-                    "off-the-shelf", "single-order", "order-averaged", "permutation-augmentation", "debias-first", "oc-sft",
+                    "off-the-shelf",
+                    "single-order",
+                    "order-averaged",
+                    "permutation-augmentation",
+                    "debias-first",
+                    "oc-sft",
                 )
             ),
             (
                 line(
-                    "Round-robin minus contiguous τ-PSI", measure="tau_psi", partition="round_robin",
-                    terms=minus(partition="contiguous"), form="signed", digits=4,
+                    "Round-robin minus contiguous τ-PSI",
+                    measure="tau_psi",
+                    partition="round_robin",
+                    terms=minus(partition="contiguous"),
+                    form="signed",
+                    digits=4,
                 ),
             ),
             Fields(collections="reranking"),
@@ -49,7 +61,9 @@ PARTITION_CONTROLS = Artifact(
             (
                 line("Retained-set overlap", collections="reranking", measure="overlap"),
                 line("Verdict flip, SciFact", collections="scifact", measure="verdict_flip", reader="first", digits=4),
-                line("Verdict flip, Climate-FEVER", collections="climate-fever", measure="verdict_flip", reader="first", digits=4),
+                line(
+                    "Verdict flip, Climate-FEVER", collections="climate-fever", measure="verdict_flip", reader="first", digits=4
+                ),
                 line("Selected pair", collections="responses", measure="pair_flip", digits=4),
             ),
             (line("Change", form="signed"), line("95% CI", form="interval")),
@@ -58,13 +72,16 @@ PARTITION_CONTROLS = Artifact(
         ),
     ),
     "Qwen3-4B, seed 42; intervals of (a) and (c) resample collections, those of one collection its queries, 20,000 times.",
-)  # fmt: skip
+)
 
 CLOSED = line(
     "% closed", measure="tau_psi", statistic="percent_closed", rivals=("single-order", "oc-sft"), form="closed", digits=1
 )
 VARIANTS = Artifact(
-    "variants", "tab:variants", "Table 10", "Mitigation baselines and regularizers on the Qwen3-4B student",
+    "variants",
+    "tab:variants",
+    "Table 10",
+    "Mitigation baselines and regularizers on the Qwen3-4B student",
     (
         Block(
             "",
@@ -94,8 +111,9 @@ VARIANTS = Artifact(
             bold="seed_spread",
         ),
     ),
-    "Qwen3-4B, 18 collection means, three training seeds, mean ± sample SD. Bold: a lead larger than the seed SD of every row it leads.",
-)  # fmt: skip
+    "Qwen3-4B, 18 collection means, three training seeds, mean ± sample SD. Bold: a lead larger than the seed SD of every row "
+    "that it leads.",
+)
 
 DELTA = (
     line("ΔnDCG@10", form="signed", digits=4),
@@ -103,7 +121,10 @@ DELTA = (
     line("Wins (of 18)", statistic="wins", form="count"),
 )
 TEACHER_DESIGN = Artifact(
-    "teacher-design", "tab:teacher-design", "Table 11", "Batched-teacher labels improve student nDCG@10 at both training widths",
+    "teacher-design",
+    "tab:teacher-design",
+    "Table 11",
+    "Batched-teacher labels improve student nDCG@10 at both training widths",
     (
         Block(
             "Batched minus pointwise teacher labels",
@@ -126,26 +147,50 @@ TEACHER_DESIGN = Artifact(
             corner="Control",
         ),
     ),
-    "Qwen3-4B teacher and student, served at width 1 in first-stage order; 100,000 resamples of collections. The paper's control runs "
-    "over three checkpoints of one run, ours over three training seeds.",
-)  # fmt: skip
+    "Qwen3-4B teacher and student, served at width 1 in first-stage order; 100,000 resamples of collections. The paper's "
+    "control runs over three checkpoints of one run, ours over three training seeds.",
+)
 
 VIEWS = ("oc-sft", "oc-sft-n3", "oc-sft-n4", "oc-sft-n8")
 VIEW_CONTROLS = Artifact(
-    "view-controls", "tab:view-controls", "Table 12", "Extra student views raise training cost; extra teacher passes lower τ-PSI",
+    "view-controls",
+    "tab:view-controls",
+    "Table 12",
+    "Extra student views raise training cost; extra teacher passes lower τ-PSI",
     (
         Block(
             "",
             (
-                line("Student training, N∈{2,3,4,8}, nDCG@10", measure="ndcg@10", statistic="spread_of_rivals", rivals=VIEWS, form="range", digits=4),
-                line("Student training, N∈{2,3,4,8}, τ-PSI", measure="tau_psi", statistic="spread_of_rivals", rivals=VIEWS, form="range"),
                 line(
-                    "Teacher labels, T=5→40, nDCG@10", measure="ndcg@10", system="order-averaged-t40",
-                    terms=minus(system="order-averaged-t5-of-40"), form="signed", digits=4,
+                    "Student training, N∈{2,3,4,8}, nDCG@10",
+                    measure="ndcg@10",
+                    statistic="spread_of_rivals",
+                    rivals=VIEWS,
+                    form="range",
+                    digits=4,
                 ),
                 line(
-                    "Teacher labels, T=5→40, τ-PSI", measure="tau_psi", system="order-averaged-t40",
-                    terms=minus(system="order-averaged-t5-of-40"), form="signed", digits=4,
+                    "Student training, N∈{2,3,4,8}, τ-PSI",
+                    measure="tau_psi",
+                    statistic="spread_of_rivals",
+                    rivals=VIEWS,
+                    form="range",
+                ),
+                line(
+                    "Teacher labels, T=5→40, nDCG@10",
+                    measure="ndcg@10",
+                    system="order-averaged-t40",
+                    terms=minus(system="order-averaged-t5-of-40"),
+                    form="signed",
+                    digits=4,
+                ),
+                line(
+                    "Teacher labels, T=5→40, τ-PSI",
+                    measure="tau_psi",
+                    system="order-averaged-t40",
+                    terms=minus(system="order-averaged-t5-of-40"),
+                    form="signed",
+                    digits=4,
                 ),
             ),
             (line("Observed range / change"), line("Forward-pass cost")),
@@ -160,10 +205,13 @@ VIEW_CONTROLS = Artifact(
         ),
     ),
     "Qwen3-4B, seed 42, 18 collections; the caption states no basis. Cost follows from N and T.",
-)  # fmt: skip
+)
 
 REDISTILL = Artifact(
-    "redistill", "tab:redistill", "Table 13", "Iterative self-distillation gains diminish after the first round",
+    "redistill",
+    "tab:redistill",
+    "Table 13",
+    "Iterative self-distillation gains diminish after the first round",
     (
         Block(
             "",
@@ -178,10 +226,13 @@ REDISTILL = Artifact(
         ),
     ),
     "18 collections, seed 42; a round labels with the student before it and trains OC-SFT anew on the base.",
-)  # fmt: skip
+)
 
 AMORT = Artifact(
-    "amort", "fig:amort", "Figure 6", "OC-SFT at K=1 is within 0.006 nDCG@10 of the off-the-shelf K=10 ensemble",
+    "amort",
+    "fig:amort",
+    "Figure 6",
+    "OC-SFT at K=1 is within 0.006 nDCG@10 of the off-the-shelf K=10 ensemble",
     (
         Block(
             "(left) nDCG@10 against K",
@@ -195,7 +246,7 @@ AMORT = Artifact(
         Block("(right) Single-pass τ-PSI", FOUR, (line("τ-PSI", **TAU),), Fields(collections="reranking")),
     ),
     "Qwen3-4B, 18 collections. K = 1 is the first-stage order; K of 2 and more are means over ensembles of random permutations.",
-)  # fmt: skip
+)
 
 SIZES = (300, 1_000, 3_000, 10_000, 30_000)
 
@@ -225,20 +276,32 @@ def _sample_block(title: str, measure: str, axis: str) -> Block:
 
 
 SAMPLE_EFFICIENCY = Artifact(
-    "sampleeff", "fig:sampleeff", "Figure 7", "Stability saturates with fewer labeled queries than quality",
+    "sampleeff",
+    "fig:sampleeff",
+    "Figure 7",
+    "Stability saturates with fewer labeled queries than quality",
     (_sample_block("(a) τ-PSI", "tau_psi", "τ-PSI"), _sample_block("(b) nDCG@10", "ndcg@10", "nDCG@10")),
     "Qwen3-4B, 16 public collections, nested pools: the first N training queries. The paper's text names 1K, 3K and 30K.",
-)  # fmt: skip
+)
 
 _CROSSING = [
     line(label, group=group, measure=measure, system=system, seeds=seeds)
     for group, system, seeds in (
-        ("Off the shelf", "off-the-shelf", (42,)), ("Single-order", "single-order", (42,)), ("OC-SFT", "oc-sft", ALL_SEEDS),
+        ("Off the shelf", "off-the-shelf", (42,)),
+        ("Single-order", "single-order", (42,)),
+        ("OC-SFT", "oc-sft", ALL_SEEDS),
     )
-    for label, measure in (("Gold cross.", "gold_crossing"), ("1 perm.", "label_accuracy"), ("10 perm.", "label_accuracy_averaged"))
-]  # fmt: skip
+    for label, measure in (
+        ("Gold cross.", "gold_crossing"),
+        ("1 perm.", "label_accuracy"),
+        ("10 perm.", "label_accuracy_averaged"),
+    )
+]
 LABEL_CROSSING = Artifact(
-    "labelcrossing", "tab:labelcrossing", "Table 14", "Gold crossing and label accuracy on response ranking",
+    "labelcrossing",
+    "tab:labelcrossing",
+    "Table 14",
+    "Gold crossing and label accuracy on response ranking",
     (
         Block(
             "",
@@ -254,11 +317,14 @@ LABEL_CROSSING = Artifact(
         ),
     ),
     "Qwen3-4B, M = 10; off the shelf one evaluation, single-order seed 42, OC-SFT the mean over seeds 42 to 44.",
-)  # fmt: skip
+)
 
 STAGES = (line("BM25"), line("BGE (dense)", first_stage="bge"), line("SPLADE (learned-sparse)", first_stage="splade"))
 FIRST_STAGE = Artifact(
-    "firststage", "tab:firststage", "Table 15", "Four variants under three first stages",
+    "firststage",
+    "tab:firststage",
+    "Table 15",
+    "Four variants under three first stages",
     (
         Block(
             "",
@@ -269,8 +335,16 @@ FIRST_STAGE = Artifact(
         ),
     ),
     "Qwen3-4B, seed 42, checkpoints trained on BM25 candidates, 13 collections.",
-)  # fmt: skip
+)
 
 MITIGATIONS = (
-    PARTITION_CONTROLS, VARIANTS, TEACHER_DESIGN, VIEW_CONTROLS, REDISTILL, AMORT, SAMPLE_EFFICIENCY, LABEL_CROSSING, FIRST_STAGE,
-)  # fmt: skip
+    PARTITION_CONTROLS,
+    VARIANTS,
+    TEACHER_DESIGN,
+    VIEW_CONTROLS,
+    REDISTILL,
+    AMORT,
+    SAMPLE_EFFICIENCY,
+    LABEL_CROSSING,
+    FIRST_STAGE,
+)

@@ -18,7 +18,10 @@ _STUDENTS = tuple(
 )
 _CAPCAL = system_line("off-the-shelf", "CapCal", mitigation="capcal")
 PUBLIC_FULL = Artifact(
-    "public-full", "tab:public-full", "Table 32", "Full per-collection reranking results for the Qwen3-4B student and its baselines",
+    "public-full",
+    "tab:public-full",
+    "Table 32",
+    "Full per-collection reranking results for the Qwen3-4B student and its baselines",
     (
         Block(
             "nDCG@10, higher is better",
@@ -43,7 +46,7 @@ PUBLIC_FULL = Artifact(
         ),
     ),
     "Seed 42, M = 10. BM25 is the order of the pool itself; its τ-PSI is zero by construction.",
-)  # fmt: skip
+)
 
 _STAGED = tuple(
     Line(
@@ -57,13 +60,27 @@ _STAGED = tuple(
 _THIRTEEN = tuple(
     name
     for name in (
-        "dl19", "dl20", "touche2020", "fiqa", "nfcorpus", "arguana", "climate-fever", "dbpedia", "scifact", "signal1m", "trec-covid",
-        "trec-news", "robust04",
+        "dl19",
+        "dl20",
+        "touche2020",
+        "fiqa",
+        "nfcorpus",
+        "arguana",
+        "climate-fever",
+        "dbpedia",
+        "scifact",
+        "signal1m",
+        "trec-covid",
+        "trec-news",
+        "robust04",
     )
     if name in GROUPS["first-stages"]
-)  # fmt: skip
+)
 FIRST_STAGE_BY_COLLECTION = Artifact(
-    "firststage-perdataset", "tab:firststage-perdataset", "Table 33", "Per-collection results under dense and learned-sparse first stages",
+    "firststage-perdataset",
+    "tab:firststage-perdataset",
+    "Table 33",
+    "Per-collection results under dense and learned-sparse first stages",
     (
         Block(
             "",
@@ -73,7 +90,7 @@ FIRST_STAGE_BY_COLLECTION = Artifact(
         ),
     ),
     "Qwen3-4B, seed 42; students trained on BM25 candidates.",
-)  # fmt: skip
+)
 
 _RERANKER = Fields(base="qwen3-reranker-4b")
 
@@ -86,7 +103,10 @@ def _reranker(is_rival: bool = False) -> tuple[Line, ...]:
 
 
 SPECIALIZED = Artifact(
-    "specialized", "tab:specialized", "Table 34", "Purpose-built rerankers and training variants on Qwen3-Reranker-4B",
+    "specialized",
+    "tab:specialized",
+    "Table 34",
+    "Purpose-built rerankers and training variants on Qwen3-Reranker-4B",
     (
         Block(
             "nDCG@10, higher is better",
@@ -104,7 +124,7 @@ SPECIALIZED = Artifact(
         ),
     ),
     "Seed 42, M = 10. The external systems get what `steadyscore audit --scorer system:...` shows them.",
-)  # fmt: skip
+)
 
 TEACHERS = ("oc-sft", "oc-sft-by-qwen3-32b", "oc-sft-by-gpt-5.4")
 STUDENT_SIZES = ("qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b")
@@ -123,15 +143,17 @@ def _by_size(title: str, measure: str, axis: str) -> Block:
 
 
 SIZE_FAMILY = Artifact(
-    "sizefam", "fig:sizefam", "Figure 9", "Model size, family and teacher identity",
+    "sizefam",
+    "fig:sizefam",
+    "Figure 9",
+    "Model size, family and teacher identity",
     (
         _by_size("(a) nDCG@10 by model size", "ndcg@10", "nDCG@10"),
         _by_size("(b) τ-PSI by model size", "tau_psi", "τ-PSI"),
         Block(
             "(c) nDCG@10 by teacher",
             tuple(
-                system_line(name, label)
-                for name, label in zip(TEACHERS, ("Self-distilled", "Qwen3-32B", "GPT-5.4"), strict=True)
+                system_line(name, label) for name, label in zip(TEACHERS, ("Self-distilled", "Qwen3-32B", "GPT-5.4"), strict=True)
             ),
             tuple(line(BASES[name].label, base=name, at=BASES[name].billions) for name in STUDENT_SIZES),
             Fields(collections="reranking", measure="ndcg@10"),
@@ -141,10 +163,13 @@ SIZE_FAMILY = Artifact(
         ),
     ),
     "18 collections, seed 42. Gemma E2B and E4B at their effective sizes. The paper does not list the student sizes of (c).",
-)  # fmt: skip
+)
 
 BOXES = Artifact(
-    "taupsibox", "fig:taupsibox", "Figure 10", "Per-variant τ-PSI spread across collections",
+    "taupsibox",
+    "fig:taupsibox",
+    "Figure 10",
+    "Per-variant τ-PSI spread across collections",
     tuple(
         Block(
             title,
@@ -158,7 +183,7 @@ BOXES = Artifact(
         for title, base in (("(a) Qwen3-4B, 18 collections", "qwen3-4b"), ("(b) 11 dense bases, 198 cells", "dense"))
     ),
     "Seed 42, M = 10; a box holds the means of collections (and bases).",
-)  # fmt: skip
+)
 
 EIGHT = (
     ("oc-sft", "Qwen3-4B"),
@@ -172,7 +197,10 @@ EIGHT = (
 )
 _RIVALS = tuple(name for name, _ in EIGHT)
 TEACHER_CLEAN = Artifact(
-    "teacherclean", "fig:teacherclean", "Figure 11", "Student quality correlates with label order-consistency across teachers",
+    "teacherclean",
+    "fig:teacherclean",
+    "Figure 11",
+    "Student quality correlates with label order-consistency across teachers",
     (
         Block(
             "Teachers",
@@ -198,9 +226,9 @@ TEACHER_CLEAN = Artifact(
             Fields(system="oc-sft", collections="reranking", statistic="teacher_correlation", rivals=_RIVALS),
         ),
     ),
-    "Qwen3-4B students of eight teachers, seed 42. Silver-β and silver quality are those of the teacher's scores on held-out MS MARCO. "
-    "The paper does not name its eight teachers; these are ours.",
-)  # fmt: skip
+    "Qwen3-4B students of eight teachers, seed 42. Silver-β and silver quality are those of the teacher's scores on held-out MS "
+    "MARCO. The paper does not name its eight teachers; these are ours.",
+)
 
 FIVE = ("off-the-shelf", "single-order", "order-averaged", "oc-sft", "oc-sft-averaged")
 
@@ -219,12 +247,20 @@ def _grid(measure: str, *means: Line) -> tuple[Block, ...]:
 
 
 GRIDS_NDCG = Artifact(
-    "grids-ndcg", "tab:grids-ndcg", "Table 35", "Per-collection nDCG@10 for every base and training variant",
-    _grid("ndcg@10", PUBLIC_16, ALL_18), "Seed 42, in first-stage order; means over 16 public and all 18 collections.",
-)  # fmt: skip
+    "grids-ndcg",
+    "tab:grids-ndcg",
+    "Table 35",
+    "Per-collection nDCG@10 for every base and training variant",
+    _grid("ndcg@10", PUBLIC_16, ALL_18),
+    "Seed 42, in first-stage order; means over 16 public and all 18 collections.",
+)
 GRIDS_TAU = Artifact(
-    "grids-tau", "tab:grids-tau", "Table 36", "Per-collection τ-PSI for every base and training variant",
-    _grid("tau_psi", ALL_18), "Seed 42, M = 10 random permutations.",
-)  # fmt: skip
+    "grids-tau",
+    "tab:grids-tau",
+    "Table 36",
+    "Per-collection τ-PSI for every base and training variant",
+    _grid("tau_psi", ALL_18),
+    "Seed 42, M = 10 random permutations.",
+)
 
 REFERENCE = (PUBLIC_FULL, FIRST_STAGE_BY_COLLECTION, SPECIALIZED, SIZE_FAMILY, BOXES, TEACHER_CLEAN, GRIDS_NDCG, GRIDS_TAU)

@@ -13,18 +13,26 @@ EFFECTS = (
     line("One permutation", group="Width effect", form="signed", terms=ONE_PERMUTATION),
     line("Order-averaged", group="Width effect", form="signed", terms=ORDER_AVERAGED),
 )
-FOUR_CONDITIONS = "it needs the four-condition scoring, with length-matched fillers and a skeleton longer than its texts, which no verb does yet"
+FOUR_CONDITIONS = (
+    "it needs the four-condition scoring, with length-matched fillers and a skeleton longer than its texts, "
+    "which no verb does yet"
+)
 
 WIDTH = Artifact(
-    "width", "tab:width", "Table 16", "Serving-width effects differ by task and collection",
+    "width",
+    "tab:width",
+    "Table 16",
+    "Serving-width effects differ by task and collection",
     (
         Block(
             "",
             (
                 line("Reranking: 18 collections (B=20)", collections="reranking", measure="ndcg@10"),
                 line("Multi-doc QA (B=10), 3 collections", collections="qa", measure="ndcg@10"),
-                *(collection_line(name, f"{collection_line(name).label} ({CATALOGUE[name].pool} candidates)", measure="ndcg@1")
-                  for name in RESPONSES),
+                *(
+                    collection_line(name, f"{collection_line(name).label} ({CATALOGUE[name].pool} candidates)", measure="ndcg@1")
+                    for name in RESPONSES
+                ),
             ),
             (line("B=1", group="Level", width=1), line("Training width", group="Level"), *EFFECTS),
             Fields(system="oc-sft", seeds=ALL_SEEDS),
@@ -32,7 +40,7 @@ WIDTH = Artifact(
         ),
     ),
     "OC-SFT on Qwen3-4B, seeds 42 to 44; order-averaged: the mean score of ten permutations at the training width.",
-)  # fmt: skip
+)
 
 
 def _read(label: str, system: str) -> tuple:  # type: ignore[type-arg]
@@ -43,7 +51,10 @@ def _read(label: str, system: str) -> tuple:  # type: ignore[type-arg]
 
 
 QA_TRANSFER = Artifact(
-    "qa-transfer-reader", "tab:qa-transfer-reader", "Table 17", "Support ranking transfers zero-shot; reader accuracy depends on context",
+    "qa-transfer-reader",
+    "tab:qa-transfer-reader",
+    "Table 17",
+    "Support ranking transfers zero-shot; reader accuracy depends on context",
     (
         Block(
             "",
@@ -59,10 +70,13 @@ QA_TRANSFER = Artifact(
         ),
     ),
     "Qwen3-4B, seed 42, M = 10; the first reader reads the first five passages under every permutation.",
-)  # fmt: skip
+)
 
 QA_WIDTH = Artifact(
-    "qa-width", "tab:qa-width", "Table 18", "QA width effects are positive and come from real companion passages",
+    "qa-width",
+    "tab:qa-width",
+    "Table 18",
+    "QA width effects are positive and come from real companion passages",
     (
         Block(
             "(a) Mean width effect by collection",
@@ -88,11 +102,14 @@ QA_WIDTH = Artifact(
         ),
     ),
     "OC-SFT on Qwen3-4B, three training seeds, each served at both widths.",
-)  # fmt: skip
+)
 
 BEST_OF = ("rewardbench2", "ppe-math", "ppe-mmlu-pro", "rm-bench")
 RR_CONTROLS = Artifact(
-    "rr-controls", "tab:rr-controls", "Table 19", "Response-ranking width and design effects vary by collection and model family",
+    "rr-controls",
+    "tab:rr-controls",
+    "Table 19",
+    "Response-ranking width and design effects vary by collection and model family",
     (
         Block(
             "(a) Mean fixed-weight width effects",
@@ -121,16 +138,21 @@ RR_CONTROLS = Artifact(
             "(c) Family replication, Gemma-E4B",
             collection_lines(BEST_OF[1:]),
             (line("OC-SFT (B=4) minus pointwise (B=1)", form="signed"), line("95% CI", form="interval")),
-            Fields(system="oc-sft", base="gemma-e4b", measure="ndcg@1", terms=minus(system="pointwise"), scheme="queries", digits=4),
+            Fields(
+                system="oc-sft", base="gemma-e4b", measure="ndcg@1", terms=minus(system="pointwise"), scheme="queries", digits=4
+            ),
             corner="Collection",
         ),
     ),
     "(a) three seeds; (b, c) seed 42; intervals of (c) resample prompts.",
-)  # fmt: skip
+)
 
 _PAIRRM = ("nectar", "rewardbench2", "ppe-math", "ppe-mmlu-pro", "rm-bench")
 PAIRRM = Artifact(
-    "pairrm", "tab:pairrm", "Table 20", "PairRM and Skywork against matched Qwen3-4B controls",
+    "pairrm",
+    "tab:pairrm",
+    "Table 20",
+    "PairRM and Skywork against matched Qwen3-4B controls",
     (
         Block(
             "",
@@ -139,7 +161,12 @@ PAIRRM = Artifact(
                 line("n", system="pairrm", statistic="count", form="count"),
                 *(
                     system_line(name, label, group="nDCG@1")
-                    for name, label in (("pointwise", "Pointwise"), ("pairrm", "PairRM"), ("skywork", "Skywork"), ("oc-sft", "OC-SFT"))
+                    for name, label in (
+                        ("pointwise", "Pointwise"),
+                        ("pairrm", "PairRM"),
+                        ("skywork", "Skywork"),
+                        ("oc-sft", "OC-SFT"),
+                    )
                 ),
                 line("Estimate", group="PairRM − pointwise", system="pairrm", terms=minus(system="pointwise"), form="signed"),
                 line("95% CI", group="PairRM − pointwise", system="pairrm", terms=minus(system="pointwise"), form="interval"),
@@ -151,6 +178,6 @@ PAIRRM = Artifact(
         ),
     ),
     "Seed 42; queries that both sides have; 20,000 resamples of queries.",
-)  # fmt: skip
+)
 
 TASK_TRANSFER = (WIDTH, QA_TRANSFER, QA_WIDTH, RR_CONTROLS, PAIRRM)

@@ -12,7 +12,10 @@ LATENCY = "it needs the time of single requests (warm, one at a time, widths in 
 REBATCHED = Fields(statistic="not_measured", text=TEN_READS)
 
 WIDTH_CONTROLS = Artifact(
-    "width-controls", "tab:width-controls", "Table 26", "The passage-reranking gain survives estimator matching",
+    "width-controls",
+    "tab:width-controls",
+    "Table 26",
+    "The passage-reranking gain survives estimator matching",
     (
         Block(
             "(a) nDCG@10 width effect",
@@ -40,7 +43,7 @@ WIDTH_CONTROLS = Artifact(
         ),
     ),
     "OC-SFT on Qwen3-4B, seed 42. (b) one order scored three times in other batches, up to 20 queries of each collection.",
-)  # fmt: skip
+)
 
 NO_CONDITIONS = Fields(statistic="not_measured", text=FOUR_CONDITIONS)
 _BASES = (
@@ -66,16 +69,22 @@ def _decomposed(title: str, width: Fields) -> Block:
 
 
 DECOMPOSITION = Artifact(
-    "decomp", "tab:decomp", "Table 27", "Decomposition of the width effect",
+    "decomp",
+    "tab:decomp",
+    "Table 27",
+    "Decomposition of the width effect",
     (
         _decomposed("First-stage order", Fields(terms=ONE_PERMUTATION)),
         _decomposed("Averaged over K=10 serving permutations", Fields(terms=ORDER_AVERAGED)),
     ),
     "OC-SFT on Qwen3-4B, seed 42, 18 reranking collections.",
-)  # fmt: skip
+)
 
 TRAIN_DEPLOY = Artifact(
-    "traindeploy", "tab:traindeploy", "Table 28", "Training width determines tolerance to serving-width changes",
+    "traindeploy",
+    "tab:traindeploy",
+    "Table 28",
+    "Training width determines tolerance to serving-width changes",
     (
         Block(
             "(a) Fixed-weight width sensitivity, seed 42",
@@ -110,10 +119,13 @@ TRAIN_DEPLOY = Artifact(
         ),
     ),
     "Qwen3-4B, 18 collections with equal weight; τ-PSI at width 1 is zero by construction.",
-)  # fmt: skip
+)
 
 COPRESENCE = Artifact(
-    "copresence-level", "tab:copresence-level", "Table 29", "Magnitude of the score-level width effect across training variants",
+    "copresence-level",
+    "tab:copresence-level",
+    "Table 29",
+    "Magnitude of the score-level width effect across training variants",
     (
         Block(
             "",
@@ -129,12 +141,16 @@ COPRESENCE = Artifact(
             corner="Variant / contrast",
         ),
     ),
-    "Mean |μ_B − μ_1| over the pooled SD of a collection, then over 18 collections; Qwen3-4B, seed 42; intervals resample collections.",
-)  # fmt: skip
+    "Mean |μ_B − μ_1| over the pooled SD of a collection, then over 18 collections; Qwen3-4B, seed 42; intervals resample "
+    "collections.",
+)
 
 SERVED = (1, 5, 10, 20, 25, 30, 34, 40, 50)
 DEPLOY_WIDTH = Artifact(
-    "deploywidth", "tab:deploywidth", "Table 30", "OC-SFT quality is stable through B=1 to B=30",
+    "deploywidth",
+    "tab:deploywidth",
+    "Table 30",
+    "OC-SFT quality is stable through B=1 to B=30",
     (
         Block(
             "",
@@ -144,8 +160,9 @@ DEPLOY_WIDTH = Artifact(
             corner="Serve B",
         ),
     ),
-    "OC-SFT on Qwen3-4B, seed 42, M = 10. A window that does not fit the model is refused, where the paper's code cuts it from the left.",
-)  # fmt: skip
+    "OC-SFT on Qwen3-4B, seed 42, M = 10. A window that does not fit the model is refused, "
+    "where the paper's code cuts it from the left.",
+)
 
 _FRONTIER = (
     *(system_line("oc-sft", f"OC-SFT, {BASES[name].label}", base=name) for name in BASES),
@@ -156,7 +173,10 @@ _FRONTIER = (
     system_line("mxbai-large"),
 )
 FRONTIER = Artifact(
-    "frontier", "fig:frontier", "Figure 8", "The system frontier across 16 public reranking collections",
+    "frontier",
+    "fig:frontier",
+    "Figure 8",
+    "The system frontier across 16 public reranking collections",
     (
         Block(
             "",
@@ -173,18 +193,41 @@ FRONTIER = Artifact(
         ),
     ),
     "16 public collections, seed 42. Without latency the drawing shows quality against instability.",
-)  # fmt: skip
+)
 
 _TIMED = (
-    "dl19", "dl20", "trec-covid", "nfcorpus", "touche2020", "dbpedia", "scifact", "signal1m", "trec-news", "robust04", "fiqa",
-    "arguana", "climate-fever", "dl21", "dl22", "dl23", "legal-a", "legal-b",
-)  # fmt: skip
+    "dl19",
+    "dl20",
+    "trec-covid",
+    "nfcorpus",
+    "touche2020",
+    "dbpedia",
+    "scifact",
+    "signal1m",
+    "trec-news",
+    "robust04",
+    "fiqa",
+    "arguana",
+    "climate-fever",
+    "dl21",
+    "dl22",
+    "dl23",
+    "legal-a",
+    "legal-b",
+)
 BATCHING_LATENCY = Artifact(
-    "batching-latency", "tab:batching-latency", "Table 31", "Candidate batching roughly halves per-query latency",
+    "batching-latency",
+    "tab:batching-latency",
+    "Table 31",
+    "Candidate batching roughly halves per-query latency",
     (
         Block(
             "",
-            (*collection_lines(_TIMED), line("Public-16 median", collections="public"), line("Primary-18 median", collections="reranking")),
+            (
+                *collection_lines(_TIMED),
+                line("Public-16 median", collections="public"),
+                line("Primary-18 median", collections="reranking"),
+            ),
             (
                 line("B=1", width=1),
                 line("B=10", width=10),
@@ -197,6 +240,6 @@ BATCHING_LATENCY = Artifact(
         ),
     ),
     "OC-SFT on Qwen3-4B, one L40S, warm vLLM, concurrency 1.",
-)  # fmt: skip
+)
 
 WIDTHS = (WIDTH_CONTROLS, DECOMPOSITION, TRAIN_DEPLOY, COPRESENCE, DEPLOY_WIDTH, FRONTIER, BATCHING_LATENCY)
