@@ -19,8 +19,8 @@ from steadyscore.engines.parity import probe, probe_prompts
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
 from steadyscore.window import readout
-from tests.helpers.collections import some_instances, write_collection
 from tests.helpers.endpoint import NETWORK_FAULTS, Server
+from tests.helpers.pools import some_instances, write_collection
 
 CONFIG = AuditConfig(permutations=2)
 OPTIONS = EngineOptions(timeout=0.5, retries=8, concurrency=3)

@@ -13,8 +13,8 @@ from steadyscore.engines import EngineOptions, Price, endpoint, wire
 from steadyscore.engines.endpoint import Endpoint, Unreachable, Unusable
 from steadyscore.errors import InputError
 from steadyscore.machine.waiting import LONGEST_ASKED, retry_after
-from tests.helpers.collections import some_instances, write_collection
 from tests.helpers.endpoint import Server
+from tests.helpers.pools import some_instances, write_collection
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 

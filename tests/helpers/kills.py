@@ -184,7 +184,7 @@ def main(kills: int, seed: int = 0) -> int:
     import steadyscore.engines.python_scorer
     import steadyscore.engines.rerank_endpoint
     import steadyscore.scoring.score  # noqa: F401
-    from tests.helpers.collections import some_instances, write_collection
+    from tests.helpers.pools import some_instances, write_collection
 
     began, sound = time.monotonic(), True
     with tempfile.TemporaryDirectory() as top:

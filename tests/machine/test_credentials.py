@@ -11,8 +11,8 @@ from steadyscore.engines import EngineOptions, endpoint, endpoint_of, open_engin
 from steadyscore.errors import InputError
 from steadyscore.machine.credentials import check_credentials, redact, without_credentials
 from tests.engines.test_endpoint import chat, rerank, shown
-from tests.helpers.collections import some_instances, write_collection
 from tests.helpers.endpoint import Server
+from tests.helpers.pools import some_instances, write_collection
 
 SECRET = "sk-planted/9f8e7d6c5b4a"
 CARRIED = [

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.helpers.collections import a_card, some_instances, write_collection
+from tests.helpers.pools import a_card, some_instances, write_collection
 from steadyscore.audits.load import load_run
 from steadyscore.cli import main
 from steadyscore.errors import DamagedFile, InputError, SteadyscoreError

@@ -22,8 +22,8 @@ from steadyscore.serve.service import Service, content_order, instance_of, open_
 from steadyscore.serve.settings import Limits
 from steadyscore.serve.shared_base import Bases, share_cores
 from steadyscore.tasks import TASKS
-from tests.helpers.collections import a_card
 from tests.helpers.paths import ROOT
+from tests.helpers.pools import a_card
 from tests.helpers.serving import DOCUMENTS, QUERY, app_of, planted, service_of
 
 
