@@ -191,7 +191,7 @@ def main(kills: int, seed: int = 0) -> int:
         root = Path(top)
         data = write_collection(root / "many.jsonl", some_instances(queries=QUERIES, candidates=POOL))
         os.environ[CALLS] = str(calls := root / "calls")
-        sys.path.insert(0, str(HERE.parents[2]))
+        sys.path.insert(0, str(HERE.parent))
         os.chdir(root)
         server = subprocess.Popen([sys.executable, str(HERE), "server"], stdout=subprocess.PIPE, text=True)
         try:
