@@ -1,4 +1,4 @@
-"""Where people already rerank: any scorer address behind the interface of their library, each a thin module of its own.
+"""Any scorer address behind the interface of a library that reranks, each in a thin module of its own.
 
 `rerankers`, `sentence_transformers` (no dependency), `langchain`, `llama_index`, `haystack`, `pyterrier`. They share the
 `Ranker` below: texts in, one score per text out, under the mitigations that were asked for.
@@ -42,18 +42,18 @@ class Ranker:
         pool = tuple(Candidate(id, text) for id, text in zip(_ids(texts), texts, strict=True))
         return [float(score) for score in self.scorer.score(Instance(query, query, pool))]
 
-    def ranked(self, query: str, texts: Sequence[str], top_k: int | None = None) -> list[tuple[int, float]]:
-        """(index, score) best first; equal scores by text, never by the place they came in."""
-        found = list(enumerate(self.scores(query, texts)))
-        return sorted(found, key=lambda each: (-each[1], texts[each[0]], each[0]))[:top_k]
+    def rank(self, query: str, texts: Sequence[str], top_k: int | None = None) -> list[tuple[int, float]]:
+        """(index, score) best first; equal scores by text, never by their position."""
+        scores = list(enumerate(self.scores(query, texts)))
+        return sorted(scores, key=lambda each: (-each[1], texts[each[0]], each[0]))[:top_k]
 
 
 def _ids(texts: Sequence[str]) -> list[str]:
-    """A name that a text has in every order; repeated texts are numbered."""
+    """Ids that the texts have in every order; repeated texts are numbered."""
     seen: Counter[str] = Counter()
-    names = []
+    ids = []
     for text in texts:
         digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-        names.append(f"{digest}-{seen[digest]}")
+        ids.append(f"{digest}-{seen[digest]}")
         seen[digest] += 1
-    return names
+    return ids
