@@ -23,10 +23,11 @@ from ..errors import InputError, SteadyscoreError
 from ..machine.disk import storage, write_record, write_tables
 from ..machine.extras import PAGE, absent
 from ..machine.progress import bar, job
+from ..measures.answers import EVIDENCE
 from ..measures.ir_library import library_values, parsed
 from ..measures.measurement import Threshold
 from ..readers.outputs import reader_label
-from ..readers.reader import EVIDENCE, check_readable, read_run
+from ..readers.reader import check_readable, read_run
 from ..runs.folder import Run
 from ..runs.table import Scored
 from ..scoring.engine_choice import scoring_address

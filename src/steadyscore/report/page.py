@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..audits.figure import Figure, mean_figure
+from ..audits.names import with_distinct_names
 from ..audits.result import Audit
 from ..errors import InputError
 from ..machine.disk import atomic
@@ -28,7 +29,7 @@ from ..readers.outputs import control, label_parts
 from ..scoring.starts import start_remarks
 from . import exhibit, figures, sentences
 from .sentences import BESIDE, LABELS
-from .settings import distinct, left_out, settings
+from .settings import left_out, settings
 
 Array = np.ndarray
 
@@ -43,7 +44,7 @@ def write_report(audits: Sequence[Audit], folder: Path) -> Path:
     if not audits:
         raise InputError("no run was given to report. Name at least one run folder.")
     check_installed("The report page", *PAGE)
-    page = _page(distinct(audits))
+    page = _page(with_distinct_names(audits))
     html, markdown = (_render(name, page) for name in ("report.html.jinja", "report.md.jinja"))
     for name, text in (("report.md", markdown), ("index.html", html)):
         with atomic(folder / name) as stream:
@@ -346,7 +347,7 @@ def plot(audits: Sequence[Audit], kind: str, collection: str | None = None) -> D
     if kind not in PLOTS:
         raise InputError(f"there is no figure {kind!r}. There are {', '.join(PLOTS)}.")
     check_installed("A figure", *PAGE)
-    named = distinct(audits)
+    named = with_distinct_names(audits)
     wanted = collection or named[0].collection
     members = [audit for audit in named if audit.collection == wanted]
     if not members:

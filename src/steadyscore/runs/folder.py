@@ -36,6 +36,7 @@ import numpy as np
 from ..machine.checksums import record_state
 from ..machine.disk import read_json, storage, write_parquet, write_record, write_tables
 from ..errors import DamagedFile, InputError, RunMismatch
+from .compact import CompactQueries
 from .inspection import damage_of, repair_command
 from .table import MAKE_AGAIN, Scored, from_table, read_table, row_groups, schema, to_table
 
@@ -252,9 +253,9 @@ class Run:
                 values[place[row["query_id"]]] = row["value"]
         return found
 
-    def scored(self) -> list[Scored]:
-        """Every query of a complete run."""
-        return list(self.iter_scored())
+    def scored(self) -> CompactQueries:
+        """Every query of a complete run, held in memory."""
+        return CompactQueries(self.iter_scored())
 
     def queries(self) -> ScoredQueries:
         """The queries of a complete run for whoever goes through them more than once and holds none."""
