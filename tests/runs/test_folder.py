@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.helpers.pools import some_instances, write_collection
 from steadyscore.audits.load import load_run
 from steadyscore.cli import stop_on_signals
 from steadyscore.collection import open_collection
@@ -28,6 +27,7 @@ from steadyscore.runs.table import read_table
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.scoring.scorer import Settings
 from tests.helpers.paths import ROOT, TESTS
+from tests.helpers.pools import some_instances, write_collection
 
 
 def audit(file: Path, folder: Path, address="synthetic:slot", **options) -> Run:

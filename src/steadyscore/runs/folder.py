@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..errors import DamagedFile, InputError, RunMismatch
 from ..machine.checksums import record_state
 from ..machine.disk import read_json, storage, write_parquet, write_record, write_tables
-from ..errors import DamagedFile, InputError, RunMismatch
 from .compact import CompactQueries
 from .inspection import damage_of, repair_command
 from .table import MAKE_AGAIN, Scored, from_table, read_table, row_groups, schema, to_table

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import DamagedFile
 from ..machine.checksums import State, record_state
 from ..machine.disk import read_json
-from ..errors import DamagedFile
 from .table import check_file, read_table, table_mistakes
 
 TABLES = ("scores.parquet", "queries.parquet")

@@ -13,9 +13,8 @@ import numpy as np
 
 from ..collection.format import CONTROL
 from ..errors import InputError
-from ..terms import LARGEST_SCORE
+from ..terms import LARGEST_SCORE, Partition
 from .table import CANONICAL, GRADE_COLUMNS, schema
-from ..terms import Partition
 
 if TYPE_CHECKING:
     import pyarrow as pa

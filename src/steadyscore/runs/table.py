@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..machine.checksums import State, parquet_state
 from ..errors import DamagedFile
+from ..machine.checksums import State, parquet_state
 from ..terms import Partition
 
 if TYPE_CHECKING:

@@ -98,7 +98,7 @@ class Ranker:
         pool = tuple(_candidate(id, document) for id, document in zip(_ids(documents), documents, strict=True))
         return [float(score) for score in self.scorer.score(Instance(query, query, pool))]
 
-    def ranked(self, query: str, documents: Sequence[Document], top_k: int | None = None) -> list[tuple[int, float]]:
+    def rank(self, query: str, documents: Sequence[Document], top_k: int | None = None) -> list[tuple[int, float]]:
         """(index, score) best first; equal scores by text, never by the place they came in."""
         texts = [_text(document) for document in documents]
         scores = list(enumerate(self.scores(query, documents)))
@@ -129,7 +129,7 @@ def rerank(
     given = list(documents)
     _check_documents(given)
     ranker = Ranker(scorer, task=task, width=width, chars=chars, mitigations=mitigations, options=options)
-    ranked = enumerate(ranker.ranked(query, given, top_k), 1)
+    ranked = enumerate(ranker.rank(query, given, top_k), 1)
     return Ranking(query, (RankedDocument(rank, index, score, given[index]) for rank, (index, score) in ranked))
 
 
