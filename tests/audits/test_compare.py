@@ -7,7 +7,7 @@ import steadyscore
 from steadyscore.audits.compare import contrasts, disagreement
 from steadyscore.errors import InputError
 from steadyscore.measures.measurement import measure
-from tests.helpers.collections import some_instances
+from tests.helpers.pools import some_instances
 from tests.measures.test_measurement import query
 
 

@@ -9,7 +9,7 @@ import pytest
 import steadyscore
 from steadyscore.audits.gate import parse_bounds
 from steadyscore.errors import GateFailed, InputError, UsageError
-from tests.helpers.collections import some_instances
+from tests.helpers.pools import some_instances
 
 
 def test_bounds_are_read_as_typed():
