@@ -1,4 +1,4 @@
-"""Scored queries held as a few long arrays: a query is built when it is asked for, so a large run takes little more than its numbers.
+"""Scored queries held as a few long arrays, each query built when it is asked for: a large run takes little beyond its numbers.
 
 As objects, a query of eight candidates under five orders takes 3 kB, of which its scores are a tenth.
 """
