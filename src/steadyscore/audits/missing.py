@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..readers.outputs import readings_of
+from ..readers.outputs import reader_results
 from ..runs.folder import Run
+from ..runs.layout import perturbed_file
 from ..runs.table import read_table
 from ..scoring.perturb import sampled_queries
 from ..scoring.perturbed import QUERIES
@@ -20,10 +21,10 @@ def missing_queries(run: Run, query_ids: Sequence[str], measures: Iterable[str] 
     found = [failure["query_id"] for failure in run.record.get("coverage", {}).get("failed", [])]
     names = list(measures)
     if any(name.startswith(READ) for name in names):
-        for readings in list(readings_of(run, query_ids, serving_permutations).values())[:1]:
+        for readings in list(reader_results(run, query_ids, serving_permutations).values())[:1]:
             found += [query_id for query_id in query_ids if query_id not in readings.outputs]
     for kind in {PERTURBED[name] for name in names if name in PERTURBED}:
-        file = run.folder / f"perturbed-{kind}.parquet"
+        file = run.folder / perturbed_file(kind)
         if file.exists():
             sampled = sampled_queries(list(query_ids), QUERIES, seed=run.record["fingerprint"].get("seed", 0))
             found += sorted(set(sampled) - set(read_table(file, ["query_id"]).column("query_id").to_pylist()))

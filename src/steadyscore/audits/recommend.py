@@ -89,10 +89,10 @@ def options(pilot: Run, others: Sequence[Run], target: Target, threshold: Thresh
     if strangers := [run for run in others if run.record["collection"] != here]:
         named = " and ".join(f"{run.folder} is a run on {run.record['collection']}" for run in strangers)
         raise InputError(f"{named}, the pilot {pilot.folder} one on {here}. Give runs on {here} only.")
-    queries = pilot.scored()
+    queries = pilot.read_queries()
     most = max(min(len(query.permuted) for query in queries) // 2, 1)  # a flip needs two disjoint ensembles
     found = [_option(pilot, queries, target, threshold, budget) for budget in range(1, most + 1)]
-    found += [_option(run, run.scored(), target, threshold, 1) for run in others]
+    found += [_option(run, run.read_queries(), target, threshold, 1) for run in others]
     if all(option.value is None for option in found):
         raise InputError(
             f"no run measures {target.measure}. It needs {', '.join(MEASURES[target.measure].needs)}; "

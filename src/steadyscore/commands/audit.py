@@ -8,9 +8,9 @@ from pathlib import Path
 from ..audits.audit import Beside, Output, audit_scorers, audit_scores, open_usable
 from ..audits.result import Audit
 from ..audits.table import text_table
-from ..measures.ir_library import parsed
+from ..measures.answers import EVIDENCE
+from ..measures.ir_library import parse_measures
 from ..measures.measurement import Threshold
-from ..readers.reader import EVIDENCE
 from ..scoring.mitigations import MITIGATIONS
 from ..scoring.perturbed import KINDS
 from ..scoring.score import AuditConfig, Cut
@@ -171,7 +171,7 @@ def _audit_scores(args: argparse.Namespace) -> int:
             if getattr(args, flag)
         ),
     )
-    parsed(args.ir)
+    parse_measures(args.ir)
     threshold = threshold_of(args) or Threshold()
     audits = audit_scores(args.scores, args.relevance, threshold, beside_of(args), output_of(args))
     if args.json:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..collection import Source
-from ..readers.estimate import estimate_reading
+from ..readers.estimate import estimate_reader
 from ..scoring.estimate import estimate, is_hosted
 from ..scoring.score import AuditConfig
 from . import engine_options, print_json, print_table
@@ -21,7 +21,7 @@ def dry_run(args: argparse.Namespace, config: AuditConfig, sources: Sequence[Sou
         for data, source in zip(args.data, sources, strict=True):
             scoring = estimate(address, source, config, args.mitigation, price)
             readings = {
-                reader: estimate_reading(reader, source, config, args.reader_k, args.serving_permutations, price)
+                reader: estimate_reader(reader, source, config, args.reader_k, args.serving_permutations, price)
                 for reader in args.reader
             }
             rows.append(

@@ -15,6 +15,7 @@ from ..machine.credentials import check_credentials
 from ..machine.extras import SERVER, check_installed
 from ..models.embedded import DEFAULT
 from ..serve.settings import Limits, ServerSettings, default_workers, read_keys, refuse_open_door
+from ..tasks import TASKS
 from . import add_engine, engine_options, examples, from_flags, note, positive, refuse
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8000, help="port (default 8000)")
     parser.add_argument(
         "--task",
-        choices=["passage_reranking", "multidoc_qa", "response_ranking"],
+        choices=[name for name, task in TASKS.items() if task.prompt_task == name],
         help="rubric (default: the adapter's, else passages)",
     )
     parser.add_argument(

@@ -14,8 +14,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from ..errors import InputError
-from ..measures.ranking import Array, ranking
-from ..terms import Instance
+from ..measures.ranking import ranking
+from ..terms import Array, Instance
 from . import schemas
 from .batcher import Ticket
 from .decisions import Decision, distances, outcome, refuse_impossible, roles

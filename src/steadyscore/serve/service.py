@@ -15,12 +15,11 @@ import numpy as np
 from ..engines import Engine, EngineOptions, Grader, Reranker
 from ..errors import InputError
 from ..measures.measurement import Threshold, measure
-from ..measures.ranking import Array
 from ..models.adapter import prompt_mistakes, read_card, refuse
-from ..runs.table import CANONICAL, Scored
+from ..runs.table import FIRST_STAGE, Scored
 from ..scoring.scorer import Scorer, Settings
 from ..tasks import TASKS, Task
-from ..terms import Candidate, Instance
+from ..terms import Array, Candidate, Instance
 from ..window.presentation import permutations, windows
 from .batcher import Batcher, Ticket, stand_in
 from .decisions import Decision, Stability, looks, stability
@@ -221,7 +220,7 @@ class Service:
         """One pool in the order given and under `count` permutations: the table, its measures, its slot profile."""
         n = len(instance.pool)
         orders = np.vstack([np.arange(n)[None], permutations(n, count, seed=seed, query_id=instance.query)])
-        scored = self.scored(model, ticket, instance, orders, width, first=CANONICAL)
+        scored = self.scored(model, ticket, instance, orders, width, first=FIRST_STAGE)
         measured = measure([scored], Threshold(cutoff=cutoff))
         values = {name: float(value[0]) for name, value in measured.values.items()} | measured.overall
         return scored, {name: value for name, value in values.items() if np.isfinite(value)}, measured.slot_profile
