@@ -60,7 +60,7 @@ def test_a_figure_is_written_with_its_floor_only_where_it_has_one():
 
 
 def test_a_curve_goes_from_one_permutation_to_all(run):
-    found = budget_values(run, run.scored(), Threshold(cutoff=0.5))
+    found = budget_values(run, run.read_queries(), Threshold(cutoff=0.5))
     assert list(found) == [1, 2, 3, 4, 5, 6]
     assert found[1]["score_variance"] > found[3]["score_variance"]
     assert "tau_psi" not in found[4]  # one ensemble of four cannot be compared with itself
@@ -69,7 +69,7 @@ def test_a_curve_goes_from_one_permutation_to_all(run):
 def test_the_first_point_of_the_curve_is_the_run(run):
     threshold = Threshold(cutoff=0.5)
     expected = load_run(run, threshold).measured.values["tau_psi"].mean()
-    assert budget_values(run, run.scored(), threshold)[1]["tau_psi"] == pytest.approx(expected)
+    assert budget_values(run, run.read_queries(), threshold)[1]["tau_psi"] == pytest.approx(expected)
 
 
 def test_a_ranking_has_no_threshold(run):

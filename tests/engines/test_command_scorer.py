@@ -406,8 +406,8 @@ def test_a_program_is_audited_like_anything_else(program, collection_file, tmp_p
     config = AuditConfig(permutations=2)
     collection = open_collection(str(collection_file)).collection
     run = score_collection(open_scorer(program(BY_ID), collection, config), str(collection_file), tmp_path / "run", config)
-    assert len(run.scored()) == 4
-    assert np.ptp(run.scored()[0].scores, axis=0).max() == 0  # this one scores candidates one by one
+    assert len(run.read_queries()) == 4
+    assert np.ptp(run.read_queries()[0].scores, axis=0).max() == 0  # this one scores candidates one by one
 
 
 def test_an_audit_names_the_query_that_a_program_failed_on(program, collection_file, tmp_path, capsys):

@@ -207,7 +207,7 @@ def score(server, pools, folder, **changes):
 
 
 def table(run):
-    return {query.query_id: query.scores for query in run.scored()}
+    return {query.query_id: query.scores for query in run.read_queries()}
 
 
 def test_faults_that_pass_leave_no_trace(network, pools, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import torch
 from steadyscore.engines import Engine, llamacpp, open_engine
 from steadyscore.engines.parity import plain_reading, probe, probe_prompts, scores
 from steadyscore.errors import InputError, ModelError
-from steadyscore.readers.prompt import VERDICTS, encoded, question
+from steadyscore.readers.prompt import VERDICTS, build_question, encode_question
 from steadyscore.readers.reader import Reader
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance
@@ -97,7 +97,7 @@ def test_it_reads_verdicts_and_answers_as_hf_does(engine, tiny_engine, library, 
     for task in ("claim_verification", "multidoc_qa"):
         evidence = [[0, 1], [2, 0], [1]]
         assert Reader(engine, TASKS[task]).read(pool, evidence) == Reader(tiny_engine, TASKS[task]).read(pool, evidence)
-    prompts = [encoded(engine.encoder, question(TASKS["multidoc_qa"], "Is it so?", pool.pool))]
+    prompts = [encode_question(engine.encoder, build_question(TASKS["multidoc_qa"], "Is it so?", pool.pool))]
     labels = [engine.encoder.plain(label) for label in VERDICTS]
     plain = tiny_engine.label_log_probabilities(prompts, labels)
     assert engine.label_log_probabilities(prompts, labels) == pytest.approx(plain, abs=1e-4)

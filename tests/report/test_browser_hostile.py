@@ -21,7 +21,7 @@ import pytest
 from steadyscore.cli import main
 from steadyscore.collection.format import CONTROL
 from steadyscore.machine.disk import write_json
-from steadyscore.readers.outputs import keep_outputs
+from steadyscore.readers.outputs import write_outputs
 from steadyscore.report.page import show_invisible
 from steadyscore.runs.folder import Run
 from steadyscore.serve import explorer
@@ -239,8 +239,8 @@ def hostile_report(folder: Path, text: str, texts_present: bool = True) -> Path:
     scores = []
     for name, effect in (("first", "slot:0.3"), ("second", "slot:0.05")):
         run = scored_run(f"synthetic:{effect}", str(source), folder / name)
-        scores += [query.permuted for query in run.scored()]
-        keep_outputs(run, f"{text} k=2", {q.query_id: [f"answer {m % 2} {text}" for m in range(4)] for q in run.scored()})
+        scores += [query.permuted for query in run.read_queries()]
+        write_outputs(run, f"{text} k=2", {q.query_id: [f"answer {m % 2} {text}" for m in range(4)] for q in run.read_queries()})
         rename(run, name, text)
     if not texts_present:
         source.unlink()

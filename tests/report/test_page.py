@@ -25,7 +25,7 @@ from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, MissingExtra
 from steadyscore.measures import threshold
 from steadyscore.measures.measurement import Threshold, measure
-from steadyscore.readers.outputs import keep_outputs
+from steadyscore.readers.outputs import write_outputs
 from steadyscore.report import exhibit, figures, sentences
 from steadyscore.report.page import markdown_code, markdown_text, show_invisible, write_report
 from steadyscore.runs.folder import Run
@@ -301,10 +301,10 @@ def read_runs(folder: Path) -> list[Run]:
     """Two scorers of the embedded claims, read by two readers; one query could not be read."""
     found = [scored_run(f"synthetic:{effect}", "claims", folder / effect) for effect in ("slot:0.3", "slot:0.05")]
     for run, moves in zip(found, (True, False), strict=True):
-        ids = [query.query_id for query in run.scored()]
+        ids = [query.query_id for query in run.read_queries()]
         said = {i: [("REFUTED" if moves and m % 2 else "SUPPORTED") for m in range(4)] for i in ids[1:]}
-        keep_outputs(run, "hf:reader k=99", said)
-        keep_outputs(run, "openai:m@http://there k=5", {i: [f"REFUTED {HOSTILE}"] * 4 for i in ids})
+        write_outputs(run, "hf:reader k=99", said)
+        write_outputs(run, "openai:m@http://there k=5", {i: [f"REFUTED {HOSTILE}"] * 4 for i in ids})
     return found
 
 
@@ -318,14 +318,14 @@ def test_the_page_shows_what_readers_make_of_it(tmp_path: Path) -> None:
     assert "the reader's verdict changes 67\u00a0% of the time" in outline.text  # 4 of the 6 pairs of SRSR
     table = outline.text[outline.text.index("What a reader makes of it") :]
     flip = variants[0]["verdict_flip"].to_json()
-    assert flip["queries"] == len(runs[0].scored()) - 1
+    assert flip["queries"] == len(runs[0].read_queries()) - 1
     for part in ("hf:reader", "first 99", "1 of 8 queries not read", "openai:m@http://there", "first 5"):
         assert part in table
     assert f"{flip['value']:.3f}" in table
     # k = 99 shows the whole pool: the evidence is always the same set, so order alone explains the difference
     assert re.search(r"100 %\s*of 7 queries\s*0\.667", table)
     control_ = same_evidence_control(load_run(runs[0]), load_run(runs[1]), "hf:reader", 99)
-    assert (control_["share"], control_["reduction"]) == (1, pytest.approx(2 / 3))
+    assert (control_.share, control_.reduction) == (1, pytest.approx(2 / 3))
     markdown = (tmp_path / "page" / "report.md").read_text()
     assert "## What a reader makes of it: claims" in markdown
     assert "| 100 % of 7 queries | 0.667 [0.667, 0.667] |" in markdown
@@ -506,7 +506,7 @@ def test_the_verb_prints_the_page(runs, tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_the_verb_names_every_run_that_is_not_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a", "b"):
-        Run.begin(tmp_path / name, {"scorer": name}, name=name, collection="c", task="response_ranking")
+        Run.create_or_resume(tmp_path / name, {"scorer": name}, name=name, collection="c", task="response_ranking")
     assert cli.main(["report", str(tmp_path)]) == 1
     told = capsys.readouterr().err
     assert f"{tmp_path / 'a'} is not complete" in told

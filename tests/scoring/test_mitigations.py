@@ -94,9 +94,9 @@ def test_canonical_order_still_moves_when_the_pool_does(tmp_path):
     config = AuditConfig(permutations=3)
     wrapped = Mitigated(scorer("companion", 1.0, width=5), "canonical-order")
     run = score_collection(wrapped, "passages", tmp_path / "run", config)
-    assert all(tau_psi(query.permuted) == 0 for query in run.scored())
+    assert all(tau_psi(query.permuted) == 0 for query in run.read_queries())
     score_perturbed(wrapped, run, "passages", config, ["drop"])
-    values = run.perturbed([query.query_id for query in run.scored()])
+    values = run.read_perturbed([query.query_id for query in run.read_queries()])
     assert np.nanmean(values["pool_psi_drop"]) > 0.01
     assert run.record["fingerprint"]["mitigations"] == ["canonical-order"]
 

@@ -44,8 +44,8 @@ def test_without_the_canonical_row_only_permutations_are_scored(tmp_path):
     file = write_collection(tmp_path / "c.jsonl", some_instances(2))
     config = AuditConfig(permutations=3, canonical=False)
     scorer = open_scorer("synthetic:none", open_collection(str(file)).collection, config)
-    queries = score_collection(scorer, str(file), tmp_path / "run", config).scored()
-    assert all(q.canonical is None and q.permutations.tolist() == [0, 1, 2] for q in queries)
+    queries = score_collection(scorer, str(file), tmp_path / "run", config).read_queries()
+    assert all(q.first_stage is None and q.permutations.tolist() == [0, 1, 2] for q in queries)
 
 
 def test_the_noise_floor_of_a_deterministic_scorer_is_zero(tmp_path, tiny_folder):
@@ -100,7 +100,7 @@ def test_failed_queries_are_tried_again_by_the_same_command(tmp_path):
     scorer.score_orders = real
     again = score_collection(scorer, str(file), tmp_path / "run", config)
     assert again.record["coverage"]["failed"] == []
-    assert sorted(q.query_id for q in again.scored()) == ["q0", "q1", "q2"]
+    assert sorted(q.query_id for q in again.read_queries()) == ["q0", "q1", "q2"]
 
 
 class Charging:
@@ -139,7 +139,7 @@ def test_what_a_run_cost_is_added_up_over_its_sessions(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         score_collection(charging(file, config, stop), str(file), tmp_path / "run", config)
-    assert Run.open(tmp_path / "run").done() == {"q0", "q1"}, "what was scored before the stop stays"
+    assert Run.open(tmp_path / "run").scored_ids() == {"q0", "q1"}, "what was scored before the stop stays"
     second = score_collection(charging(file, config, fail), str(file), tmp_path / "run", config).record["coverage"]
     assert [cut["query_id"] for cut in second["shrunk"]] == ["q0", "q1", "q2"]
     third = score_collection(charging(file, config), str(file), tmp_path / "run", config).record

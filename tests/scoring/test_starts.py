@@ -56,7 +56,7 @@ def begun(collection_file, tmp_path):
     file.write_text("1.0")
     with pytest.raises(KeyboardInterrupt):
         score(Program(file, stop_after=8), collection_file, tmp_path / "run")
-    assert Run.open(tmp_path / "run").done() == {"q0", "q1"}
+    assert Run.open(tmp_path / "run").scored_ids() == {"q0", "q1"}
     return file, collection_file, tmp_path / "run"
 
 
@@ -66,7 +66,7 @@ def test_a_run_whose_scorer_changed_is_refused_with_both_values(begun):
     file.write_text("-1.0")
     with pytest.raises(RunMismatch, match=f"was begun with another version of its scorer: {file} was {old}, now "):
         score(Program(file), data, out)
-    assert Run.open(out).done() == {"q0", "q1"}
+    assert Run.open(out).scored_ids() == {"q0", "q1"}
 
 
 def test_a_finished_run_whose_scorer_changed_is_refused_and_says_what_to_do(begun):

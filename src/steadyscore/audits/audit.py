@@ -20,15 +20,16 @@ from ..engines import Backend, EngineOptions, check_address, open_engine, parse_
 from ..engines.generator import check_reader
 from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
-from ..machine.disk import storage, write_record, write_tables
-from ..machine.extras import PAGE, absent
+from ..machine.disk import explaining_os_errors, write_record, write_tables
+from ..machine.extras import PAGE, absent_modules
 from ..machine.progress import bar, job
 from ..measures.answers import EVIDENCE
-from ..measures.ir_library import library_values, parsed
+from ..measures.ir_library import library_values, parse_measures
 from ..measures.measurement import Threshold
 from ..readers.outputs import reader_label
-from ..readers.reader import check_readable, read_run
+from ..readers.reader import ask_reader
 from ..runs.folder import Run
+from ..runs.layout import MEASURES_FILE, SUMMARY_FILE, measure_schema
 from ..runs.table import Scored
 from ..scoring.engine_choice import scoring_address
 from ..scoring.estimate import remember_speed
@@ -36,13 +37,13 @@ from ..scoring.mitigations import mitigated
 from ..scoring.perturbed import Kind, score_perturbed
 from ..scoring.score import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
 from ..scoring.scorer import Scorer, Settings
-from ..tasks import TASKS
+from ..tasks import TASKS, reader_kind
 from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle
 from .figure import mean_figure
 from .load import budget_values, load_run, same_evidence_control
 from .result import Audit, Audits, ReaderReport
 from .score_arrays import read_any_scores
-from .table import measure_tables, measures_schema
+from .table import measure_tables
 
 Scorers = Any
 """An address, a Python callable, an object with `.predict` or `.rank`, an opened backend; or several, in a list or by name."""
@@ -237,16 +238,20 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     scoring = run.record["coverage"]
     if scoring.get("tokens") and not beside.mitigations:
         remember_speed(name, scoring["tokens"], scoring["seconds"])
-    queries = run.scored()
+    queries = run.read_queries()
     failed = _score_beside(scorer, run, queries, work)
-    run.keep(threshold=asdict(config.threshold))
+    run.update_record(threshold=asdict(config.threshold))
     reports = {reader: _read(run, queries, reader, work) for reader in beside.readers}
     first = [reader_label(reader, beside.reader_k, beside.serving_permutations) for reader in beside.readers[:1]] or None
     found = load_run(run, config.threshold, beside.serving_permutations, first, queries=queries, source=source)
     if before is not None and beside.serving_permutations == 1:  # against the first scorer of the call
         reports = {
             reader: replace(
-                report, same_evidence={"against": before.name} | same_evidence_control(before, found, reader, beside.reader_k)
+                report,
+                same_evidence={
+                    "against": before.name,
+                    **same_evidence_control(before, found, reader, beside.reader_k)._asdict(),
+                },
             )
             for reader, report in reports.items()
         }
@@ -266,10 +271,10 @@ def _score_beside(scorer: Scorer, run: Run, queries: Sequence[Scored], work: _Wo
     failed: dict[str, list[Failure]] = {}
     if work.config.noise_floor:
         floor, failed["noise-floor"] = noise_floor(
-            scorer, work.source, work.config, run.noise(), bar(f"{scorer.name}, noise floor", work.output.quiet)
+            scorer, work.source, work.config, run.read_noise(), bar(f"{scorer.name}, noise floor", work.output.quiet)
         )
         if floor:
-            run.keep_noise(floor)
+            run.write_noise(floor)
     if work.beside.perturb:
         progress = bar(f"{scorer.name}, perturbed", work.output.quiet)
         unmoved = score_perturbed(scorer, run, work.source, work.config, list(work.beside.perturb), progress, scored=queries)
@@ -279,7 +284,7 @@ def _score_beside(scorer: Scorer, run: Run, queries: Sequence[Scored], work: _Wo
 
 def _read(run: Run, queries: Sequence[Scored], reader: str, work: _Work) -> ReaderReport:
     beside = work.beside
-    found = read_run(
+    found = ask_reader(
         run, work.source, reader, scored=queries, k=beside.reader_k, serving_permutations=beside.serving_permutations,
         options=work.options, progress=bar(f"{reader} reads", work.output.quiet),
     )  # fmt: skip
@@ -298,7 +303,7 @@ def open_usable(scorers: Mapping[str, Any], data: Sequence[Data], beside: Beside
         *(partial(check_reader, reader) for reader in beside.readers),
         *(partial(check_address, reader) for reader in beside.readers if not is_plan),
         *(partial(_open_source, one, sources, bool(beside.readers)) for one in data),
-        partial(parsed, list(beside.ir)),
+        partial(parse_measures, list(beside.ir)),
     ]
     mistakes: list[str] = []
     for check in checks:
@@ -314,7 +319,7 @@ def open_usable(scorers: Mapping[str, Any], data: Sequence[Data], beside: Beside
 def _open_source(data: Data, opened: list[Source], is_read: bool) -> None:
     source = open_collection(data)
     if is_read:
-        check_readable(TASKS[source.collection.task])
+        reader_kind(TASKS[source.collection.task])  # refuses a task that nobody reads for
     opened.append(source)
 
 
@@ -343,7 +348,7 @@ def audit_scores(scores: Any, relevance: Any, threshold: Threshold, beside: Besi
     given = read_any_scores(scores, relevance)
     with _kept(output) as folder:
         run = keep_scores(given.queries, given.name, given.digests, folder, list(output.command))
-        run.keep(threshold=asdict(threshold))
+        run.update_record(threshold=asdict(threshold))
         found = load_run(run, threshold, beside.serving_permutations, queries=given.queries)
         library = {name: mean_figure(values) for name, values in _library(found.queries, beside.ir).items()}
         kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)
@@ -367,10 +372,10 @@ def _keep(audits: Audits, output: Output) -> Audits:
     """Write tables, summary and page beside the runs."""
     if output.folder is None:
         return audits
-    with storage(output.folder):
-        write_tables(output.folder / "measures.parquet", measures_schema(), measure_tables(audits))
-        write_record(output.folder / "summary.json", audits.to_json())
-    if output.report and not absent(PAGE):
+    with explaining_os_errors(output.folder):
+        write_tables(output.folder / MEASURES_FILE, measure_schema(), measure_tables(audits))
+        write_record(output.folder / SUMMARY_FILE, audits.to_json())
+    if output.report and not absent_modules(PAGE):
         audits.page = audits.report(output.folder / "report")
     return audits
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..collection import Source
 from ..engines import Price
 from ..machine.progress import duration
-from ..readers.estimate import estimate_reading
+from ..readers.estimate import estimate_reader
 from ..scoring.estimate import Estimate, estimate, is_hosted
 from ..scoring.score import AuditConfig
 from .audit import Beside
@@ -78,7 +78,7 @@ def estimate_audit(
                 source.name,
                 estimate(scorer, source, config, beside.mitigations, price),
                 {
-                    reader: estimate_reading(reader, source, config, beside.reader_k, beside.serving_permutations, price)
+                    reader: estimate_reader(reader, source, config, beside.reader_k, beside.serving_permutations, price)
                     for reader in beside.readers
                 },
             )

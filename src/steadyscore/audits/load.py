@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..collection import Source
 from ..errors import InputError
 from ..measures.answers import EVIDENCE
-from ..measures.measurement import Cutoff, Measured, Threshold, at_budget, measure
+from ..measures.measurement import Cutoff, Measured, Threshold, average_permutations, measure
 from ..measures.registry import MEASURES
-from ..readers.outputs import Readings, control, label_parts, reader_label, readings_of, shared_readers
+from ..readers.outputs import (
+    ReaderResult,
+    SameEvidence,
+    compare_on_same_evidence,
+    label_parts,
+    reader_label,
+    reader_results,
+    shared_readers,
+)
 from ..runs.folder import Run, find_runs
+from ..runs.layout import RunRecord
 from ..runs.table import Scored
 from ..tasks import TASKS
 from .figure import figures_of
@@ -68,13 +76,13 @@ def load_run(
 
     Whoever has just scored it hands over the `queries` and the `source`, so that neither is read again.
     """
-    served = serve(run.scored() if queries is None else queries, serving_permutations)
+    served = serve(run.read_queries() if queries is None else queries, serving_permutations)
     by = threshold or own_threshold(run)
-    read = readings_of(run, [query.query_id for query in served])
+    read = reader_results(run, [query.query_id for query in served])
     at_this_budget = [label for label in read if label_parts(label)[2] == serving_permutations]
     reader = next((label for label in (at_this_budget if readers is None else readers) if label in at_this_budget), None)
     measured = _measure(run, served, by, serving_permutations, read.get(reader or ""))
-    noise = run.noise() if serving_permutations == 1 else []  # of single presentations: an average moves less
+    noise = run.read_noise() if serving_permutations == 1 else []  # of single presentations: an average moves less
     floor = measure(noise, replace(by, cutoff=measured.cutoff.value)) if noise else None
     record = run.record
     return Audit(
@@ -101,23 +109,23 @@ def own_threshold(run: Run) -> Threshold:
 
 def serve(queries: Sequence[Scored], serving_permutations: int = 1) -> Sequence[Scored]:
     """Queries as they are, or as the disjoint ensembles of K permutations that batched self-consistency would serve (§D.4)."""
-    return queries if serving_permutations == 1 else [at_budget(query, serving_permutations) for query in queries]
+    return queries if serving_permutations == 1 else [average_permutations(query, serving_permutations) for query in queries]
 
 
-def _measure(run: Run, served: Sequence[Scored], by: Threshold, serving_permutations: int, read: Readings | None) -> Measured:
+def _measure(run: Run, served: Sequence[Scored], by: Threshold, serving_permutations: int, read: ReaderResult | None) -> Measured:
     """Every measure that a run allows: of its scores, of what perturbations moved, of a reader."""
     measured = measure(served, by)
-    beside = run.perturbed(measured.query_ids) if serving_permutations == 1 else {}
+    beside = run.read_perturbed(measured.query_ids) if serving_permutations == 1 else {}
     beside |= read.values if read else {}
     measured = replace(measured, values=measured.values | beside)
     return _without_threshold(measured, run.record) if is_ranking(run.record) else measured
 
 
-def is_ranking(record: dict[str, Any]) -> bool:
+def is_ranking(record: RunRecord) -> bool:
     return bool(record.get("capabilities", {}).get("gives") == "ranking")
 
 
-def _without_threshold(measured: Measured, record: dict[str, Any]) -> Measured:
+def _without_threshold(measured: Measured, record: RunRecord) -> Measured:
     """A ranking's numbers are n - rank: no cutoff means the same on two queries."""
     kept = {name: values for name, values in measured.values.items() if "cutoff" not in MEASURES[name].needs}
     why = f"none: {record['name']} gives a ranking, and a threshold needs scores; overlap@10 is a budget"
@@ -127,7 +135,7 @@ def _without_threshold(measured: Measured, record: dict[str, Any]) -> Measured:
 def budget_values(run: Run, queries: Sequence[Scored], by: Threshold, most: int = 10) -> dict[int, dict[str, float]]:
     """Every measure at each serving budget K, from stored scores: {K: {measure: mean}}. The cutoff is fitted anew at each K."""
     budgets = range(1, min(most, *(len(query.permuted) for query in queries)) + 1)
-    read = readings_of(run, [query.query_id for query in queries])
+    read = reader_results(run, [query.query_id for query in queries])
     found = {}
     for budget in budgets:
         reader = next((label for label in read if label_parts(label)[2] == budget), "")
@@ -136,11 +144,11 @@ def budget_values(run: Run, queries: Sequence[Scored], by: Threshold, most: int 
     return found
 
 
-def same_evidence_control(before: Audit, after: Audit, address: str, k: int = EVIDENCE) -> dict[str, Any]:
+def same_evidence_control(before: Audit, after: Audit, address: str, k: int = EVIDENCE) -> SameEvidence:
     """Flips of one reader where two scorers showed it the same candidates (§F.3)."""
     label = reader_label(address, k)
     sides = [(audit.queries, audit.outputs(label)) for audit in (before, after)]
-    found = control(after.task, sides[0], sides[1], k)
-    if not found["queries"]:
+    found = compare_on_same_evidence(after.task, sides[0], sides[1], k)
+    if not found.queries:
         raise InputError(f"{before.name} and {after.name} share no query with equally many permutations.")
     return found

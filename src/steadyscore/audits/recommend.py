@@ -173,7 +173,7 @@ def _check_one_collection(pilot: Run, others: Sequence[Run]) -> None:
 
 def _at_every_budget(pilot: Run, threshold: Threshold | None) -> list[Audit]:
     """The pilot as it is served at K = 1, 2, ...: a flip needs two disjoint ensembles."""
-    queries = pilot.scored()
+    queries = pilot.read_queries()
     most = max(min(len(query.permuted) for query in queries) // 2, 1)
     return [load_run(pilot, threshold, budget, queries=queries) for budget in range(1, most + 1)]
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, overload
 from ..collection import Source, open_collection
 from ..errors import InputError
 from ..measures.measurement import Measured, Threshold
-from ..readers.outputs import Outputs, Readings
+from ..readers.outputs import Outputs, ReaderResult
+from ..runs.layout import RunRecord
 from ..runs.table import Scored
 from ..scoring.starts import start_remarks, unwatched
 from ..tasks import Task
@@ -62,7 +63,7 @@ class Audit:
     """The scorer's."""
     collection: str
     task: Task
-    record: dict[str, Any]
+    record: RunRecord
     """run.json: fingerprint, versions, coverage of the scoring."""
     queries: Sequence[Scored]
     """As they are served: means of `serving_permutations` presentations each."""
@@ -75,7 +76,7 @@ class Audit:
     """The collection, where it is open already."""
     threshold: Threshold = field(default_factory=Threshold)
     serving_permutations: int = 1
-    readers: dict[str, Readings] = field(default_factory=dict)
+    readers: dict[str, ReaderResult] = field(default_factory=dict)
     """What each reader made of the run, by its name in `outputs.parquet`."""
     reader: str | None = None
     """The one whose figures are among the measures."""
@@ -192,7 +193,7 @@ class Audits(Sequence[Audit]):
         return write_report(self, Path(folder))
 
 
-def _stored_source(record: dict[str, Any]) -> Source | None:
+def _stored_source(record: RunRecord) -> Source | None:
     scored_from = record.get("fingerprint", {}).get("data", {}).get("sha256")
     if "source" not in record or scored_from is None:
         return None

@@ -12,7 +12,7 @@ from ..audits.result import Audit
 from ..audits.table import text_table
 from ..collection import Source
 from ..measures.answers import EVIDENCE
-from ..measures.ir_library import parsed
+from ..measures.ir_library import parse_measures
 from ..measures.measurement import Threshold
 from ..scoring.mitigations import MITIGATIONS
 from ..scoring.perturbed import KINDS
@@ -182,7 +182,7 @@ def _audit_scores(args: argparse.Namespace) -> int:
             if getattr(args, flag)
         ),
     )
-    parsed(args.ir)
+    parse_measures(args.ir)
     threshold = threshold_of(args) or Threshold()
     audits = audit_scores(args.scores, args.relevance, threshold, beside_of(args), output_of(args))
     if args.json:

@@ -87,16 +87,16 @@ def probe(args: argparse.Namespace) -> list[dict[str, Any]]:
 
     try:
         backend = open_engine(args.scorer, engine_options(args), gate=False)
-        told = ", ".join(f"{name} {_said(value)}" for name, value in backend.capabilities.to_json().items())
+        told = ", ".join(f"{name} {_show_capability(value)}" for name, value in backend.capabilities.to_json().items())
         rows = [{"check": f"{args.scorer} can tell", "result": told, "ok": True}]
         if isinstance(backend, Engine):
-            return rows + gate(backend, args)
-        return rows if isinstance(backend, Recording) else rows + trial(backend)
+            return rows + check_parity(backend, args)
+        return rows if isinstance(backend, Recording) else rows + score_trial_pool(backend)
     except (SteadyscoreError, Unusable) as refusal:
         return [{"check": f"opening {args.scorer}", "result": str(refusal), "ok": False}]
 
 
-def gate(engine: Any, args: argparse.Namespace) -> list[dict[str, Any]]:
+def check_parity(engine: Any, args: argparse.Namespace) -> list[dict[str, Any]]:
     from ..engines.parity import probe as parity
     from ..engines.parity import remember
 
@@ -122,7 +122,7 @@ def gate(engine: Any, args: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
-def trial(backend: Any) -> list[dict[str, Any]]:
+def score_trial_pool(backend: Any) -> list[dict[str, Any]]:
     """A small pool scored twice in two orders: does it answer, and does the order move it?"""
     from ..scoring.scorer import Scorer
     from ..tasks import PASSAGE_RERANKING
@@ -142,5 +142,5 @@ def trial(backend: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _said(value: object) -> str:
-    return {True: "yes", False: "no"}.get(value, str(value))  # type: ignore[call-overload]
+def _show_capability(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)

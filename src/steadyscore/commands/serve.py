@@ -13,6 +13,7 @@ from ..engines import check_address
 from ..machine.credentials import check_credentials
 from ..machine.extras import SERVER, check_installed
 from ..models.embedded import DEFAULT
+from ..tasks import TASKS
 from ..serve.settings import Limits, ServerSettings, default_workers, read_keys, require_token_on_public_host
 from . import above_zero, add_engine, engine_options, examples, from_flags, note, positive, refuse
 
@@ -52,7 +53,7 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8000, help="port (default 8000)")
     parser.add_argument(
         "--task",
-        choices=["passage_reranking", "multidoc_qa", "response_ranking"],
+        choices=[name for name, task in TASKS.items() if task.prompt_task == name],
         help="rubric (default: the adapter's, else passages)",
     )
     parser.add_argument(

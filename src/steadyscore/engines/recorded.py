@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..machine.disk import sha256
-from ..runs.table import CANONICAL, Scored
+from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Instance
 from . import Capabilities, EngineOptions
 
@@ -88,7 +88,7 @@ class ScoreRecording:
         if odd := sorted(shown.symmetric_difference(query.candidate_ids)):
             raise InputError(f"{self.name} and the collection differ in candidate {odd[0]} of query {instance.id}.")
         have = query.permutations.tolist()
-        wanted = [p for p in permutations if p in have or p != CANONICAL]
+        wanted = [p for p in permutations if p in have or p != FIRST_STAGE]
         if absent := [p for p in wanted if p not in have]:
             raise InputError(
                 f"{self.name} holds no permutation {absent[0]} of query {instance.id}. Ask for the {max(have) + 1} it holds "
@@ -116,7 +116,7 @@ def open_scores(rest: str, options: EngineOptions) -> ScoreRecording:
 
     source = Path(rest)
     if source.is_dir():
-        return ScoreRecording(Run.open(source).scored(), source, sha256(source / "scores.parquet")[:16])
+        return ScoreRecording(Run.open(source).read_queries(), source, sha256(source / "scores.parquet")[:16])
     return ScoreRecording(read_scores([source]), source, sha256(source)[:16])
 
 

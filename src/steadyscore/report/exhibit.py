@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..measures import preference, ranking, threshold
-from ..runs.table import CANONICAL, Scored
-from ..terms import Instance
-
-Array = np.ndarray
+from ..runs.table import FIRST_STAGE, Scored
+from ..terms import Array, Instance
 
 WORDS = {"threshold": {1: "kept", 0: "dropped"}, "preference": {1: "chosen", -1: "rejected", 0: "passed over"}}
 BUDGET = 10
@@ -109,7 +107,7 @@ def exhibit(query: Scored, instance: Instance | None, measure: str, cutoff: floa
         "query": instance.query if instance else None,
         "consumer": consumer,
         "words": [word for state, word in words.items() if state],
-        "permutations": [int(query.permutations[query.permutations != CANONICAL][row]) for row in pair],
+        "permutations": [int(query.permutations[query.permutations != FIRST_STAGE][row]) for row in pair],
         "quality": [None if np.isnan(found[row]) else float(found[row]) for row in pair],
         "chosen": [int((decided[row] == 1).sum()) for row in pair],
         "overlap": float(((a == 1) & (b == 1)).sum() / involved) if involved else 1.0,

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..terms import Array
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from ..audits.figure import Figure as Measured
 
-Array = np.ndarray
 
 INK, FAINT, RULE = "#010101", "#020202", "#030303"
 """Stand-ins for the page's text, quiet text and rules."""

@@ -23,15 +23,14 @@ from ..machine.extras import PAGE, check_installed
 from ..measures import ranking
 from ..measures import threshold as threshold_consumer
 from ..measures.intervals import Interval, mean_interval
-from ..measures.measurement import at_budget, measure
+from ..measures.measurement import average_permutations, measure
 from ..measures.registry import MEASURES
-from ..readers.outputs import control, label_parts
+from ..readers.outputs import compare_on_same_evidence, label_parts
 from ..scoring.starts import start_remarks
+from ..terms import Array
 from . import exhibit, figures, sentences
 from .sentences import BESIDE, LABELS
 from .settings import left_out, settings
-
-Array = np.ndarray
 
 INVISIBLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters, and those that reorder what stands beside them: after U+202E in a name, 0.33 would read 33.0."""
@@ -186,7 +185,7 @@ def _exhibits(ranked: list[Audit], decision: str | None, k: int) -> list[dict[st
     if shown not in worst.measured.values:
         return []
     steadiness = worst.measured.values[shown] * (1 if MEASURES[shown].better == "higher" else -1)
-    telling = np.array([q.relevance is not None and ranking.relevant(q.relevance).any() for q in worst.queries])
+    telling = np.array([q.relevance is not None and ranking.is_relevant(q.relevance).any() for q in worst.queries])
     if (telling & ~np.isnan(steadiness)).any():  # where nothing is relevant, nDCG is 0 whatever happens
         steadiness = np.where(telling, steadiness, np.nan)
     index = exhibit.most_affected(worst.queries, steadiness, shown, worst.measured.cutoff.value)
@@ -248,7 +247,9 @@ def _reader_row(label: str, audit: Audit, first: Audit) -> dict[str, Any]:
         "shown": f"first {shown}" + (f", {budget} orders averaged" if budget > 1 else ""),
         "figures": told,
         "unread": f"{unread} of {asked} queries not read" if unread else "",
-        "control": control(audit.task, (first.queries, first.readers[label].outputs), (audit.queries, read.outputs), shown)
+        "control": compare_on_same_evidence(
+            audit.task, (first.queries, first.readers[label].outputs), (audit.queries, read.outputs), shown
+        )
         if compared
         else None,
     }
@@ -369,7 +370,7 @@ def budget_curve(audit: Audit, decision: str) -> dict[int, Interval]:
     fewest, own = min(len(q.permuted) for q in audit.queries), audit.serving_permutations
     found = {own: audit.measured.values[decision]} if fewest > 1 else {}
     for times in range(2, fewest // 2 + 1):
-        served = measure([at_budget(q, times) for q in audit.queries], audit.threshold).values
+        served = measure([average_permutations(q, times) for q in audit.queries], audit.threshold).values
         if decision in served:
             found[own * times] = served[decision]
     return {budget: mean_interval([values], scheme="queries") for budget, values in found.items()}

@@ -11,9 +11,8 @@ import numpy as np
 from ..audits.result import Audit
 from ..measures.intervals import Interval, paired_interval
 from ..measures.registry import MEASURES
+from ..terms import Array
 from . import exhibit
-
-Array = np.ndarray
 
 CHANGES = {
     "overlap": "{share} of what the threshold keeps changes",

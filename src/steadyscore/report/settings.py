@@ -33,7 +33,7 @@ def settings(audit: Audit) -> list[tuple[str, str]]:
         "queries": f"{audit.measured.coverage.queries} scored",
         "candidates": f"{sizes[0]} per query" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} per query",
         "permutations": ", ".join(map(str, audit.measured.coverage.permutations))
-        + (" per query, beside the first-stage order" if audit.queries[0].canonical is not None else " per query"),
+        + (" per query, beside the first-stage order" if audit.queries[0].first_stage is not None else " per query"),
         "served as": f"the mean of {audit.serving_permutations} permutations" if audit.serving_permutations > 1 else None,
         "permutation seed": f"{made['seed']} ({made['scheme']})" if "seed" in made else None,
         "width": "the whole pool" if "width" in made and made["width"] is None else made.get("width"),

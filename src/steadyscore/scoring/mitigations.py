@@ -17,15 +17,13 @@ import numpy as np
 from ..engines import Backend, Recording, Watch, watch_of
 from ..errors import InputError
 from ..measures.ensembles import borda
-from ..measures.measurement import rows_of
+from ..measures.measurement import with_scores
 from ..runs.table import Scored
 from ..tasks import Task
-from ..terms import Candidate, Instance
+from ..terms import Array, Candidate, Instance
 from ..window import readout
 from ..window.presentation import permutations, windows
 from .scorer import Scorer, Settings
-
-Array = np.ndarray
 
 
 class Mitigation(NamedTuple):
@@ -153,7 +151,7 @@ def _averaged(merge: Callable[[Array], Array], keep_grades: bool = False) -> Cal
         K = mitigated.number
         inner = np.vstack([derived_orders(instance, order, K) for order in orders])  # (P K, n)
         found = mitigated.scorer.score_orders(instance, inner, range(len(inner)))
-        served = rows_of(found, merge(found.scores.reshape(len(orders), K, -1)))
+        served = with_scores(found, merge(found.scores.reshape(len(orders), K, -1)))
         if keep_grades and found.grades is not None:  # the mean score is the mean distribution's score
             served = replace(served, grades=found.grades.reshape(len(orders), K, -1, 4).mean(axis=1))
         return served
@@ -212,7 +210,7 @@ def canonical_order(instance: Instance) -> Array:
 def _canonical(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
     """One presentation for every order: nothing can move under reordering, all else can when the pool changes."""
     found = mitigated.scorer.score_orders(instance, canonical_order(instance)[None], [0])
-    served = rows_of(found, np.repeat(found.scores, len(orders), axis=0))
+    served = with_scores(found, np.repeat(found.scores, len(orders), axis=0))
     return served if found.grades is None else replace(served, grades=np.repeat(found.grades, len(orders), axis=0))
 
 
@@ -277,7 +275,7 @@ def _tournaments(mitigated: Mitigated, instance: Instance, orders: Array) -> Sco
     reached = np.empty_like(found.scores)
     for row, start in enumerate(starts):
         reached[row, of_pool] = standing(scorer, instance, start, found.scores[row, of_pool])
-    return rows_of(found, reached.reshape(len(orders), rounds, -1).mean(axis=1))
+    return with_scores(found, reached.reshape(len(orders), rounds, -1).mean(axis=1))
 
 
 def standing(scorer: Scorer | Mitigated, instance: Instance, order: Array, scores: Array) -> Array:

@@ -15,7 +15,8 @@ from ..collection import Data, open_collection
 from ..measures.instability import pool_psi, tau_psi, top_k_changed
 from ..measures.ranking import delta_ndcg_pool
 from ..runs.folder import Run
-from ..runs.table import CANONICAL, Scored
+from ..runs.layout import perturbed_file, perturbed_schema
+from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Failure, Instance, Markers
 from .perturb import perturbed_rank, pool_drop, pool_replace, sampled_queries
 from .score import AuditConfig, Progress, naming_failures
@@ -41,7 +42,7 @@ def score_perturbed(
 
     Gives the queries that the scorer failed on, with the reason: in no mean, tried again by the same command.
     """
-    queries = {query.query_id: query for query in (run.scored() if scored is None else scored)}
+    queries = {query.query_id: query for query in (run.read_queries() if scored is None else scored)}
     return {kind: _score(scorer, run, queries, source, config, kind, progress) for kind in kinds}
 
 
@@ -51,7 +52,7 @@ def _score(
     """Score the queries that the run's table of this kind lacks; gives what failed."""
     import pyarrow as pa
 
-    name = f"perturbed-{kind}.parquet"
+    name = perturbed_file(kind)
     rows: list[dict[str, Any]] = run.read(name).to_pylist() if run.has(name) else []
     failed: list[Failure] = []
     missing = set(sampled_queries(list(scored), QUERIES, seed=config.seed)) - {row["query_id"] for row in rows}
@@ -62,8 +63,7 @@ def _score(
         with naming_failures(failed, instance.id):
             values = _values(scorer, scored[instance.id], instance, config, kind)
             rows += [{"query_id": instance.id, "measure": name, "value": float(value)} for name, value in values.items()]
-    kinds = pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
-    run.write(name, pa.Table.from_pylist(rows, schema=kinds))
+    run.write(name, pa.Table.from_pylist(rows, schema=perturbed_schema()))
     return failed
 
 
@@ -76,9 +76,9 @@ def _values(scorer: Scorer, scored: Scored, instance: Instance, config: AuditCon
         return {}  # the first stage stops here: there is no next candidate to join
     order = pool_replace(n, rank) if kind == "replace" else pool_drop(n, rank)
     changed = replace(instance, pool=tuple(instance.pool[i] for i in order))
-    after = scorer.score_orders(changed, np.arange(len(order))[None], [CANONICAL])
+    after = scorer.score_orders(changed, np.arange(len(order))[None], [FIRST_STAGE])
     shared = [i for i in scored.candidate_ids if i != instance.pool[rank].id]
-    before = dict(zip(scored.candidate_ids, scored.canonical, strict=True))  # type: ignore[arg-type]
+    before = dict(zip(scored.candidate_ids, scored.first_stage, strict=True))  # type: ignore[arg-type]
     now = dict(zip(after.candidate_ids, after.scores[0], strict=True))
     original, moved = (np.array([side[i] for i in shared]) for side in (before, now))
     gold = None if scored.relevance is None else dict(zip(scored.candidate_ids, scored.relevance, strict=True))

@@ -21,12 +21,13 @@ from ..collection import Data, Source, open_collection
 from ..engines import Backend, Engine, EngineOptions, Recording, open_engine, spent
 from ..errors import InputError, SteadyscoreError
 from ..machine.credentials import redact
-from ..machine.disk import held
-from ..measures.measurement import Threshold, rows_of
+from ..machine.disk import lock_folder
+from ..measures.measurement import Threshold, with_scores
 from ..measures.planning import balanced_orders
 from ..models.adapter import prompt_mistakes, refuse
 from ..runs.folder import Run, versions
-from ..runs.table import CANONICAL, Scored
+from ..runs.layout import Coverage, FailedQuery, QueryRow, Session, ShrunkWindow
+from ..runs.table import FIRST_STAGE, Scored
 from ..tasks import TASKS
 from ..terms import Candidate, Collection, Failure, Instance, Prompt, Window
 from ..window.presentation import generator, permutations
@@ -35,7 +36,7 @@ from .scorer import Scorer, Settings, ideal_gains, resolved, trained_settings
 from .starts import Start, note_start, start_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ def score_collection(
     is lost. A run whose scorer has changed since is refused, or goes on and says so (`starts.py`).
     """
     source = open_collection(data)
-    with held(folder):
+    with lock_folder(folder):
         run = _begin(scorer, source, folder, config, command or [])
         note_start(run, start_of(scorer.backend), allow_scorer_change=allow_scorer_change)
         if not run.is_complete or run.record["coverage"]["failed"]:
@@ -169,7 +170,7 @@ def _begin(scorer: Scorer, source: Source, folder: Path, config: AuditConfig, co
         "seed": config.seed,
         "scheme": config.scheme,
     }
-    return Run.begin(
+    return Run.create_or_resume(
         folder,
         fingerprint,
         name=scorer.name,
@@ -185,14 +186,14 @@ def _score_missing(run: Run, scorer: Scorer, source: Source, config: AuditConfig
     """Score the queries that are not on disk and complete the run. Of the others only the ids are held."""
     if run.is_complete:
         run.reopen()
-    done, order = run.done(), []
+    done, order = run.scored_ids(), []
     failed: list[Failure] = []
     session, began, before = run.begin_session(), time.monotonic(), spent(scorer.backend)
-    session.update(windows=0, tokens=0, shrunk=[])
+    session["windows"], session["tokens"], session["shrunk"] = 0, 0, []
     charges = hasattr(scorer.backend, "endpoint")
 
     def account() -> None:
-        session.update(seconds=round(time.monotonic() - began, 1), spent=spent(scorer.backend, before))
+        session["seconds"], session["spent"] = round(time.monotonic() - began, 1), spent(scorer.backend, before)
 
     def missing() -> Iterator[Instance]:
         for instance in cut_instances(source.instances(), config.cut):
@@ -215,25 +216,26 @@ def _score_missing(run: Run, scorer: Scorer, source: Source, config: AuditConfig
         account()
         run.flush()
     refuse_none_scored(scorer.name, failed, len(order))
-    named = [failure.to_json() for failure in failed]
-    coverage = {"queries": len(order), "scored": len(order) - len(failed), "failed": named, **_together(run.record["sessions"])}
-    run.finish(coverage, order, _query_tables(map(_query_row, cut_instances(source.instances(), config.cut))))
+    named = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
+    counts = Coverage(queries=len(order), scored=len(order) - len(failed), failed=named)
+    coverage: Coverage = {**counts, **_together(run.record["sessions"])}
+    run.finish(coverage, order, map(_query_row, cut_instances(source.instances(), config.cut)))
 
 
-def _score_query(scorer: Scorer, instance: Instance, config: AuditConfig) -> tuple[Scored, int, list[dict[str, Any]]]:
+def _score_query(scorer: Scorer, instance: Instance, config: AuditConfig) -> tuple[Scored, int, list[ShrunkWindow]]:
     """A query under all its orders, the windows that took, and those that were cut to fit."""
     n, cuts = len(instance.pool), len(scorer.shrunk)
     orders, permutation = drawn_orders(instance, config, scorer.width or n), [*range(config.permutations)]
     if config.canonical:
-        orders, permutation = np.vstack([np.arange(n)[None], orders]), [CANONICAL, *permutation]
+        orders, permutation = np.vstack([np.arange(n)[None], orders]), [FIRST_STAGE, *permutation]
     scored = scorer.score_orders(instance, orders, permutation)
     windows = round(cost(n, scorer.width, getattr(scorer, "mitigations", ()), len(orders)))
-    return scored, windows, [{"query_id": q, "window": w + 1, "chars": c} for q, w, c in scorer.shrunk[cuts:]]
+    return scored, windows, [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
 
 
-def _together(sessions: list[dict[str, Any]]) -> dict[str, Any]:
+def _together(sessions: list[Session]) -> Session:
     """What all sessions of a run cost. A query that was scored again, as its shard was lost, has the cuts of the last time."""
-    shrunk: dict[str, list[dict[str, Any]]] = {}
+    shrunk: dict[str, list[ShrunkWindow]] = {}
     charged: Counter[str] = Counter()
     for session in sessions:
         shrunk |= {query_id: list(cuts) for query_id, cuts in groupby(session.get("shrunk", []), key=itemgetter("query_id"))}
@@ -253,18 +255,18 @@ def keep_scores(
     """Scores that somebody else gave, as a run folder like any other: for a page, a gate, a comparison."""
     fingerprint = {"scores": list(digests)}
     about = {"name": name, "collection": "scores", "task": "passage_reranking"}
-    with held(folder):
-        run = Run.begin(folder, fingerprint, **about, command=command or [])
+    with lock_folder(folder):
+        run = Run.create_or_resume(folder, fingerprint, **about, command=command or [])
         note_start(run, Start(versions()))
         if run.is_complete:
             return run
-        done = run.done()
+        done = run.scored_ids()
         for query in queries:
             if query.query_id not in done:
                 run.append(query)
-        rows = ({"query_id": q.query_id, "judged": None if q.ideal is None else q.ideal.astype(int).tolist()} for q in queries)
-        coverage = {"queries": len(queries), "scored": len(queries), "failed": []}
-        run.finish(coverage, [query.query_id for query in queries], _query_tables(rows))
+        rows = (QueryRow(query_id=q.query_id, judged=None if q.ideal is None else q.ideal.astype(int).tolist()) for q in queries)
+        coverage = Coverage(queries=len(queries), scored=len(queries), failed=[])
+        run.finish(coverage, [query.query_id for query in queries], rows)
     return run
 
 
@@ -306,7 +308,7 @@ def _repeated(scorer: Scorer, instance: Instance, seed: int) -> Scored:
         # Other windows of the same query share the passes, as many as the repeat's number.
         others = permutations(n, repeat, seed=seed + 1, query_id=instance.id)
         rows.append(scorer.score_orders(instance, np.vstack([order[None], others]), range(repeat + 1)))
-    return rows_of(rows[0], np.stack([row.scores[0] for row in rows]))
+    return with_scores(rows[0], np.stack([row.scores[0] for row in rows]))
 
 
 def _count(collection: Collection, cut: Cut) -> int | None:
@@ -314,7 +316,7 @@ def _count(collection: Collection, cut: Cut) -> int | None:
     return min(known) if known else None
 
 
-def _query_row(instance: Instance) -> dict[str, Any]:
+def _query_row(instance: Instance) -> QueryRow:
     ideal = ideal_gains(instance)
     return {
         "query_id": instance.id,
@@ -323,18 +325,3 @@ def _query_row(instance: Instance) -> dict[str, Any]:
         "verdict": instance.verdict,
         "judged": None if ideal is None else ideal.astype(int).tolist(),
     }
-
-
-def _query_tables(rows: Iterator[dict[str, Any]], at_once: int = 1000) -> Iterator[pa.Table]:
-    """The rows as tables, a part at a time."""
-    import pyarrow as pa
-
-    kinds = [
-        ("query_id", pa.string()),
-        ("query", pa.string()),
-        ("answers", pa.list_(pa.string())),
-        ("verdict", pa.string()),
-        ("judged", pa.list_(pa.int32())),
-    ]
-    while part := list(islice(rows, at_once)):
-        yield pa.Table.from_pylist(part, schema=pa.schema(kinds))

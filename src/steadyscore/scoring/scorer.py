@@ -109,13 +109,12 @@ class Scorer:
         ids = [candidate.id for candidate in instance.pool]
         by_id = np.array(sorted(range(len(ids)), key=ids.__getitem__))
         columns = {name: None if values is None else values[:, by_id] for name, values in found.items()}
-        judged = {c.id: c.relevance for c in instance.pool if c.relevance is not None}
-        relevance = np.array([judged.get(ids[i], np.nan) for i in by_id], dtype=float) if judged else None
+        sorted_ids = tuple(ids[i] for i in by_id)
         return Scored(
             query_id=instance.id,
-            candidate_ids=tuple(ids[i] for i in by_id),
+            candidate_ids=sorted_ids,
             permutations=np.asarray(permutations, dtype=np.int64),
-            relevance=relevance,
+            relevance=instance.relevance(sorted_ids),
             ideal=ideal_gains(instance),
             partition=self.settings.partition,
             **columns,  # type: ignore[arg-type]
@@ -132,9 +131,7 @@ class Scorer:
     def _recalled(self, instance: Instance, permutations: Sequence[int]) -> Scored:
         """A recording's rows, judged by the collection."""
         found: Scored = self.backend.recall(instance, permutations)  # type: ignore[union-attr]
-        judged = {c.id: c.relevance for c in instance.pool if c.relevance is not None}
-        relevance = np.array([judged.get(i, np.nan) for i in found.candidate_ids], dtype=float) if judged else None
-        return replace(found, relevance=relevance, ideal=ideal_gains(instance))
+        return replace(found, relevance=instance.relevance(found.candidate_ids), ideal=ideal_gains(instance))
 
     # -- graders: grades at slots
 
@@ -274,5 +271,5 @@ def resolved(settings: Settings, trained: dict[str, Any]) -> Settings:
 
 def ideal_gains(instance: Instance) -> np.ndarray | None:
     """Relevance of every judged document of a query: what nDCG's ideal ranking may use (§5)."""
-    judged = {c.id: c.relevance for c in instance.pool if c.relevance is not None} | (instance.judged or {})
+    judged = instance.judgements()
     return np.array(sorted(judged.values(), reverse=True), dtype=float) if judged else None

@@ -13,8 +13,9 @@ import numpy as np
 
 from ..errors import InputError
 from ..measures.preference import pair
-from ..measures.ranking import Array, ranking, ratio
+from ..measures.ranking import ranking, ratio
 from ..measures.threshold import overlap, retained, retained_top_k
+from ..terms import Array
 
 ERROR_RATE = 0.05
 """Probability, over all documents and tests of a request, that adaptive stopping calls a document settled wrongly."""

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..measures.instability import top_k_changed
-from ..measures.ranking import Array
-from ..terms import Instance
+from ..terms import Array, Instance
 from ..window.presentation import generator, permutation
 from .batcher import Busy, ShuttingDown
 from .decisions import DecisionRule, ThresholdRule, TopKRule, roles

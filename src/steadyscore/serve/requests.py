@@ -12,9 +12,8 @@ from fastapi import Depends, Request
 from starlette.exceptions import HTTPException
 
 from ..errors import InputError, SteadyscoreError, WindowTooLong
-from ..measures.ranking import Array
 from ..runs.table import Scored
-from ..terms import Instance
+from ..terms import Array, Instance
 from ..window.presentation import permutations
 from . import schemas
 from .batcher import Admission, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut

@@ -14,8 +14,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from ..errors import InputError
-from ..measures.ranking import Array
-from ..terms import Instance
+from ..terms import Array, Instance
 from . import schemas
 from .answers import audit_presentations, decided_rows, outcome_answer, ranked_rows, stability_answer, tei_rows
 from .batcher import Admission

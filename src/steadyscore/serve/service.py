@@ -15,12 +15,11 @@ import numpy as np
 from ..engines import EngineOptions, Grader, Reranker
 from ..errors import InputError
 from ..measures.measurement import Threshold, measure
-from ..measures.ranking import Array
 from ..models.adapter import prompt_mistakes, read_card, refuse
-from ..runs.table import CANONICAL, Scored
+from ..runs.table import FIRST_STAGE, Scored
 from ..scoring.scorer import Scorer, Settings
 from ..tasks import TASKS, Task
-from ..terms import Candidate, Instance, Prompt
+from ..terms import Array, Candidate, Instance, Prompt
 from ..window.presentation import permutations, windows
 from .batched import batched_backend
 from .batcher import Admission, Batcher
@@ -247,7 +246,7 @@ class Service:
         """One pool in the order given and under `count` permutations: the table, its measures, its slot profile."""
         n = len(instance.pool)
         orders = np.vstack([np.arange(n)[None], permutations(n, count, seed=seed, query_id=instance.query)])
-        scored = self.score_orders(model, admission, instance, orders, width, first=CANONICAL)
+        scored = self.score_orders(model, admission, instance, orders, width, first=FIRST_STAGE)
         measured = measure([scored], Threshold(cutoff=cutoff))
         values = {name: float(value[0]) for name, value in measured.values.items()} | measured.overall
         return PoolAudit(scored, {name: value for name, value in values.items() if np.isfinite(value)}, measured.slot_profile)

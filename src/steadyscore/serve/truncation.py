@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from ..engines import Engine
 from ..errors import InputError, WindowTooLong
-from ..measures.ranking import Array
-from ..terms import Candidate, Instance
+from ..terms import Array, Candidate, Instance
 from ..window.encoding import Encoder
 from ..window.presentation import windows
 from ..window.prompt import shown

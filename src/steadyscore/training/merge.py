@@ -10,7 +10,7 @@ import numpy as np
 
 from ..engines import EngineOptions, open_engine
 from ..errors import ModelError
-from ..machine.disk import storage, write_json
+from ..machine.disk import explaining_os_errors, write_json
 from ..models.adapter import (
     adapter_identity,
     base_mistake,
@@ -76,7 +76,7 @@ def merge(folder: Path, out: Path, base: str | None = None, allow_base_mismatch:
             f"merged and unmerged scores of {folder} differ by {difference:.2g}, more than {AGREEMENT:g}. "
             "The merged model was not written."
         )
-    with storage(out):
+    with explaining_os_errors(out):
         merged.save_pretrained(out)
         engine.encoder.tokenizer.save_pretrained(out)
         write_json(out / "merged.json", {"adapter": card, "largest difference of a probe score": difference})
