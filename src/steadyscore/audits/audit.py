@@ -209,7 +209,8 @@ def audit_scorers(
                 backend = _open(name, scorer, options, beside, [places[name, source.name] for source in sources], output)
             for source in sources:
                 before = next((audit for audit in audits if audit.opened is source), None)
-                work = _Work(config, options, beside, output, source, places[name, source.name])
+                address = scorer if isinstance(scorer, str) else None
+                work = _Work(config, options, beside, output, source, places[name, source.name], address)
                 audits.append(_audit_one(backend, name, work, before))
         return _keep(Audits(audits), output)
 
@@ -224,6 +225,8 @@ class _Work:
     output: Output
     source: Source
     folder: Path
+    address: str | None
+    """The scorer's, where it has one."""
 
 
 def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -> Audit:
@@ -239,7 +242,8 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
         remember_speed(name, scoring["tokens"], scoring["seconds"])
     queries = run.scored()
     failed = _score_beside(scorer, run, queries, work)
-    run.keep(threshold=asdict(config.threshold))
+    own_name = name if name != work.address else run.record["name"]  # a name that the caller gave stays with the run
+    run.keep(threshold=asdict(config.threshold), name=own_name)
     reports = {reader: _read(run, queries, reader, work) for reader in beside.readers}
     first = [reader_label(reader, beside.reader_k, beside.serving_permutations) for reader in beside.readers[:1]] or None
     found = load_run(run, config.threshold, beside.serving_permutations, first, queries=queries, source=source)

@@ -181,7 +181,7 @@ class Audits(Sequence[Audit]):
 
     def plot(self, kind: str = "decisions", collection: str | None = None) -> Any:
         """A figure of the report: `spread`, `slots`, `decisions`, `quality`, `budget` or `cutoffs`. Shows in a notebook."""
-        from ..report.page import plot
+        from ..report.drawings import plot
 
         return plot(self, kind, collection)
 
