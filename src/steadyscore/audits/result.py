@@ -141,8 +141,8 @@ class Audits(Sequence[Audit]):
     @overload
     def __getitem__(self, index: slice) -> Audits: ...
     def __getitem__(self, index: int | slice) -> Audit | Audits:
-        found = self._audits[index]
-        return Audits(found) if isinstance(found, list) else found
+        chosen = self._audits[index]
+        return Audits(chosen) if isinstance(chosen, list) else chosen
 
     def __len__(self) -> int:
         return len(self._audits)

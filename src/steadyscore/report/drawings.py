@@ -71,14 +71,14 @@ def _plans(audits: Sequence[Audit], decision: str | None, styles: dict[str, figu
             f"{quality} of every query",
             "Each line is one query, from its worst to its best order; the mark is its mean. Spread is mean minus worst.",
             lambda: _spreads(audits, k),
-            partial(figures.spread, look=styles, measure=quality),
+            partial(figures.spread, styles=styles, measure=quality),
         ),
         _Plan(
             "slots",
             "Slot profile ψ(p)",
             "What standing in a slot adds to a candidate's score, on average. A scorer that does not mind the slot is flat at 0.",
             lambda: {audit.name: audit.measured.slot_profile for audit in audits if audit.measured.slot_profile},
-            partial(figures.slot_profile, look=styles),
+            partial(figures.slot_profile, styles=styles),
         ),
     ]
     return plans if decision is None else plans + _decision_plans(audits, decision, styles)
@@ -94,14 +94,14 @@ def _decision_plans(audits: Sequence[Audit], decision: str, styles: dict[str, fi
             "Decisions, query by query",
             f"{capitalised} of every query, sorted; {steady}.",
             lambda: {audit.name: audit.measured.values[decision] for audit in audits},
-            partial(figures.by_query, look=styles, measure=label),
+            partial(figures.by_query, styles=styles, measure=label),
         ),
         _Plan(
             "quality",
             "Quality against decision",
             "One mark per variant, with 95 % intervals. Variants of equal quality can differ in what they decide.",
             lambda: _quality_and_decision(audits, f"ndcg@{k}", decision),
-            partial(figures.scatter, look=styles, measures=(f"nDCG@{k}", label)),
+            partial(figures.scatter, styles=styles, measures=(f"nDCG@{k}", label)),
         ),
         _Plan(
             "budget",
@@ -109,7 +109,7 @@ def _decision_plans(audits: Sequence[Audit], decision: str, styles: dict[str, fi
             f"{capitalised} when K orders are averaged before deciding, between ensembles that share none; "
             "K orders cost K times the scoring.",
             lambda: {audit.name: curve for audit in audits if len(curve := budget_curve(audit, decision)) > 1},
-            partial(figures.budget_curve, look=styles, measure=label),
+            partial(figures.budget_curve, styles=styles, measure=label),
         ),
     ]
     if decision == "overlap":
@@ -120,7 +120,7 @@ def _decision_plans(audits: Sequence[Audit], decision: str, styles: dict[str, fi
                 "Overlap against the share kept, for all cutoffs; the large mark is the one in use. "
                 "Compare variants at equal share.",
                 lambda: {audit.name: cutoff_sweep(audit) for audit in audits},
-                partial(figures.sweep, look=styles),
+                partial(figures.sweep, styles=styles),
             )
         )
     return plans
