@@ -18,7 +18,7 @@ from hypothesis.extra.numpy import arrays
 from markdown_it import MarkdownIt
 
 from steadyscore import cli
-from steadyscore.audits.figure import figures_of
+from steadyscore.audits.figure import mean_figures
 from steadyscore.audits.load import load_run, load_runs, same_evidence_control
 from steadyscore.audits.result import Audit
 from steadyscore.collection import open_collection
@@ -119,7 +119,7 @@ def planted(scores: list[list[float]], relevance: list[float], query_id: str = "
 def variant(queries: list[Scored], by: Threshold | None = None, task: str = "passage_reranking", name: str = "planted") -> Audit:
     measured = measure(queries, by)
     record = {"name": name, "task": task}
-    figures = figures_of(measured)
+    figures = mean_figures(measured)
     return Audit(name, "small", TASKS[task], record, queries, measured, figures, threshold=by or Threshold())
 
 
