@@ -95,6 +95,7 @@ def test_a_comparison_prints_as_a_table_and_is_a_frame(audits):
     assert str(comparison).splitlines()[0].split("  ")[0] == "variant"
     assert "minus steady" in str(comparison)
     assert comparison._repr_html_().count("<tr>") == 3
+    pytest.importorskip("pandas")
     frame = comparison.to_pandas()
     assert list(frame["measure"]) == ["tau_psi", "overlap"]
     assert {"value", "low", "high", "queries", "adjusted_p", "wins"} <= set(frame.columns)

@@ -147,8 +147,9 @@ def test_a_terminal_has_a_bar_and_no_thread_of_lines(stderr):
     assert "steadyscore:" not in stderr.getvalue()
 
 
-def test_a_notebook_has_the_bar_of_tqdm_auto(stderr, monkeypatch):
-    import tqdm.auto
+@pytest.mark.parametrize("has_widgets", [True, False])
+def test_a_notebook_has_a_bar_of_widgets_where_they_are_installed_and_else_that_of_a_terminal(has_widgets, stderr, monkeypatch):
+    import tqdm.notebook
 
     seen = []
 
@@ -159,9 +160,10 @@ def test_a_notebook_has_the_bar_of_tqdm_auto(stderr, monkeypatch):
 
     shell = type("ZMQInteractiveShell", (), {})()
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
-    monkeypatch.setattr(tqdm.auto, "tqdm", Bar)
+    monkeypatch.setattr("steadyscore.machine.progress.find_spec", lambda name: has_widgets or None)
+    monkeypatch.setattr(tqdm.notebook, "tqdm", Bar)
     assert list(bar("in a notebook")(range(3), 3)) == [0, 1, 2]
-    assert seen == ["in a notebook"]
+    assert seen == ["in a notebook"] * has_widgets
     assert "3/3" in stderr.getvalue()
 
 

@@ -72,8 +72,8 @@ class AuditSettings(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """What an audit does beside scoring every permutation."""
+class Additions:
+    """What an audit does in addition to scoring every permutation."""
 
     mitigations: Sequence[str] = ()
     """Served in another way, the first innermost."""
@@ -101,7 +101,7 @@ class Output:
     command: Sequence[str] = ()
     """What made the run, for its record."""
     allow_scorer_change: bool = False
-    """Go on in a run whose scorer has changed since; the run says so."""
+    """Resume a run whose scorer has changed since; the run says so."""
     say: Callable[[str], None] = field(default=lambda remark: print(remark, file=sys.stderr))
 
 
@@ -138,11 +138,11 @@ def audit(
     >>> print(steadyscore.audit(lambda query, texts: [len(text) for text in texts], "passages"))
     """
     how = configure(config or AuditConfig(), **settings)
-    beside = Beside(mitigations, perturb, readers, reader_k, ir, serving_permutations, curve)
+    additions = Additions(mitigations, perturb, readers, reader_k, ir, serving_permutations, curve)
     output = Output(None if out is None else Path(out), report, quiet, command, allow_scorer_change)
     if scores is not None:
-        return audit_scores(scores, relevance, how.threshold, beside, output)
-    return audit_scorers(several(scorers), several_sources(data), how, options or EngineOptions(), beside, output)
+        return audit_scores(scores, relevance, how.threshold, additions, output)
+    return audit_scorers(name_scorers(scorers), list_sources(data), how, options or EngineOptions(), additions, output)
 
 
 def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
@@ -172,7 +172,7 @@ def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
     )
 
 
-def several(scorers: Scorers) -> dict[str, Any]:
+def name_scorers(scorers: Scorers) -> dict[str, Any]:
     """Scorers by the name each goes by: its address, or what Python calls it."""
     if isinstance(scorers, Mapping):
         return dict(scorers)
@@ -185,7 +185,7 @@ def several(scorers: Scorers) -> dict[str, Any]:
     }
 
 
-def several_sources(data: Data) -> list[Data]:
+def list_sources(data: Data) -> list[Data]:
     """One collection, or several by name or file; a list of dicts is one."""
     if data is None:
         raise InputError("there is no data. Give a collection's name (`steadyscore data list` prints them), a file or rows.")
@@ -194,11 +194,16 @@ def several_sources(data: Data) -> list[Data]:
 
 
 def audit_scorers(
-    scorers: Mapping[str, Any], data: Sequence[Data], config: AuditConfig, options: EngineOptions, beside: Beside, output: Output
+    scorers: Mapping[str, Any],
+    data: Sequence[Data],
+    config: AuditConfig,
+    options: EngineOptions,
+    additions: Additions,
+    output: Output,
 ) -> Audits:
     """Score, measure and keep every scorer on every collection; each collection is opened once."""
-    sources = open_usable(scorers, data, beside)
-    with _kept(output) as folder:
+    sources = open_sources(scorers, data, additions)
+    with _working_folder(output) as folder:
         places = {
             (name, source.name): folder / slug(source.collection.name) / slug(name) if len(scorers) * len(sources) > 1 else folder
             for name in scorers
@@ -207,12 +212,13 @@ def audit_scorers(
         audits: list[Audit] = []
         for name, scorer in scorers.items():
             with job(f"loading {name}", unit=""):
-                backend = _open(name, scorer, options, beside, [places[name, source.name] for source in sources], output)
+                backend = _open(name, scorer, options, additions, [places[name, source.name] for source in sources], output)
             for source in sources:
                 before = next((audit for audit in audits if audit.opened is source), None)
-                work = _Work(config, options, beside, output, source, places[name, source.name])
+                address = scorer if isinstance(scorer, str) else None
+                work = _Work(config, options, additions, output, source, places[name, source.name], address)
                 audits.append(_audit_one(backend, name, work, before))
-        return _keep(Audits(audits), output)
+        return _write_results(Audits(audits), output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,52 +227,53 @@ class _Work:
 
     config: AuditConfig
     options: EngineOptions
-    beside: Beside
+    additions: Additions
     output: Output
     source: Source
     folder: Path
+    address: str | None
+    """The scorer's, where it has one."""
 
 
 def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -> Audit:
-    config, beside, source = work.config, work.beside, work.source
-    scorer = mitigated(scorer_for(backend, source.collection, config), beside.mitigations)
+    config, additions, source = work.config, work.additions, work.source
+    scorer = mitigated(scorer_for(backend, source.collection, config), additions.mitigations)
     progress = bar(f"{name} on {source.collection.name}", work.output.quiet)
     run = score_collection(
         scorer, source, work.folder, config, command=list(work.output.command), progress=progress,
         allow_scorer_change=work.output.allow_scorer_change,
     )  # fmt: skip
     scoring = run.record["coverage"]
-    if scoring.get("tokens") and not beside.mitigations:
+    if scoring.get("tokens") and not additions.mitigations:
         remember_speed(name, scoring["tokens"], scoring["seconds"])
     queries = run.read_queries()
-    failed = _score_beside(scorer, run, queries, work)
-    run.update_record(threshold=asdict(config.threshold))
-    reports = {reader: _read(run, queries, reader, work) for reader in beside.readers}
-    first = [reader_label(reader, beside.reader_k, beside.serving_permutations) for reader in beside.readers[:1]] or None
-    found = load_run(run, config.threshold, beside.serving_permutations, first, queries=queries, source=source)
-    if before is not None and beside.serving_permutations == 1:  # against the first scorer of the call
+    failed = _score_additions(scorer, run, queries, work)
+    own_name = name if name != work.address else run.record["name"]  # a name that the caller gave stays with the run
+    run.update_record(threshold=asdict(config.threshold), name=own_name)
+    reports = {reader: _read(run, queries, reader, work) for reader in additions.readers}
+    first = [reader_label(reader, additions.reader_k, additions.serving_permutations) for reader in additions.readers[:1]] or None
+    found = load_run(run, config.threshold, additions.serving_permutations, first, queries=queries, source=source)
+    if before is not None and additions.serving_permutations == 1:  # against the first scorer of the call
         reports = {
             reader: replace(
                 report,
-                same_evidence={
-                    "against": before.name,
-                    **same_evidence_control(before, found, reader, beside.reader_k)._asdict(),
-                },
+                same_evidence={"against": before.name}
+                | same_evidence_control(before, found, reader, additions.reader_k)._asdict(),
             )
             for reader, report in reports.items()
         }
-    library = {name: mean_figure(values) for name, values in _library(found.queries, beside.ir).items()}
+    library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
     return replace(
         found,
         folder=None if work.output.folder is None else found.folder,
         figures=found.figures | library,
         failed=failed,
         reader_reports=reports,
-        curve=budget_values(run, queries, config.threshold) if beside.curve else None,
+        curve=budget_values(run, queries, config.threshold) if additions.curve else None,
     )
 
 
-def _score_beside(scorer: Scorer, run: Run, queries: Sequence[Scored], work: _Work) -> dict[str, list[Failure]]:
+def _score_additions(scorer: Scorer, run: Run, queries: Sequence[Scored], work: _Work) -> dict[str, list[Failure]]:
     """Noise floor and perturbations, where asked for, kept beside the run; gives what failed, by flag."""
     failed: dict[str, list[Failure]] = {}
     if work.config.noise_floor:
@@ -275,35 +282,37 @@ def _score_beside(scorer: Scorer, run: Run, queries: Sequence[Scored], work: _Wo
         )
         if floor:
             run.write_noise(floor)
-    if work.beside.perturb:
+    if work.additions.perturb:
         progress = bar(f"{scorer.name}, perturbed", work.output.quiet)
-        unmoved = score_perturbed(scorer, run, work.source, work.config, list(work.beside.perturb), progress, scored=queries)
+        unmoved = score_perturbed(scorer, run, work.source, work.config, list(work.additions.perturb), progress, scored=queries)
         failed |= {f"perturb {kind}": failures for kind, failures in unmoved.items()}
     return {flag: failures for flag, failures in failed.items() if failures}
 
 
 def _read(run: Run, queries: Sequence[Scored], reader: str, work: _Work) -> ReaderReport:
-    beside = work.beside
+    additions = work.additions
     found = ask_reader(
-        run, work.source, reader, scored=queries, k=beside.reader_k, serving_permutations=beside.serving_permutations,
+        run, work.source, reader, scored=queries, k=additions.reader_k, serving_permutations=additions.serving_permutations,
         options=work.options, progress=bar(f"{reader} reads", work.output.quiet),
     )  # fmt: skip
     figures = {name: mean_figure(values) for name, values in found.values.items()}
-    return ReaderReport(beside.reader_k, figures, found.asked, found.failed, found.spent)
+    return ReaderReport(additions.reader_k, figures, found.asked, found.failed, found.spent)
 
 
 # -- before anything is scored
 
 
-def open_usable(scorers: Mapping[str, Any], data: Sequence[Data], beside: Beside, *, is_plan: bool = False) -> list[Source]:
+def open_sources(
+    scorers: Mapping[str, Any], data: Sequence[Data], additions: Additions, *, is_plan: bool = False
+) -> list[Source]:
     """The collections, opened; whatever is named and cannot be used is refused, all at once: scoring may take hours."""
     sources: list[Source] = []
     checks: list[Callable[[], Any]] = [
         *(partial(parse_address if is_plan else check_address, one) for one in scorers.values() if isinstance(one, str)),
-        *(partial(check_reader, reader) for reader in beside.readers),
-        *(partial(check_address, reader) for reader in beside.readers if not is_plan),
-        *(partial(_open_source, one, sources, bool(beside.readers)) for one in data),
-        partial(parse_measures, list(beside.ir)),
+        *(partial(check_reader, reader) for reader in additions.readers),
+        *(partial(check_address, reader) for reader in additions.readers if not is_plan),
+        *(partial(_open_source, one, sources, bool(additions.readers)) for one in data),
+        partial(parse_measures, list(additions.ir)),
     ]
     mistakes: list[str] = []
     for check in checks:
@@ -323,11 +332,13 @@ def _open_source(data: Data, opened: list[Source], is_read: bool) -> None:
     opened.append(source)
 
 
-def _open(name: str, scorer: Any, options: EngineOptions, beside: Beside, folders: Iterable[Path], output: Output) -> Backend:
+def _open(
+    name: str, scorer: Any, options: EngineOptions, additions: Additions, folders: Iterable[Path], output: Output
+) -> Backend:
     """An opened scorer: the faster engine for an embedded model on a CPU; a run that has begun keeps its own."""
     if not isinstance(scorer, str):
         return open_object(scorer, name)
-    if "pine" in beside.mitigations:  # only `hf` has it
+    if "pine" in additions.mitigations:  # only `hf` has it
         return open_engine(scorer, options)
     chosen, why = scoring_address(scorer, options, folders)
     if why:
@@ -343,23 +354,23 @@ def _library(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, Any]:
 # -- scores that exist
 
 
-def audit_scores(scores: Any, relevance: Any, threshold: Threshold, beside: Beside, output: Output) -> Audits:
+def audit_scores(scores: Any, relevance: Any, threshold: Threshold, additions: Additions, output: Output) -> Audits:
     """Measure scores that somebody else gave."""
     given = read_any_scores(scores, relevance)
-    with _kept(output) as folder:
+    with _working_folder(output) as folder:
         run = keep_scores(given.queries, given.name, given.digests, folder, list(output.command))
         run.update_record(threshold=asdict(threshold))
-        found = load_run(run, threshold, beside.serving_permutations, queries=given.queries)
-        library = {name: mean_figure(values) for name, values in _library(found.queries, beside.ir).items()}
+        found = load_run(run, threshold, additions.serving_permutations, queries=given.queries)
+        library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
         kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)
-        return _keep(Audits([kept]), output)
+        return _write_results(Audits([kept]), output)
 
 
 # -- what is kept
 
 
 @contextmanager
-def _kept(output: Output) -> Iterator[Path]:
+def _working_folder(output: Output) -> Iterator[Path]:
     """The folder to work in: the one asked for, or one that goes with the call."""
     if output.folder is not None:
         yield output.folder
@@ -368,7 +379,7 @@ def _kept(output: Output) -> Iterator[Path]:
         yield Path(folder) / "run"
 
 
-def _keep(audits: Audits, output: Output) -> Audits:
+def _write_results(audits: Audits, output: Output) -> Audits:
     """Write tables, summary and page beside the runs."""
     if output.folder is None:
         return audits

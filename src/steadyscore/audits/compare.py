@@ -153,9 +153,9 @@ def compare(
     def load(runs: Sequence[Run]) -> list[Audit]:
         return load_runs(runs, threshold, serving_permutations)
 
-    found = collect_audits(audits, load, is_measured_anew=threshold is not None or serving_permutations != 1)
-    _check_comparable(found)
-    named = Audits(with_distinct_names(found))
+    loaded = collect_audits(audits, load, is_measured_anew=threshold is not None or serving_permutations != 1)
+    _check_comparable(loaded)
+    named = Audits(with_distinct_names(loaded))
     values: Values = {}
     for audit in named:
         values.setdefault(audit.name, {})[audit.collection] = audit.measured
@@ -167,7 +167,7 @@ def compare(
     if not rows or (absent and measures):
         raise InputError(f"no two runs have {', '.join(absent)} to compare. `steadyscore measures list` says what it needs.")
     disagreements = [one for pair in QUALITY_AND_DECISION if (one := disagreement(values, *pair))]
-    missing = [missing_remark(audit, queries) for audit in found if (queries := missing_queries(audit))]
+    missing = [missing_remark(audit, queries) for audit in loaded if (queries := missing_queries(audit))]
     return Comparison(against, tuple(rows), tuple(disagreements), tuple(missing), named)
 
 

@@ -12,7 +12,7 @@ from ..machine.progress import duration
 from ..readers.estimate import estimate_reader
 from ..scoring.estimate import Estimate, estimate, is_hosted
 from ..scoring.score import AuditConfig
-from .audit import Beside
+from .audit import Additions
 from .table import text_table
 
 HEADER = ("scorer", "data", "queries", "windows", "tokens (about)", "time (about)", "cost (about)")
@@ -68,7 +68,7 @@ class AuditEstimates:
 
 
 def estimate_audit(
-    scorers: Iterable[str], sources: Sequence[Source], config: AuditConfig, beside: Beside, price: Price | None = None
+    scorers: Iterable[str], sources: Sequence[Source], config: AuditConfig, additions: Additions, price: Price | None = None
 ) -> AuditEstimates:
     """Windows, tokens, time and money of an audit."""
     return AuditEstimates(
@@ -76,10 +76,10 @@ def estimate_audit(
             AuditEstimate(
                 scorer,
                 source.name,
-                estimate(scorer, source, config, beside.mitigations, price),
+                estimate(scorer, source, config, additions.mitigations, price),
                 {
-                    reader: estimate_reader(reader, source, config, beside.reader_k, beside.serving_permutations, price)
-                    for reader in beside.readers
+                    reader: estimate_reader(reader, source, config, additions.reader_k, additions.serving_permutations, price)
+                    for reader in additions.readers
                 },
             )
             for scorer in scorers

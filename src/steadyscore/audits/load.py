@@ -26,7 +26,7 @@ from ..runs.folder import Run, find_runs
 from ..runs.layout import RunRecord
 from ..runs.table import Scored
 from ..tasks import TASKS
-from .figure import figures_of
+from .figure import mean_figures
 from .result import Audit, Audits
 
 
@@ -76,7 +76,7 @@ def load_run(
 
     Whoever has just scored it hands over the `queries` and the `source`, so that neither is read again.
     """
-    served = serve(run.read_queries() if queries is None else queries, serving_permutations)
+    served = serve_ensembles(run.read_queries() if queries is None else queries, serving_permutations)
     by = threshold or own_threshold(run)
     read = reader_results(run, [query.query_id for query in served])
     at_this_budget = [label for label in read if label_parts(label)[2] == serving_permutations]
@@ -92,7 +92,7 @@ def load_run(
         record=record,
         queries=served,
         measured=measured,
-        figures=figures_of(measured, floor),
+        figures=mean_figures(measured, floor),
         folder=run.folder,
         opened=source,
         threshold=by,
@@ -107,7 +107,7 @@ def own_threshold(run: Run) -> Threshold:
     return Threshold(**run.record.get("threshold", {}))
 
 
-def serve(queries: Sequence[Scored], serving_permutations: int = 1) -> Sequence[Scored]:
+def serve_ensembles(queries: Sequence[Scored], serving_permutations: int = 1) -> Sequence[Scored]:
     """Queries as they are, or as the disjoint ensembles of K permutations that batched self-consistency would serve (§D.4)."""
     return queries if serving_permutations == 1 else [average_permutations(query, serving_permutations) for query in queries]
 
@@ -136,12 +136,12 @@ def budget_values(run: Run, queries: Sequence[Scored], by: Threshold, most: int 
     """Every measure at each serving budget K, from stored scores: {K: {measure: mean}}. The cutoff is fitted anew at each K."""
     budgets = range(1, min(most, *(len(query.permuted) for query in queries)) + 1)
     read = reader_results(run, [query.query_id for query in queries])
-    found = {}
+    by_budget = {}
     for budget in budgets:
         reader = next((label for label in read if label_parts(label)[2] == budget), "")
-        values = _measure(run, serve(queries, budget), by, budget, read.get(reader)).values
-        found[budget] = {name: float(np.nanmean(each)) for name, each in values.items()}
-    return found
+        values = _measure(run, serve_ensembles(queries, budget), by, budget, read.get(reader)).values
+        by_budget[budget] = {name: float(np.nanmean(each)) for name, each in values.items()}
+    return by_budget
 
 
 def same_evidence_control(before: Audit, after: Audit, address: str, k: int = EVIDENCE) -> SameEvidence:

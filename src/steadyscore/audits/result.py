@@ -142,8 +142,8 @@ class Audits(Sequence[Audit]):
     @overload
     def __getitem__(self, index: slice) -> Audits: ...
     def __getitem__(self, index: int | slice) -> Audit | Audits:
-        found = self._audits[index]
-        return Audits(found) if isinstance(found, list) else found
+        chosen = self._audits[index]
+        return Audits(chosen) if isinstance(chosen, list) else chosen
 
     def __len__(self) -> int:
         return len(self._audits)
@@ -182,7 +182,7 @@ class Audits(Sequence[Audit]):
 
     def plot(self, kind: str = "decisions", collection: str | None = None) -> Any:
         """A figure of the report: `spread`, `slots`, `decisions`, `quality`, `budget` or `cutoffs`. Shows in a notebook."""
-        from ..report.page import plot
+        from ..report.drawings import plot
 
         return plot(self, kind, collection)
 

@@ -76,5 +76,7 @@ def measure_tables(audits: Iterable[Audit]) -> Iterator[pa.Table]:
     for audit in audits:
         ids = pa.array(audit.measured.query_ids, pa.string())
         for measure, values in audit.measured.values.items():
-            told = [pa.repeat(text, len(ids)) for text in (audit.name, audit.collection, measure)]
-            yield pa.table([told[0], told[1], ids, told[2], pa.array(values, pa.float64())], schema=measure_schema())
+            constants = [pa.repeat(text, len(ids)) for text in (audit.name, audit.collection, measure)]
+            yield pa.table(
+                [constants[0], constants[1], ids, constants[2], pa.array(values, pa.float64())], schema=measure_schema()
+            )

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..audits.audit import Beside, Output, audit_scorers, audit_scores, open_usable
+from ..audits.audit import Additions, Output, audit_scorers, audit_scores, open_sources
 from ..audits.estimate import estimate_audit
 from ..audits.result import Audit
 from ..audits.table import text_table
@@ -132,14 +132,14 @@ def run(args: argparse.Namespace) -> int:
     check_watch(args, *args.scorer)
     scorers, config = {address: address for address in args.scorer}, config_of(args)
     if args.dry_run:
-        return _estimate(args, config, open_usable(scorers, args.data, beside_of(args), is_plan=True))
-    audits = audit_scorers(scorers, args.data, config, engine_options(args), beside_of(args), output_of(args))
+        return _estimate(args, config, open_sources(scorers, args.data, additions_of(args), is_plan=True))
+    audits = audit_scorers(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
     print_audits(audits, args.json)
     return name_failed(audits)
 
 
 def _estimate(args: argparse.Namespace, config: AuditConfig, sources: Sequence[Source]) -> int:
-    estimates = estimate_audit(args.scorer, sources, config, beside_of(args), engine_options(args).price)
+    estimates = estimate_audit(args.scorer, sources, config, additions_of(args), engine_options(args).price)
     if args.json:
         print_json(estimates.to_json())
     else:
@@ -147,8 +147,8 @@ def _estimate(args: argparse.Namespace, config: AuditConfig, sources: Sequence[S
     return 0
 
 
-def beside_of(args: argparse.Namespace) -> Beside:
-    return Beside(
+def additions_of(args: argparse.Namespace) -> Additions:
+    return Additions(
         mitigations=args.mitigation,
         perturb=args.perturb,
         readers=args.reader,
@@ -184,7 +184,7 @@ def _audit_scores(args: argparse.Namespace) -> int:
     )
     parse_measures(args.ir)
     threshold = threshold_of(args) or Threshold()
-    audits = audit_scores(args.scores, args.relevance, threshold, beside_of(args), output_of(args))
+    audits = audit_scores(args.scores, args.relevance, threshold, additions_of(args), output_of(args))
     if args.json:
         whole = audits.to_json()
         print_json({key: whole[key] for key in ("measures", "coverage", "cutoff")} | page_of(audits))

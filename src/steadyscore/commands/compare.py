@@ -14,7 +14,7 @@ from . import add_budget, add_json, add_threshold, examples, print_json, refuse,
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, or folders that hold some")
     parser.add_argument("--baseline", metavar="SCORER", help="what the others are compared with (default: the first)")
-    parser.add_argument("--measures", nargs="+", metavar="NAME", help="what to compare (default: the paper's tables)")
+    parser.add_argument("--measures", nargs="+", metavar="NAME", help="measures to compare")
     parser.add_argument("--report", type=Path, metavar="DIR", help="also write a page with the quality-against-decision figure")
     add_threshold(parser)
     add_budget(parser)

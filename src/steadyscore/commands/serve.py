@@ -13,8 +13,8 @@ from ..engines import check_address
 from ..machine.credentials import check_credentials
 from ..machine.extras import SERVER, check_installed
 from ..models.embedded import DEFAULT
-from ..tasks import TASKS
 from ..serve.settings import Limits, ServerSettings, default_workers, read_keys, require_token_on_public_host
+from ..tasks import TASKS
 from . import above_zero, add_engine, engine_options, examples, from_flags, note, positive, refuse
 
 if TYPE_CHECKING:

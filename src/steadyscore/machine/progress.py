@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 INTERVAL = 60.0
@@ -103,8 +104,8 @@ def _in_notebook() -> bool:
 
 @contextmanager
 def _bar(work: Job) -> Iterator[None]:
-    if _in_notebook():
-        from tqdm.auto import tqdm
+    if _in_notebook() and find_spec("ipywidgets"):  # without widgets tqdm warns, and the bar of a terminal does as well
+        from tqdm.notebook import tqdm
     else:
         from tqdm import tqdm
     how: dict[str, Any] = {"leave": False, "delay": 2} if work.is_part else {}

@@ -7,7 +7,7 @@ from ..audits.result import Audit
 from ..scoring.starts import start_remarks, starts_of, unwatched
 
 
-def settings(audit: Audit) -> list[tuple[str, str]]:
+def describe_settings(audit: Audit) -> list[tuple[str, str]]:
     """The settings of a run, as (term, text)."""
     record, made = audit.record, audit.record.get("fingerprint", {})
     cutoff, scoring = audit.measured.cutoff, record.get("coverage", {})
@@ -24,7 +24,7 @@ def settings(audit: Audit) -> list[tuple[str, str]]:
     ]
     starts = starts_of(record)
     sizes = sorted({len(q.candidate_ids) for q in audit.queries})
-    told = {
+    terms = {
         "scorer": in_words(made.get("scorer", record.get("name"))),
         "capabilities": in_words(record.get("capabilities")),
         "collection": f"{record.get('collection')} ({audit.task.label}), from {record.get('source', 'a score file')}",
@@ -52,14 +52,14 @@ def settings(audit: Audit) -> list[tuple[str, str]]:
         "scored": " ".join(start_remarks(record)),
         "created": record.get("created"),
     }
-    return [(term, str(text)) for term, text in told.items() if text not in (None, "")]
+    return [(term, str(text)) for term, text in terms.items() if text not in (None, "")]
 
 
-def left_out(audit: Audit) -> list[str]:
+def describe_left_out(audit: Audit) -> list[str]:
     """Everything that is in no mean, counts as 0 or was cut, by name."""
     scoring, measured = audit.record.get("coverage", {}), audit.measured.coverage
     asked = scoring.get("queries", measured.queries)
-    found = {
+    by_reason = {
         f"of {asked} queries could not be scored and are in no mean": [
             f"{f['query_id']} ({f['reason']})" for f in scoring.get("failed", [])
         ],
@@ -69,4 +69,4 @@ def left_out(audit: Audit) -> list[str]:
             f"{s['query_id']}, window {s['window']}, {s['chars']} characters kept" for s in scoring.get("shrunk", [])
         ],
     }
-    return [f"{len(names)} {what}: {'; '.join(names)}." for what, names in found.items() if names]
+    return [f"{len(names)} {what}: {'; '.join(names)}." for what, names in by_reason.items() if names]
