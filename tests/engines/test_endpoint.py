@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, Price, endpoint, open_engine, vllm_server
+from steadyscore.engines import EngineOptions, Price, endpoint, vllm_server
+from steadyscore.engines.address import open_engine
 from steadyscore.engines.endpoint import Endpoint, EndpointDown, Malformed, Unusable, retry_after
-from steadyscore.engines.parity import probe, probe_prompts
+from steadyscore.engines.parity import compare, probe_prompts
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
 from steadyscore.window import readout
@@ -264,9 +265,9 @@ def test_a_run_goes_on_when_the_endpoint_is_back(network, pools, tmp_path):
 def test_llama_cpp_s_server_passes_the_parity_gate(tiny_engine, tiny_folder):
     with Server(served(tiny_engine, tiny_folder)) as server:
         engine = open_engine(f"llamacpp:tiny@{server.url}", replace(PATIENT, tokenizer=str(tiny_folder)))
-        found = probe(engine, PATIENT, f"hf:{tiny_folder}")
+        found = compare(engine, PATIENT, f"hf:{tiny_folder}")
     assert found.difference < 1e-5
-    assert found.label_mass == pytest.approx(probe(tiny_engine).label_mass, abs=1e-5)
+    assert found.label_mass == pytest.approx(compare(tiny_engine).label_mass, abs=1e-5)
     assert engine.capabilities.distribution == "top_k"
 
 
@@ -274,7 +275,7 @@ def test_llama_cpp_s_server_passes_the_parity_gate(tiny_engine, tiny_folder):
 def test_served_models_pass_the_parity_gate(tiny_engine, tiny_folder, kind):
     with Server(served(tiny_engine, tiny_folder)) as server:
         engine = open_engine(f"{kind}:tiny@{server.url}", PATIENT)
-        found = probe(engine, PATIENT, f"hf:{tiny_folder}")
+        found = compare(engine, PATIENT, f"hf:{tiny_folder}")
         assert found.passed
         assert found.difference < 1e-5
         assert engine.context == 4096
@@ -294,7 +295,7 @@ def test_a_server_that_classifies_over_other_tokens_fails_the_gate(tiny_engine, 
         return answer
 
     with Server(turned) as server:
-        assert not probe(open_engine(f"vllm:tiny@{server.url}", PATIENT), PATIENT, f"hf:{tiny_folder}").passed
+        assert not compare(open_engine(f"vllm:tiny@{server.url}", PATIENT), PATIENT, f"hf:{tiny_folder}").passed
 
 
 def test_sglang_tells_the_label_mass_and_vllm_does_not(tiny_engine, tiny_folder):

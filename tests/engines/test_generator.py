@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from steadyscore.cli import main
-from steadyscore.engines import EngineOptions, endpoint, open_engine
+from steadyscore.engines import EngineOptions, endpoint
+from steadyscore.engines.address import open_engine
 from steadyscore.engines.chat import label_top_k, written_label
 from steadyscore.engines.endpoint import Malformed
 from steadyscore.engines.generator import Generator, token_prompt
-from steadyscore.engines.recorded import SyntheticReranker
+from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError, ModelError
 from steadyscore.readers.outputs import outputs_of, reader_label
 from steadyscore.readers.prompt import VERDICTS, encoded, question

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.engines import EngineOptions, Reranker, open_engine
+from steadyscore.engines import EngineOptions, Reranker
+from steadyscore.engines.address import open_engine
 from steadyscore.engines.systems import listwise
 from steadyscore.engines.systems.listwise import completed, from_ranking, sliding, written_order
 from steadyscore.engines.systems.pairwise import copeland

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from steadyscore.audits.load import load_run, same_evidence_control
-from steadyscore.engines.recorded import SyntheticReranker
+from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError
 from steadyscore.readers.outputs import outputs_of, reader_label
 from steadyscore.readers.prompt import VERDICTS, chat, encoded, first_line, question
@@ -153,7 +153,7 @@ def test_who_cannot_read_is_refused(tiny_engine):
 
 def test_a_run_gets_outputs_and_measures(tmp_path, tiny_engine, monkeypatch):
     source, run = run_of(tmp_path)
-    monkeypatch.setattr("steadyscore.readers.reader.open_engine", lambda address, options=None, gate=True: tiny_engine)
+    monkeypatch.setattr("steadyscore.readers.reader.open_engine", lambda address, options=None, check_parity=True: tiny_engine)
     found = read_run(run, source, "hf:tiny", k=2).values
     assert set(found) == {"verdict_accuracy", "verdict_flip"}
     assert found["verdict_accuracy"].shape == (3,)

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from steadyscore.cli import main
-from steadyscore.engines.recorded import ScoreRecording, SyntheticReranker
+from steadyscore.engines.replay import ScoreRecording
+from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError
 from steadyscore.measures.instability import tau_psi
 from steadyscore.scoring.mitigations import (
@@ -18,7 +19,7 @@ from steadyscore.scoring.mitigations import (
     cost,
     derived_orders,
     logit_capcal,
-    mitigated,
+    mitigate,
     standing,
 )
 from steadyscore.scoring.perturbed import score_perturbed
@@ -138,16 +139,16 @@ def test_capcal_probes_once_per_query_and_window_length(tiny_engine, monkeypatch
 
 def test_mitigations_compose(tiny_engine):
     base = Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=4, chars=20))
-    both = mitigated(base, ["capcal", "self-consistency:2"])
+    both = mitigate(base, ["capcal", "self-consistency:2"])
     found = both.score_orders(POOL, ORDERS[:1], [0])
     inner = Mitigated(base, "capcal").score_orders(POOL, derived_orders(POOL, ORDERS[0], 2), range(2))
     assert np.allclose(found.scores[0], inner.scores.mean(axis=0))
     assert np.allclose(readout.score(found.grades), found.scores)
-    assert both.mitigations == ["capcal", "self-consistency:2"]
-    assert both.identity()["mitigations"] == both.mitigations
-    assert mitigated(base, []) is base
+    assert both.mitigations == ("capcal", "self-consistency:2")
+    assert both.identity()["mitigations"] == list(both.mitigations)
+    assert mitigate(base, []) is base
     with pytest.raises(InputError, match="Name it before any mitigation that averages"):
-        mitigated(base, ["self-consistency:2", "capcal"]).score_orders(POOL, ORDERS[:1], [0])
+        mitigate(base, ["self-consistency:2", "capcal"]).score_orders(POOL, ORDERS[:1], [0])
 
 
 @settings(max_examples=40, deadline=None)
@@ -212,14 +213,14 @@ def test_a_run_counts_the_windows_it_scored(names, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Scorer, "_present", present)
     source = str(write_collection(tmp_path / "pools.jsonl", some_instances(queries=2, candidates=11)))
-    wrapped = mitigated(Scorer(SyntheticReranker("slot", 0.2), PASSAGE_RERANKING, Settings(width=4)), names)
+    wrapped = mitigate(Scorer(SyntheticReranker("slot", 0.2), PASSAGE_RERANKING, Settings(width=4)), names)
     run = score_collection(wrapped, source, tmp_path / "run", AuditConfig(permutations=3))
     assert run.record["coverage"]["windows"] == sum(counted)
 
 
 def test_a_run_under_capcal_counts_its_probes_once_a_query(tmp_path, tiny_engine):
     source = str(write_collection(tmp_path / "pools.jsonl", some_instances(queries=2, candidates=5)))
-    wrapped = mitigated(Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=3)), ["capcal"])
+    wrapped = mitigate(Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=3)), ["capcal"])
     run = score_collection(wrapped, source, tmp_path / "run", AuditConfig(permutations=2))
     assert run.record["coverage"]["windows"] == 2 * (3 * 2 + 2)  # windows of three and of two have a probe each
 
@@ -263,8 +264,8 @@ def test_an_audit_under_a_mitigation(tmp_path, capsys):
 
 def test_pine_is_a_mitigation_of_a_local_model(tiny_engine):
     base = Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=4, chars=20))
-    both = mitigated(base, ["pine", "self-consistency:2"])
+    both = mitigate(base, ["pine", "self-consistency:2"])
     assert both.identity()["scorer"]["attention"] == "pine"
     assert both.score_orders(POOL, ORDERS[:1], [0]).scores.shape == (1, 11)
-    with pytest.raises(InputError, match="Name it first"):
-        mitigated(base, ["self-consistency:2", "pine"])
+    with pytest.raises(InputError, match="Name pine first"):
+        mitigate(base, ["self-consistency:2", "pine"])

@@ -8,7 +8,7 @@ import pytest
 
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
-from steadyscore.engines import Watch
+from steadyscore.engines import Capabilities, Reranker, Watch
 from steadyscore.errors import RunMismatch
 from steadyscore.machine.disk import sha256
 from steadyscore.runs.folder import Run
@@ -18,14 +18,12 @@ from tests.helpers.collections import some_instances, write_collection
 from tests.helpers.endpoint import Server
 
 
-class Program:
+class Program(Reranker):
     """A scorer made of one file: scores are `scale` times the length of a text."""
 
     name = "a program"
 
     def __init__(self, file: Path, stop_after: int | None = None):
-        from steadyscore.engines import Capabilities
-
         self.file, self.stop_after, self.capabilities = file, stop_after, Capabilities(gives="score")
 
     def identity(self):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from steadyscore.engines import EngineOptions
+from steadyscore.engines import Engine, EngineOptions
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve.batcher import Batcher, Busy, Closing, Gone, TimedOut, stand_in
 from steadyscore.serve.service import instance_of
@@ -80,9 +80,16 @@ def test_a_prompt_holds_the_candidates_of_one_request_only(tiny_engine):
     """Every prompt that reaches the engine decodes to one query and its own documents."""
     seen = []
 
-    class Spy:
-        name, capabilities, identity = tiny_engine.name, tiny_engine.capabilities, tiny_engine.identity
-        encoder, context = tiny_engine.encoder, tiny_engine.context
+    class Spy(Engine):
+        name, capabilities, encoder, context = (
+            tiny_engine.name,
+            tiny_engine.capabilities,
+            tiny_engine.encoder,
+            tiny_engine.context,
+        )
+
+        def identity(self):
+            return tiny_engine.identity()
 
         def grade_logits(self, prompts, *, label_mass=False):
             seen.extend(tiny_engine.encoder.tokenizer.decode([*p.prefix, *p.body]) for p in prompts)

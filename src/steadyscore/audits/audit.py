@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from ..collection import Data, Source, open_collection
-from ..engines import Backend, EngineOptions, check_address, open_engine, parse_address
+from ..engines import Backend, EngineOptions
+from ..engines.address import check_address, open_engine, parse_address
 from ..engines.generator import check_reader
 from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
@@ -31,7 +32,7 @@ from ..runs.folder import Run
 from ..runs.table import Scored
 from ..scoring.engine_choice import scoring_address
 from ..scoring.estimate import remember_speed
-from ..scoring.mitigations import mitigated
+from ..scoring.mitigations import mitigate
 from ..scoring.perturbed import Kind, score_perturbed
 from ..scoring.score import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
 from ..scoring.scorer import Scorer, Settings
@@ -227,7 +228,7 @@ class _Work:
 
 def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -> Audit:
     config, beside, source = work.config, work.beside, work.source
-    scorer = mitigated(scorer_for(backend, source.collection, config), beside.mitigations)
+    scorer = mitigate(scorer_for(backend, source.collection, config), beside.mitigations)
     progress = bar(f"{name} on {source.collection.name}", work.output.quiet)
     run = score_collection(
         scorer, source, work.folder, config, command=list(work.output.command), progress=progress,

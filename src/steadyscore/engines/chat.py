@@ -21,9 +21,10 @@ from ..errors import InputError
 from ..machine.credentials import KEY
 from ..terms import GRADES
 from ..window.prompt import PromptText, messages
-from ..window.readout import Reading
-from . import Capabilities, EngineOptions, Price
+from ..window.readout import SlotLogits
+from . import Capabilities, EngineOptions, Grader, Price
 from .endpoint import Endpoint, Refused, field, model_at, number
+from .generator import Generator
 from .wire import Malformed
 
 T = TypeVar("T")
@@ -38,8 +39,10 @@ TOKENS_PER_LINE = 9
 """`[12] Grade: 3` and its line break: what one grade costs to write, for estimates."""
 
 
-class HostedEngine:
+class HostedEngine(Grader, Generator):
     """A chat model that writes one grade per candidate."""
+
+    endpoint: Endpoint
 
     def __init__(self, endpoint: Endpoint, model: str, logprobs: bool = False):
         self.endpoint, self.model, self.logprobs = endpoint, model, logprobs
@@ -55,10 +58,10 @@ class HostedEngine:
     def identity(self) -> dict[str, Any]:
         return {"kind": "openai", "model": self.model, "logprobs": self.logprobs}
 
-    def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[Reading]:
+    def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[SlotLogits]:
         return self.endpoint.map(self._grade, prompts)
 
-    def spent(self) -> dict[str, Any]:
+    def spent(self) -> dict[str, float]:
         """What was asked and what it cost: requests, retries, cached answers, tokens, and money where a price is known."""
         money = (
             {}
@@ -67,7 +70,7 @@ class HostedEngine:
         )
         return {**self.endpoint.counts, **{f"{what}_tokens": count for what, count in self.tokens.items()}, **money}
 
-    def _grade(self, prompt: PromptText) -> Reading:
+    def _grade(self, prompt: PromptText) -> SlotLogits:
         read = top_k if self.logprobs else written
         return self._ask(messages(prompt), lambda answer: read(prompt.markers, answer), self.logprobs)
 
@@ -150,15 +153,15 @@ def grade_places(text: str, markers: Sequence[str]) -> list[tuple[int, int]]:
     return [found[marker] for marker in markers]
 
 
-def written(markers: Sequence[str], answer: Any) -> Reading:
+def written(markers: Sequence[str], answer: Any) -> SlotLogits:
     """Generated grades: all probability on the one that was written."""
     grades = [grade for grade, _ in grade_places(content(answer), markers)]
     logits = np.full((len(grades), len(GRADES)), -np.inf)
     logits[np.arange(len(grades)), grades] = 0.0
-    return Reading(logits)
+    return SlotLogits(logits)
 
 
-def top_k(markers: Sequence[str], answer: Any) -> Reading:
+def top_k(markers: Sequence[str], answer: Any) -> SlotLogits:
     """The four grades among the alternatives to each written one, (B, 4) log-probabilities."""
     tokens = field(answer, "choices", 0, "logprobs", "content")
     if not isinstance(tokens, list):
@@ -176,7 +179,7 @@ def top_k(markers: Sequence[str], answer: Any) -> Reading:
             raise Malformed(f"grade {absent[0]} is not among the {len(given)} alternatives at [{marker}]")
         rows.append([number(given[spelling.format(g)], "a log-probability") for g in GRADES])
     logits = np.array(rows)
-    return Reading(logits, np.exp(logits).sum(axis=1))
+    return SlotLogits(logits, np.exp(logits).sum(axis=1))
 
 
 def written_label(labels: Sequence[str], answer: Any) -> list[float]:

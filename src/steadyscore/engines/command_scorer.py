@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from . import Capabilities, EngineOptions, ScorerFailed, Watch
+from . import Capabilities, EngineOptions, Reranker, ScorerFailed, Watch
 from .endpoint import number
 from .program import Guard, Program
 from .sources import digest, named_files, watch_script
@@ -29,7 +29,7 @@ SLOW = 1.0
 """Seconds from start to answer from which we say how a program that is started for every question can be kept running."""
 
 
-class CommandReranker:
+class CommandReranker(Reranker):
     """A program that answers each line `{"id", "query", "candidates"}` on stdin with a line `{"id", "scores"}` on stdout.
 
     Whatever it does wrong ends its process and fails the query by name; the next query gets a new one.

@@ -20,9 +20,9 @@ from ..machine.disk import sha256
 from ..models.embedded import EMBEDDED, is_present
 from ..terms import Prompt
 from ..window.encoding import Encoder
-from ..window.readout import Reading
-from . import Capabilities, EngineOptions
-from .generator import Ids, label_log_probabilities
+from ..window.readout import SlotLogits
+from . import Capabilities, Engine, EngineOptions
+from .generator import Generator, Ids, label_log_probabilities
 
 BATCH = 512
 """Tokens per call of `llama_decode`."""
@@ -30,8 +30,10 @@ CONTEXT = 8192
 """Most tokens of a prompt: the KV cache is allocated for all of them at once, and models of today claim far more."""
 
 
-class LlamaCppEngine:
+class LlamaCppEngine(Engine, Generator):
     """llama.cpp's C interface, as llama-cpp-python binds it."""
+
+    needs_parity = True
 
     def __init__(self, library: Any, llama: Any, encoder: Encoder, file: Path):
         self._library, self._llama, self.encoder = library, llama, encoder
@@ -45,7 +47,7 @@ class LlamaCppEngine:
     def identity(self) -> dict[str, Any]:
         return dict(self._identity)
 
-    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
+    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
         # Neighbours in sorted order share the longest prefixes.
         order = sorted(range(len(prompts)), key=lambda i: (prompts[i].prefix, prompts[i].body))
         found = {i: self._read(prompts[i], label_mass) for i in order}
@@ -81,13 +83,13 @@ class LlamaCppEngine:
         self._cached = ids
         return np.array(rows, dtype=np.float64)
 
-    def _read(self, prompt: Prompt, label_mass: bool) -> Reading:
+    def _read(self, prompt: Prompt, label_mass: bool) -> SlotLogits:
         logits = self._logits([*prompt.prefix, *prompt.body], prompt.slots)
         grades = logits[:, list(prompt.grade_tokens)]
         if not label_mass:
-            return Reading(grades)
+            return SlotLogits(grades)
         top = logits.max(axis=1, keepdims=True)
-        return Reading(grades, np.exp(grades - top).sum(axis=1) / np.exp(logits - top).sum(axis=1))
+        return SlotLogits(grades, np.exp(grades - top).sum(axis=1) / np.exp(logits - top).sum(axis=1))
 
     def _decode(self, ids: list[int], begin: int, slots: frozenset[int]) -> list[np.ndarray]:
         """Run some tokens through the model; logits of those that stand at a slot, each (V,)."""
@@ -108,7 +110,7 @@ class LlamaCppEngine:
             self._library.llama_batch_free(batch)
 
 
-def open_llamacpp(rest: str, options: EngineOptions) -> Any:
+def open_llamacpp(rest: str, options: EngineOptions) -> Engine:
     """`<file.gguf>` in this process, or `<model>@<base url>` of llama.cpp's own server."""
     if "@http://" in rest or "@https://" in rest:
         from .token_server import served_llamacpp

@@ -24,8 +24,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ..errors import InputError, ModelError
 from ..window.encoding import Encoder
 from ..window.prompt import Piece, PromptText
-from ..window.readout import Reading
-from . import Capabilities
+from ..window.readout import SlotLogits
+from . import Capabilities, Grader
+from .hf import TransformersEngine
 from .hf_isolated import FIXED_ROPES, rope_type
 
 FAMILIES = ("llama", "qwen2", "qwen3")
@@ -52,10 +53,10 @@ class Layout:
         return self.prefix + sum(self.documents)
 
 
-class PineEngine:
+class PineEngine(Grader):
     """Grades of an `hf` engine's model under order-free attention: a grader, `Scorer(PineEngine(engine), ...)`."""
 
-    def __init__(self, engine: Any):
+    def __init__(self, engine: TransformersEngine):
         config = engine.model.config.get_text_config()
         rope = rope_type(config)
         if config.model_type not in FAMILIES or rope not in FIXED_ROPES or getattr(config, "use_sliding_window", False):
@@ -65,16 +66,16 @@ class PineEngine:
             )
         self.engine, self.name, self.context = engine, f"{engine.name} pine", engine.context
         self.capabilities = Capabilities(gives="distribution", distribution="exact", label_mass=False, deterministic=True)
-        self.trained_settings = engine.trained_settings
+        self.trained_settings, self.options = engine.trained_settings, engine.options
 
     def identity(self) -> dict[str, Any]:
         return self.engine.identity() | {"attention": "pine"}
 
     @torch.inference_mode()
-    def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[Reading]:
+    def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[SlotLogits]:
         return [self._read(prompt) for prompt in prompts]
 
-    def _read(self, prompt: PromptText) -> Reading:
+    def _read(self, prompt: PromptText) -> SlotLogits:
         ids, layout, slots, grade_tokens = encoded(self.engine.encoder, prompt)
         if len(ids) > self.context:
             raise InputError(
@@ -83,7 +84,7 @@ class PineEngine:
             )
         states = order_free_states(self.engine.model, ids, layout)[slots]
         logits = self.engine.project(states, torch.tensor(grade_tokens, device=states.device))
-        return Reading(logits.float().cpu().numpy())
+        return SlotLogits(logits.float().cpu().numpy())
 
 
 # -- text to segments

@@ -16,13 +16,13 @@ from typing import Any
 
 from ..errors import InputError
 from ..machine.console import foreign_code
-from . import Capabilities, EngineOptions, ScorerFailed, Watch
+from . import Capabilities, EngineOptions, Reranker, ScorerFailed, Watch
 from .sources import named_files, watch_modules
 
 Score = Callable[[str, list[str]], Sequence[float]]
 
 
-class PythonReranker:
+class PythonReranker(Reranker):
     """`def score(query: str, candidates: list[str]) -> list[float]`, addressed as `python:module:function`."""
 
     def __init__(self, function: Score, name: str, *, module: str = "", loaded: Sequence[str] = (), watched: Sequence[str] = ()):

@@ -10,15 +10,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InputError
-from . import Capabilities, EngineOptions
+from . import Capabilities, EngineOptions, Reranker
 from .endpoint import Endpoint, Unusable, field, model_at, number
 from .wire import Malformed
 
 PROBE = ("why is the sky blue", ["Short waves of light scatter more in air.", "The ferry leaves at nine."])
 
 
-class HttpReranker:
+class HttpReranker(Reranker):
     """`rerank[+shape]:[model@]<url>`: the url of the endpoint itself, such as https://api.cohere.com/v2/rerank."""
+
+    endpoint: Endpoint
 
     def __init__(self, endpoint: Endpoint, model: str, shape: str):
         self.endpoint, self.model, self.shape = endpoint, model, shape

@@ -1,6 +1,6 @@
 """Served models that take token ids: SGLang's `/generate` and llama.cpp's `/completion`; vLLM's routes are in `vllm_server.py`.
 
-All read the slots of the same prompts as engine `hf`, so the parity gate compares them number by number. Nothing but
+All read the slots of the same prompts as engine `hf`, so the parity check compares them number by number. Nothing but
 HTTP and a tokenizer is needed on this side.
 """
 
@@ -15,10 +15,10 @@ import numpy as np
 from ..errors import InputError, ModelError
 from ..terms import Prompt
 from ..window.encoding import Encoder
-from ..window.readout import Reading
-from . import Capabilities, EngineOptions
+from ..window.readout import SlotLogits
+from . import Capabilities, Engine, EngineOptions
 from .endpoint import Endpoint, field, model_at, number
-from .generator import Ids, label_log_probabilities
+from .generator import Generator, Ids, label_log_probabilities
 from .wire import Malformed
 
 Ask = tuple[str, dict[str, Any]]
@@ -29,7 +29,7 @@ class Route(NamedTuple):
     """One way to the grades of a window: `asks(prompt)` are its requests, `reads(prompt, i, answer)` the slots of the i-th."""
 
     asks: Callable[[Prompt], list[Ask]]
-    reads: Callable[[Prompt, int, Any], Reading]
+    reads: Callable[[Prompt, int, Any], SlotLogits]
     capabilities: Capabilities
     name: str = ""
     """What follows the kind in an address, where a server has several."""
@@ -42,8 +42,11 @@ class Continues(NamedTuple):
     text: tuple[str | int, ...]
 
 
-class ServedEngine:
+class ServedEngine(Engine, Generator):
     """A model behind a server."""
+
+    needs_parity = True
+    endpoint: Endpoint
 
     def __init__(
         self,
@@ -59,20 +62,18 @@ class ServedEngine:
         self.kind, self.model, self.endpoint, self.encoder, self.context = kind, model, endpoint, encoder, context
         self.name = f"{kind}{'+' + route.name if route.name else ''}:{model}@{endpoint.base}"
         self.capabilities, self._route, self._continues, self._labels = route.capabilities, route, continues, labels
-        self.reference: str | None = None
-        """Address of the same weights for the parity gate, where they are on this disk."""
 
     def identity(self) -> dict[str, Any]:
-        # Where it is served is not part of what it is; a run records it beside, at every start (`endpoint_of`).
+        # Where it is served is not part of what it is; a run records it beside, at every start.
         route = {"route": self._route.name} if self._route.name else {}
         return {"kind": self.kind, "model": self.model, "tokenizer": self.encoder.name, **route}
 
-    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
+    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
         asked = [(prompt, i, ask) for prompt in prompts for i, ask in enumerate(self._route.asks(prompt))]
         parts = iter(self.endpoint.map(self._read, asked))
         return [_joined([next(parts) for _ in self._route.asks(prompt)]) for prompt in prompts]
 
-    def _read(self, asked: tuple[Prompt, int, Ask]) -> Reading:
+    def _read(self, asked: tuple[Prompt, int, Ask]) -> SlotLogits:
         prompt, i, (path, body) = asked
         return self.endpoint.post(path, body, lambda answer: self._route.reads(prompt, i, answer))
 
@@ -90,29 +91,29 @@ class ServedEngine:
         return self._labels(self, prompts, labels)
 
 
-def _joined(parts: list[Reading]) -> Reading:
+def _joined(parts: list[SlotLogits]) -> SlotLogits:
     told = [part.label_mass for part in parts if part.label_mass is not None]
-    return Reading(np.concatenate([part.logits for part in parts]), np.concatenate(told) if told else None)
+    return SlotLogits(np.concatenate([part.logits for part in parts]), np.concatenate(told) if told else None)
 
 
 # -- from what a server tells of a slot to a reading
 
 
-def slot_probabilities(rows: np.ndarray) -> Reading:
+def slot_probabilities(rows: np.ndarray) -> SlotLogits:
     """(B, 4) probabilities as a reading; anything that is not a distribution is refused."""
     if not ((rows >= 0).all() and (np.abs(rows.sum(axis=1) - 1) <= SLACK).all()):
         raise Malformed("rows are not distributions over the four grades: load the model as docs/engines.md says")
     with np.errstate(divide="ignore"):
-        return Reading(np.log(rows))
+        return SlotLogits(np.log(rows))
 
 
-def slot_log_probabilities(rows: Any) -> Reading:
+def slot_log_probabilities(rows: Any) -> SlotLogits:
     """(B, 4) log-probabilities over the vocabulary as a reading with its label mass."""
     logits = np.asarray(rows, dtype=np.float64)
     mass = np.exp(logits).sum(axis=1)
     if not (np.isfinite(logits.max(axis=1)).all() and (mass <= 1 + SLACK).all()):
         raise Malformed(f"rows are not log-probabilities: the grade tokens of a slot have probability {mass.max():.3g} together")
-    return Reading(logits, mass)
+    return SlotLogits(logits, mass)
 
 
 SLACK = 1e-2
@@ -152,7 +153,7 @@ def _sglang_asks(prompt: Prompt) -> list[Ask]:
     return [("/generate", body)]
 
 
-def _sglang_reads(prompt: Prompt, _: int, answer: Any) -> Reading:
+def _sglang_reads(prompt: Prompt, _: int, answer: Any) -> SlotLogits:
     # Row i speaks of token S + i as its predecessor predicts it; row 0 has no predecessor in the answer and is empty.
     rows = field(answer, "meta_info", "input_token_ids_logprobs")
     start = prompt.slots[0]
@@ -197,7 +198,7 @@ def _llamacpp_continues(ids: list[int], most_tokens: int) -> Ask:
     return "/completion", {"prompt": ids, "n_predict": most_tokens, "temperature": 0, "cache_prompt": True}
 
 
-def _llamacpp_reads(prompt: Prompt, i: int, answer: Any) -> Reading:
+def _llamacpp_reads(prompt: Prompt, i: int, answer: Any) -> SlotLogits:
     given = field(answer, "completion_probabilities", 0, "top_logprobs")
     return slot_log_probabilities([four({field(entry, "id"): field(entry, "logprob") for entry in given}, prompt, i)])
 

@@ -21,10 +21,10 @@ from ..tasks import PASSAGE_RERANKING
 from ..terms import GRADES, Prompt
 from ..window.encoding import Encoder
 from ..window.prompt import prompt_text
-from ..window.readout import Reading
-from . import EngineOptions
+from ..window.readout import SlotLogits
+from . import Engine, EngineOptions
 from .endpoint import Unusable
-from .generator import Ids
+from .generator import Generator, Ids
 from .token_server import load_encoder, slot_probabilities
 from .vllm_server import CAPABILITIES, TOP, served_vllm, slot_rows, token_id_rows, top_k
 from .wire import Malformed
@@ -35,15 +35,17 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What `max_lora_rank` may be."""
 
 
-def open_vllm(rest: str, options: EngineOptions, route: str = "") -> Any:
+def open_vllm(rest: str, options: EngineOptions, route: str = "") -> Engine:
     """`<id|path>[+adapter]` in this process, or `<model>@<base url>`; by the named route or by the best there is."""
     if "@http://" in rest or "@https://" in rest:
         return served_vllm(rest, options, route)
     return VllmEngine.open(rest, options, route)
 
 
-class VllmEngine:
+class VllmEngine(Engine):
     """vLLM's offline `LLM`, read by one route."""
+
+    needs_parity = True
 
     def __init__(
         self,
@@ -63,8 +65,6 @@ class VllmEngine:
         self.context = int(llm.llm_engine.model_config.max_model_len) - (route != "classifier")
         self.capabilities = CAPABILITIES[route]
         self._identity = identity | {"route": route}
-        self.trained_settings: dict[str, Any] = {}
-        """The presentation an adapter was trained with; empty without one."""
 
     @classmethod
     def open(cls, address: str, options: EngineOptions, route: str = "") -> VllmEngine:
@@ -83,7 +83,7 @@ class VllmEngine:
     def identity(self) -> dict[str, Any]:
         return dict(self._identity)
 
-    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
+    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
         try:
             return ROUTES[self._route](self.llm, prompts, self._lora)
         except Malformed as odd:  # asking again would tell the same
@@ -93,12 +93,12 @@ class VllmEngine:
 # -- routes
 
 
-def classified(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[Reading]:
+def classified(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[SlotLogits]:
     outputs = llm.encode(_inputs(prompts), pooling_task="token_classify", lora_request=lora, use_tqdm=False)
     return [_four_way(prompt, output.outputs.data) for prompt, output in zip(prompts, outputs, strict=True)]
 
 
-def _four_way(prompt: Prompt, rows: Any) -> Reading:
+def _four_way(prompt: Prompt, rows: Any) -> SlotLogits:
     rows = np.asarray(rows.float().cpu() if hasattr(rows, "cpu") else rows, dtype=np.float64)
     if rows.shape != (len(prompt), len(GRADES)):
         # Rows of a cached prefix are left out of the answer; reading at the wrong row would look like an order effect.
@@ -106,7 +106,7 @@ def _four_way(prompt: Prompt, rows: Any) -> Reading:
     return slot_probabilities(rows[list(prompt.slots)])
 
 
-def scored(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[Reading]:
+def scored(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[SlotLogits]:
     outputs = _generated(llm, prompts, lora, [token_id_rows(prompt) for prompt in prompts])
     told = [output.prompt_token_id_logprobs for output in outputs]
     if any(rows is None for rows in told):  # a cached prefix passed the first slot
@@ -114,7 +114,7 @@ def scored(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[Reading]:
     return [slot_rows(prompt, np.asarray(rows)) for prompt, rows in zip(prompts, told, strict=True)]
 
 
-def ranked(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[Reading]:
+def ranked(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[SlotLogits]:
     outputs = _generated(llm, prompts, lora, [{"prompt_logprobs": TOP} for _ in prompts])
     # Row i speaks of token i as its predecessor predicts it.
     rows = [[output.prompt_logprobs[slot + 1] for slot in prompt.slots] for prompt, output in zip(prompts, outputs, strict=True)]
@@ -122,7 +122,7 @@ def ranked(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[Reading]:
     return [top_k(window, prompt) for prompt, window in zip(prompts, told, strict=True)]
 
 
-ROUTES: dict[str, Callable[[Any, Sequence[Prompt], Any], list[Reading]]] = {
+ROUTES: dict[str, Callable[[Any, Sequence[Prompt], Any], list[SlotLogits]]] = {
     "classifier": classified,
     "token-ids": scored,
     "top-k": ranked,
@@ -160,12 +160,13 @@ def rescaled(config: Any) -> bool:
 # -- readers
 
 
-class VllmReader:
+class VllmReader(Generator):
     """vLLM's offline `LLM`, generating: a model is loaded either to classify or to generate, so a reader is loaded anew."""
 
     def __init__(self, llm: Any, encoder: Encoder, name: str, identity: dict[str, Any], lora: Any = None):
         self.llm, self.encoder, self.name, self._identity, self._lora = llm, encoder, name, identity, lora
         self.context = int(llm.llm_engine.model_config.max_model_len) - 1  # vLLM always writes one token
+        self.capabilities = CAPABILITIES["top-k"]
 
     @classmethod
     def open(cls, address: str, options: EngineOptions) -> VllmReader:

@@ -19,7 +19,7 @@ from ..tasks import PASSAGE_RERANKING
 from ..terms import GRADES, Prompt
 from ..window.encoding import Encoder
 from ..window.prompt import prompt_text
-from ..window.readout import Reading
+from ..window.readout import SlotLogits
 from . import Capabilities, EngineOptions
 from .endpoint import Endpoint, Unreachable, Unusable, field, number
 from .generator import Ids
@@ -99,7 +99,7 @@ ASKS: dict[str, Callable[[str, Prompt], Ask]] = {"classifier": _pooling, "token-
 # -- what is read
 
 
-def pooled(prompt: Prompt, _: int, answer: Any) -> Reading:
+def pooled(prompt: Prompt, _: int, answer: Any) -> SlotLogits:
     """Rows of the four-way softmax at the slots: exactly the renormalised grade distribution."""
     rows = field(answer, "data", 0, "data")
     if not isinstance(rows, list) or len(rows) != len(prompt):
@@ -114,7 +114,7 @@ def _row(row: Any) -> list[float]:
     return [number(value, "a grade's probability") for value in row]
 
 
-def scored(prompt: Prompt, _: int, answer: Any) -> Reading:
+def scored(prompt: Prompt, _: int, answer: Any) -> SlotLogits:
     """An array in base64: rows from the first slot on, columns in the order the grade tokens were asked for."""
     told = field(answer, "prompt_token_id_logprobs")
     if not isinstance(told, str):  # null where a cached prefix passed the first slot
@@ -122,7 +122,7 @@ def scored(prompt: Prompt, _: int, answer: Any) -> Reading:
     return slot_rows(prompt, np.load(io.BytesIO(base64.b64decode(told)), allow_pickle=False))
 
 
-def slot_rows(prompt: Prompt, rows: np.ndarray) -> Reading:
+def slot_rows(prompt: Prompt, rows: np.ndarray) -> SlotLogits:
     """The rows of the slots among those that `token_id_rows` asked for."""
     start, wanted = prompt.slots[0], len(prompt.grade_tokens)
     if rows.shape != (len(prompt) - 1 - start, wanted):
@@ -130,7 +130,7 @@ def slot_rows(prompt: Prompt, rows: np.ndarray) -> Reading:
     return slot_log_probabilities(rows[[slot - start for slot in prompt.slots]])
 
 
-def ranked(prompt: Prompt, _: int, answer: Any) -> Reading:
+def ranked(prompt: Prompt, _: int, answer: Any) -> SlotLogits:
     """The likeliest tokens of every position, and the one that stands there."""
     rows = field(answer, "choices", 0, "prompt_logprobs")
     if not isinstance(rows, list) or len(rows) != len(prompt):
@@ -141,12 +141,12 @@ def ranked(prompt: Prompt, _: int, answer: Any) -> Reading:
     return top_k([{token: p for token, p in row.items() if p != FLOOR} for row in told], prompt)
 
 
-def top_k(told: Sequence[dict[int, Any]], prompt: Prompt) -> Reading:
+def top_k(told: Sequence[dict[int, Any]], prompt: Prompt) -> SlotLogits:
     """One dictionary per slot, token to log-probability."""
     return slot_log_probabilities([four(row, prompt, slot, ADVICE) for slot, row in enumerate(told)])
 
 
-READS: dict[str, Callable[[Prompt, int, Any], Reading]] = {"classifier": pooled, "token-ids": scored, "top-k": ranked}
+READS: dict[str, Callable[[Prompt, int, Any], SlotLogits]] = {"classifier": pooled, "token-ids": scored, "top-k": ranked}
 
 
 # -- readers

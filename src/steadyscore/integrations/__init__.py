@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..engines import EngineOptions
-from ..scoring.mitigations import mitigated
+from ..scoring.mitigations import mitigate
 from ..scoring.score import AuditConfig, open_scorer
 from ..scoring.scorer import Settings
 from ..terms import Candidate, Collection, Instance, TaskName
@@ -32,7 +32,7 @@ class Ranker:
         options: EngineOptions | None = None,
     ):
         config = AuditConfig(settings=Settings(width=width, label_mass=False), chars=chars)
-        self.scorer: Any = mitigated(open_scorer(address, Collection("texts", task), config, options), mitigations)
+        self.scorer: Any = mitigate(open_scorer(address, Collection("texts", task), config, options), mitigations)
         self.name = self.scorer.name
 
     def scores(self, query: str, texts: Sequence[str]) -> list[float]:

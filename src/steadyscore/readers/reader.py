@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..collection import Data, open_collection
-from ..engines import EngineOptions, check_address, open_engine, spent
+from ..engines import Backend, EngineOptions
+from ..engines.address import check_address, open_engine
 from ..engines.endpoint import TooLong
 from ..engines.generator import Generator, cannot_read
 from ..errors import InputError, ModelError
@@ -46,11 +47,11 @@ def check_readable(task: Task) -> None:
 class Reader:
     """A frozen model that reads, with everything it ever read."""
 
-    def __init__(self, engine: Any, task: Task):
+    def __init__(self, engine: Backend, task: Task):
         check_readable(task)
         if not isinstance(engine, Generator):
             raise cannot_read(engine.name)
-        self.engine: Any = engine
+        self.engine = engine
         self.task, self.name = task, engine.name
         self.writes = task.reader.writes if task.reader else None
         identity = json.dumps([engine.identity(), task.name, MOST_TOKENS], sort_keys=True, default=str)
@@ -92,7 +93,7 @@ class Reader:
 
     def _prompts(self, asked: list[Question], query_id: str) -> tuple[list[Any], list[Any]]:
         """Questions and labels as the engine takes them: token ids that fit its context, or text."""
-        encoder = getattr(self.engine, "encoder", None)
+        encoder = self.engine.encoder
         if encoder is None:
             return [chat(one) for one in asked], list(VERDICTS)
         labels = [encoder.plain(label) for label in VERDICTS]
@@ -107,11 +108,11 @@ class Reader:
 
 
 @lru_cache(maxsize=2)  # the runs of one command share their readers
-def open_reader(address: str, options: EngineOptions | None = None) -> Any:
+def open_reader(address: str, options: EngineOptions | None = None) -> Backend:
     """The engine of an address, which need not grade; vLLM in this process loads a model either to grade or to generate."""
     kind, _, rest = address.partition(":")
     if kind.partition("+")[0] != "vllm" or "@http" in rest:
-        return open_engine(address, options, gate=False)
+        return open_engine(address, options, check_parity=False)
     check_address(address)
     from ..engines.vllm import VllmReader
 
@@ -151,7 +152,7 @@ def read_run(
     Whoever has read the table hands over its queries (`scored`).
     """
     reader = Reader(engine or open_reader(address, options), TASKS[run.record["task"]])
-    before = spent(reader.engine)
+    before = reader.engine.spent()
     stored = run.scored() if scored is None else scored
     served = stored if serving_permutations == 1 else [at_budget(query, serving_permutations) for query in stored]
     queries = {query.query_id: query for query in served}
@@ -165,7 +166,7 @@ def read_run(
         raise InputError(f"{address} read none of the {len(queries)} queries: {failed[0].reason}.")
     label = reader_label(address, k, serving_permutations)
     keep_outputs(run, label, outputs)
-    return Read(readings_of(run, list(queries))[label].values, failed, reader.asked, spent(reader.engine, before))
+    return Read(readings_of(run, list(queries))[label].values, failed, reader.asked, reader.engine.spent_since(before))
 
 
 def _read_query(reader: Reader, instance: Instance, query: Scored, k: int) -> list[str]:

@@ -16,7 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..engines import EngineOptions, open_engine
+from ..engines import EngineOptions
+from ..engines.address import open_engine
 from ..engines.llamacpp import embedded_gguf
 from ..engines.parity import probe_prompts
 from ..errors import SteadyscoreError

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..collection import Data, open_collection
-from ..engines import KINDS, Price, parse_address
+from ..engines import Price
+from ..engines.address import KINDS, parse_address
 from ..engines.chat import estimated_cost
 from ..engines.systems import SYSTEMS
 from ..machine.disk import cache_folder, write_json

@@ -14,16 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engines import Backend, Recording, Watch, watch_of
+from ..engines import Recording
 from ..errors import InputError
 from ..measures.ensembles import borda
 from ..measures.measurement import rows_of
 from ..runs.table import Scored
-from ..tasks import Task
 from ..terms import Candidate, Instance
 from ..window import readout
 from ..window.presentation import permutations, windows
-from .scorer import Scorer, Settings
+from .scorer import PoolScorer, Scorer, Settings
 
 Array = np.ndarray
 
@@ -44,10 +43,10 @@ class Mitigation(NamedTuple):
     """Whether all orders of a query are served from one."""
 
 
-class Mitigated:
-    """A scorer under one mitigation; it has everything an audit asks of a `Scorer`."""
+class Mitigated(PoolScorer):
+    """A scorer under one mitigation."""
 
-    def __init__(self, scorer: Scorer | Mitigated, name: str):
+    def __init__(self, scorer: PoolScorer, name: str):
         self.scorer = scorer
         self.mitigation, self.number = _parsed(name)
         self.label = name if ":" in name or self.mitigation.number is None else f"{name}:{self.number}"
@@ -56,10 +55,8 @@ class Mitigated:
                 f"{scorer.name} holds scores that were given before, and {name} needs others. "
                 "For batched self-consistency from stored scores use --serving-permutations."
             )
-        self.backend: Backend = scorer.backend
-        self.task: Task = scorer.task
-        self.settings: Settings = scorer.settings
-        self.shrunk: list[tuple[str, int, int]] = scorer.shrunk
+        self.backend, self.task, self.settings, self.shrunk = scorer.backend, scorer.task, scorer.settings, scorer.shrunk
+        self.mitigations = (*scorer.mitigations, self.label)
         self.content_free: dict[tuple[str, str, int], Array] = {}
         """(query id, query, window length) -> (length, 4): CapCal's probes."""
 
@@ -75,19 +72,13 @@ class Mitigated:
     def width(self) -> int | None:
         return self.scorer.width
 
-    @property
-    def mitigations(self) -> list[str]:
-        """Every mitigation between the model and the user, innermost first."""
-        return [*getattr(self.scorer, "mitigations", []), self.label]
-
     def identity(self) -> dict[str, Any]:
-        return self.scorer.identity() | {"mitigations": self.mitigations}
+        return self.scorer.identity() | {"mitigations": list(self.mitigations)}
 
-    def watch(self) -> Watch:
-        return watch_of(self.backend)
+    def with_settings(self, settings: Settings) -> Mitigated:
+        return Mitigated(self.scorer.with_settings(settings), self.label)
 
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> Array:
-        """Scores (n,) in pool order. Without an order, the pool's own."""
         presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
         found = self.score_orders(instance, presented[None], [0])
         column = {candidate: c for c, candidate in enumerate(found.candidate_ids)}
@@ -98,19 +89,21 @@ class Mitigated:
         return replace(found, permutations=np.asarray(permutations, dtype=np.int64))
 
 
-def mitigated(scorer: Any, names: Sequence[str]) -> Any:
+def mitigate(scorer: PoolScorer, names: Sequence[str]) -> PoolScorer:
     """The scorer under several mitigations, the first one innermost; the scorer itself where none is named."""
     for name in names:
-        scorer = _order_free(scorer) if name == "pine" else Mitigated(scorer, name)
+        scorer = _use_order_free_attention(scorer) if name == "pine" else Mitigated(scorer, name)
     return scorer
 
 
-def _order_free(scorer: Any) -> Scorer:
+def _use_order_free_attention(scorer: PoolScorer) -> Scorer:
     """The scorer with its model's attention made order-free: a change inside the model, so the innermost there is."""
     if not isinstance(scorer, Scorer) or scorer.backend.identity().get("kind") != "hf":
-        raise InputError(f"pine changes the attention of a local model (hf:...), and {scorer.name} is none. Name it first.")
+        raise InputError(f"pine changes the attention of a local model (hf:...), and {scorer.name} is not one. Name pine first.")
+    from ..engines.hf import TransformersEngine
     from ..engines.pine import PineEngine
 
+    assert isinstance(scorer.backend, TransformersEngine)
     return Scorer(PineEngine(scorer.backend), scorer.task, scorer.settings)
 
 
@@ -280,7 +273,7 @@ def _tournaments(mitigated: Mitigated, instance: Instance, orders: Array) -> Sco
     return rows_of(found, reached.reshape(len(orders), rounds, -1).mean(axis=1))
 
 
-def standing(scorer: Scorer | Mitigated, instance: Instance, order: Array, scores: Array) -> Array:
+def standing(scorer: PoolScorer, instance: Instance, order: Array, scores: Array) -> Array:
     """(n,) in pool order: stages won, plus the share of its last window that a candidate left behind.
 
     The better half of every window goes on; winners meet in new windows until they fit in one. `scores` (n,) are those

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ..engines import Backend, endpoint_of, watch_of
+from ..engines import Backend
 from ..errors import RunMismatch
 from ..runs.folder import Run, versions
 
@@ -53,9 +53,10 @@ class Start:
 
 def start_of(backend: Backend) -> Start:
     """What stands behind a scorer now."""
-    watch, identity = watch_of(backend), backend.identity()
+    watch, identity = backend.watch(), backend.identity()
     revision = identity.get("weights") or identity.get("revision")
-    return Start(versions(), endpoint_of(backend), revision, watch.files, watch.unwatched)
+    endpoint = None if backend.endpoint is None else backend.endpoint.base
+    return Start(versions(), endpoint, revision, watch.files, watch.unwatched)
 
 
 def note_start(run: Run, now: Start, *, allow_scorer_change: bool = False) -> None:

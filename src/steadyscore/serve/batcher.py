@@ -17,12 +17,11 @@ from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 from ..engines import Engine, Grader, Reranker
 from ..terms import Prompt
-from ..window.readout import Reading
+from ..window.readout import SlotLogits
 
 
 class Busy(Exception):
@@ -262,28 +261,54 @@ class Batcher:
             worker.join(max(0.0, deadline - time.monotonic()))
 
 
-SHOWN = ("name", "capabilities", "identity", "encoder", "context", "width")
-"""What a scorer may ask of a backend besides its work."""
-
-
-def stand_in(backend: Engine | Grader | Reranker, batcher: Batcher, ticket: Ticket) -> Any:
+def stand_in(backend: Grader | Reranker, batcher: Batcher, ticket: Ticket) -> Grader | Reranker:
     """What a request's scorer takes for the backend: the same but for its work, which goes to the workers."""
-    lane = getattr(backend, "lane", id(backend))
-    shown = SimpleNamespace(**{name: getattr(backend, name) for name in SHOWN if hasattr(backend, name)})
+    if isinstance(backend, Engine):
+        return _BatchedEngine(backend, batcher, ticket)
+    return _BatchedGrader(backend, batcher, ticket) if isinstance(backend, Grader) else _BatchedReranker(backend, batcher, ticket)
 
-    def grade_logits(prompts: Sequence[Any], *, label_mass: bool = False) -> list[Reading]:
-        ticket.tokens += sum(len(prompt) for prompt in prompts if isinstance(prompt, Prompt))
-        work = partial(backend.grade_logits, label_mass=label_mass)  # type: ignore[union-attr]
-        return batcher.call(ticket, (id(backend), label_mass), work, prompts, lane)
 
-    def score(query: str, texts: Sequence[str]) -> Sequence[float]:
-        return batcher.call(ticket, (id(backend), False), rerank, [(query, texts)], lane)[0]
+class _BatchedGrader(Grader):
+    """A grader whose windows go to the workers."""
 
-    def rerank(batch: list[tuple[str, Sequence[str]]]) -> list[Sequence[float]]:
-        return [backend.score(*window) for window in batch]  # type: ignore[union-attr]
+    def __init__(self, backend: Grader, batcher: Batcher, ticket: Ticket):
+        self._backend, self._batcher, self._ticket = backend, batcher, ticket
+        self.name, self.capabilities, self.width = backend.name, backend.capabilities, backend.width
 
-    if isinstance(backend, Reranker):
-        shown.score = score
-    else:
-        shown.grade_logits = grade_logits
-    return shown
+    def identity(self) -> dict[str, Any]:
+        return self._backend.identity()
+
+    def grade_logits(self, prompts: Sequence[Any], *, label_mass: bool = False) -> list[SlotLogits]:
+        self._ticket.tokens += sum(len(prompt) for prompt in prompts if isinstance(prompt, Prompt))
+        work = partial(self._backend.grade_logits, label_mass=label_mass)
+        key = (id(self._backend), label_mass)
+        return self._batcher.call(self._ticket, key, work, prompts, self._backend.exclusive_key)
+
+
+class _BatchedEngine(_BatchedGrader, Engine):
+    """The same of an engine, with the encoder that its prompts are made by."""
+
+    def __init__(self, backend: Engine, batcher: Batcher, ticket: Ticket):
+        super().__init__(backend, batcher, ticket)
+        self.encoder, self.context = backend.encoder, backend.context
+
+
+class _BatchedReranker(Reranker):
+    """A reranker whose questions go to the workers."""
+
+    def __init__(self, backend: Reranker, batcher: Batcher, ticket: Ticket):
+        self._backend, self._batcher, self._ticket = backend, batcher, ticket
+        self.name, self.capabilities, self.width = backend.name, backend.capabilities, backend.width
+
+    def identity(self) -> dict[str, Any]:
+        return self._backend.identity()
+
+    def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        key = (id(self._backend), False)
+        scores: list[Sequence[float]] = self._batcher.call(
+            self._ticket, key, self._score_all, [(query, texts)], self._backend.exclusive_key
+        )
+        return scores[0]
+
+    def _score_all(self, questions: list[tuple[str, Sequence[str]]]) -> list[Sequence[float]]:
+        return [self._backend.score(query, texts) for query, texts in questions]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engines import Engine, EngineOptions, Grader, Reranker
+from ..engines import EngineOptions, Grader, Reranker
 from ..errors import InputError
 from ..measures.measurement import Threshold, measure
 from ..measures.ranking import Array
@@ -34,7 +34,7 @@ class Model:
 
     name: str
     address: str
-    backend: Engine | Grader | Reranker
+    backend: Grader | Reranker
     task: Task
     settings: Settings
     cutoff: float | None = None
@@ -51,7 +51,7 @@ class Model:
     def width(self, n: int) -> int:
         return self.own_width or n
 
-    def scorer(self, backend: Engine | Grader | Reranker, width: int | None = None) -> Scorer:
+    def scorer(self, backend: Grader | Reranker, width: int | None = None) -> Scorer:
         return Scorer(backend, self.task, replace(self.settings, width=width) if width else self.settings)
 
 

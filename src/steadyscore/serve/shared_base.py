@@ -12,15 +12,19 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..engines import EngineOptions, open_engine
+from ..engines import Backend, Engine, EngineOptions
+from ..engines.address import open_engine, open_local_model
 from ..errors import InputError, ModelError
 from ..models.adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles, scorer_address
 from ..models.embedded import shipped_adapters
 from ..terms import Prompt
-from ..window.readout import Reading
+from ..window.readout import SlotLogits
 from .settings import cores
+
+if TYPE_CHECKING:
+    from ..engines.hf import TransformersEngine
 
 
 def split(address: str) -> tuple[str, Path | None]:
@@ -51,12 +55,12 @@ class Bases:
         self.workers = workers
         self._bases: dict[str, SharedBase] = {}
 
-    def open(self, address: str, options: EngineOptions) -> Any:
+    def open(self, address: str, options: EngineOptions) -> Backend:
         if ":" in address and not address.startswith("hf:"):
             return open_engine(address, options)
         base, folder = split(address)
         if base not in self._bases:
-            self._bases[base] = SharedBase(open_engine(base, options), self.workers, options.allow_base_mismatch)
+            self._bases[base] = SharedBase(open_local_model(base, options), self.workers, options.allow_base_mismatch)
         return self._bases[base].with_adapter(folder, address)
 
 
@@ -64,7 +68,7 @@ class Bases:
 class Replica:
     """An engine, the PEFT model around its modules where there are adapters, and the adapter in place."""
 
-    engine: Any
+    engine: TransformersEngine
     carrier: Any = None
     active: str | None = "?"
 
@@ -91,7 +95,7 @@ class Replica:
 class SharedBase:
     """A local engine whose model carries any number of adapters, one of them active or none."""
 
-    def __init__(self, engine: Any, workers: int = 1, allow_base_mismatch: bool = False):
+    def __init__(self, engine: TransformersEngine, workers: int = 1, allow_base_mismatch: bool = False):
         self.engine, self.workers, self.allow_base_mismatch = engine, workers, allow_base_mismatch
         self.lane = None if engine.model.device.type == "cpu" else id(self)
         """On a GPU passes run one after the other: a second one would only wait for the same multiprocessors."""
@@ -127,26 +131,30 @@ class SharedBase:
         first.active = "?"  # loading may have moved it
         return adapter, adapter_identity(folder, card)
 
-    def engine_with(self, adapter: str | None) -> Any:
+    def engine_with(self, adapter: str | None) -> TransformersEngine:
         """The engine for the pass of the worker that asks, with an adapter in place or none."""
         if self.lane is None and not hasattr(self._own, "replica"):
             share_cores(self.workers)
             self._own.replica = self._first.twin()  # every adapter is loaded before the first pass
-        replica = self._first if self.lane is not None else self._own.replica
+        replica: Replica = self._first if self.lane is not None else self._own.replica
         replica.activate(adapter)
         return replica.engine
 
 
-class AdaptedEngine:
+class AdaptedEngine(Engine):
     """One of the models on a shared base."""
 
     def __init__(self, base: SharedBase, adapter: str | None, name: str, identity: dict[str, Any]):
         self.name, self._base, self._adapter, self._identity = name, base, adapter, identity
         self.encoder, self.context, self.capabilities = base.engine.encoder, base.engine.context, base.engine.capabilities
-        self.lane = base.lane
+        self.options = base.engine.options
+
+    @property
+    def exclusive_key(self) -> int | None:
+        return self._base.lane
 
     def identity(self) -> dict[str, Any]:
         return dict(self._identity)
 
-    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
+    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
         return self._base.engine_with(self._adapter).grade_logits(prompts, label_mass=label_mass)

@@ -11,7 +11,7 @@ from ..terms import GRADES
 _GRADES = np.array(GRADES, dtype=np.float64)
 
 
-class Reading(NamedTuple):
+class SlotLogits(NamedTuple):
     """What an engine reads at the B slots of a window."""
 
     logits: np.ndarray
