@@ -22,7 +22,7 @@ from steadyscore.scoring.mitigations import (
     mitigate,
     standing,
 )
-from steadyscore.scoring.perturbed import score_perturbed
+from steadyscore.scoring.perturbation import score_perturbed
 from steadyscore.scoring.score import AuditConfig, score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING

@@ -33,7 +33,7 @@ from ..runs.table import Scored
 from ..scoring.engine_choice import scoring_address
 from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
-from ..scoring.perturbed import Kind, score_perturbed
+from ..scoring.perturbation import Perturbation, score_perturbed
 from ..scoring.score import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
 from ..scoring.scorer import Scorer, Settings
 from ..tasks import TASKS
@@ -76,7 +76,7 @@ class Beside:
 
     mitigations: Sequence[str] = ()
     """Served in another way, the first innermost."""
-    perturb: Sequence[Kind] = ()
+    perturb: Sequence[Perturbation] = ()
     """Also change the pool or the markers at a fixed order."""
     readers: Sequence[str] = ()
     """Frozen models that read the first candidates."""
@@ -114,7 +114,7 @@ def audit(
     config: AuditConfig | None = None,
     options: EngineOptions | None = None,
     mitigations: Sequence[str] = (),
-    perturb: Sequence[Kind] = (),
+    perturb: Sequence[Perturbation] = (),
     readers: Sequence[str] = (),
     reader_k: int = EVIDENCE,
     ir: Sequence[str] = (),

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from ..readers.outputs import readings_of
 from ..runs.folder import Run
 from ..runs.table import read_table
-from ..scoring.perturb import sampled_queries
-from ..scoring.perturbed import QUERIES
+from ..scoring.perturbation import MAX_QUERIES, sampled_queries
 
 READ = ("answer_", "verdict_")
 PERTURBED = {"marker_tau_psi": "markers", "pool_psi_drop": "drop", "top10_changed_drop": "drop"}
@@ -25,7 +24,7 @@ def missing_queries(run: Run, query_ids: Sequence[str], measures: Iterable[str] 
     for kind in {PERTURBED[name] for name in names if name in PERTURBED}:
         file = run.folder / f"perturbed-{kind}.parquet"
         if file.exists():
-            sampled = sampled_queries(list(query_ids), QUERIES, seed=run.record["fingerprint"].get("seed", 0))
+            sampled = sampled_queries(list(query_ids), MAX_QUERIES, seed=run.record["fingerprint"].get("seed", 0))
             found += sorted(set(sampled) - set(read_table(file, ["query_id"]).column("query_id").to_pylist()))
     return list(dict.fromkeys(found))
 
