@@ -392,17 +392,17 @@ def window(texts, markers="numeric"):
     ],
 )
 def test_grades_are_parsed_strictly(content, why):
-    from steadyscore.engines.chat import written
+    from steadyscore.engines.chat import parse_grades
 
     with pytest.raises(Malformed, match=why):
-        written(("1", "2"), {"choices": [{"message": {"content": content}}]})
+        parse_grades(("1", "2"), {"choices": [{"message": {"content": content}}]})
 
 
 def test_written_grades_are_scores_on_the_grid():
-    from steadyscore.engines.chat import written
+    from steadyscore.engines.chat import parse_grades
 
     content = "Here you are:\n[2] grade: 0\n[1]  Grade : 3\n"
-    reading = written(("1", "2"), {"choices": [{"message": {"content": content}}]})
+    reading = parse_grades(("1", "2"), {"choices": [{"message": {"content": content}}]})
     assert readout.score(readout.grade_distribution(reading.logits)).tolist() == [1.0, 0.0]
 
 
@@ -427,14 +427,14 @@ def test_a_question_is_paid_for_once_and_a_repeat_is_another_question():
 
 
 def test_the_cost_counts_answers_that_could_not_be_used():
-    from steadyscore.engines.chat import estimated_cost
+    from steadyscore.engines.chat import estimate_cost
 
     with Server(chat, spoiled_chat) as server:
         server.faults = ["short"]
         engine = open_engine(f"openai:m@{server.url}/v1", EngineOptions(price=Price(2.0, 10.0)))
         engine.grade_logits([window(["abc", "d"])])
     assert engine.spent()["cost"] == pytest.approx((2000 * 2 + 20 * 10) / 1e6)
-    assert estimated_cost(1_000_000, 1000, Price(2.0, 10.0)) == pytest.approx(2.09)
+    assert estimate_cost(1_000_000, 1000, Price(2.0, 10.0)) == pytest.approx(2.09)
 
 
 def test_a_setting_that_the_model_refuses_is_left_out_and_counted():
@@ -480,7 +480,7 @@ def test_the_shape_is_found_by_asking():
     ],
 )
 def test_results_that_do_not_fit_are_refused(answer):
-    from steadyscore.engines.rerank_endpoint import scores
+    from steadyscore.engines.rerank_endpoint import parse_scores
 
     with pytest.raises(Malformed):
-        scores(answer, 2)
+        parse_scores(answer, 2)

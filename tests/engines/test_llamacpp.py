@@ -122,8 +122,8 @@ def test_the_reference_of_the_embedded_file_is_the_embedded_model(engine, monkey
     model = SimpleNamespace(name="smollm2-135m", gguf_sha256="abc")
     monkeypatch.setattr(llamacpp, "EMBEDDED", {"smollm2-135m": model})
     monkeypatch.setattr(llamacpp, "is_present", lambda m: m is model)
-    assert llamacpp._embedded("abc") == "smollm2-135m"
-    assert llamacpp._embedded("abd") is None
+    assert llamacpp._embedded_name("abc") == "smollm2-135m"
+    assert llamacpp._embedded_name("abd") is None
     assert engine.capabilities.parity.startswith("not checked: ")  # its file is no model that hf could open
 
 

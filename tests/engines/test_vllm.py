@@ -291,10 +291,10 @@ def running():
     """`vllm serve` as docs/engines.md starts it, with the adapter under the name `tuned`; its address."""
     pytest.importorskip("vllm")
     from steadyscore.engines.token_server import load_encoder
-    from steadyscore.engines.vllm import classifier
+    from steadyscore.engines.vllm import classifier_overrides
 
     folder, port = str(model_path(MODEL)), free_port()
-    overrides = json.dumps(classifier("LlamaForCausalLM", load_encoder(folder, EngineOptions())))
+    overrides = json.dumps(classifier_overrides("LlamaForCausalLM", load_encoder(folder, EngineOptions())))
     flags = "--runner pooling --convert classify --no-enable-prefix-caching --dtype float32 --enable-lora --max-lora-rank 8"
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", folder, "--served-model-name", MODEL, *flags.split()]
     command += ["--pooler-config", '{"task": "token_classify"}', "--hf-overrides", overrides]

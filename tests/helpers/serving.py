@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from steadyscore.engines import Capabilities
+from steadyscore.engines import Capabilities, Reranker
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.scoring.scorer import Settings
 from steadyscore.serve.app import create_app
@@ -41,13 +41,16 @@ sys.exit(serve.run(parser.parse_args(sys.argv[1:])))
 """`steadyscore serve`, without the other verbs; where FILES is set, with so many open files."""
 
 
-class Double:
+class Double(Reranker):
     """A reranker whose score is any function."""
 
     name, capabilities = "double", Capabilities(gives="score")
 
     def __init__(self, function: Any):
-        self.score = function
+        self._function = function
+
+    def score(self, query: str, texts: Sequence[str]) -> Any:
+        return self._function(query, texts)
 
     def identity(self) -> dict[str, Any]:
         return {"kind": "double"}

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from steadyscore.audits.load import load_run, same_evidence_control
+from steadyscore.engines import Capabilities
+from steadyscore.engines.generator import Generator
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError
 from steadyscore.readers.outputs import outputs_of, reader_label
@@ -30,10 +32,10 @@ def run_of(tmp_path, effect="slot", size=0.5, name="run"):
     return source, score_collection(scorer, source, tmp_path / name, AuditConfig(permutations=4))
 
 
-class Parrot:
+class Parrot(Generator):
     """A generator that answers with the first evidence it is shown."""
 
-    name = "parrot"
+    name, capabilities = "parrot", Capabilities(gives="score")
 
     def __init__(self):
         self.calls = 0

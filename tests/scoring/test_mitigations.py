@@ -14,13 +14,13 @@ from steadyscore.measures.instability import tau_psi
 from steadyscore.scoring.mitigations import (
     MITIGATIONS,
     Mitigated,
-    canonical_order,
     central_ranking,
-    cost,
+    count_windows,
     derived_orders,
+    hash_order,
     logit_capcal,
     mitigate,
-    standing,
+    tournament_standing,
 )
 from steadyscore.scoring.perturbation import score_perturbed
 from steadyscore.scoring.score import AuditConfig, score_collection
@@ -86,8 +86,8 @@ def test_canonical_order_cannot_move_under_reordering():
     assert tau_psi(found.scores) == 0
     assert (found.scores == found.scores[0]).all()
     shuffled = Instance("q1", POOL.query, tuple(POOL.pool[i] for i in ORDERS[3]))
-    ids = [shuffled.pool[i].id for i in canonical_order(shuffled)]
-    assert ids == [POOL.pool[i].id for i in canonical_order(POOL)]
+    ids = [shuffled.pool[i].id for i in hash_order(shuffled)]
+    assert ids == [POOL.pool[i].id for i in hash_order(POOL)]
 
 
 def test_canonical_order_still_moves_when_the_pool_does(tmp_path):
@@ -170,7 +170,7 @@ def test_a_tournament_ranks_as_the_scorer_where_order_has_no_effect():
     """The best of the pool wins, and points are stages won plus the share of the last window left behind."""
     plain = scorer("none")
     scores = plain.score(POOL)
-    reached = standing(plain, POOL, ORDERS[0], scores)
+    reached = tournament_standing(plain, POOL, ORDERS[0], scores)
     assert reached.argmax() == scores.argmax()
     assert (reached >= 0).all()
     # 11 candidates in windows of 4: 2 + 2 + 2 go on, then 2 + 1, then one window of 3.
@@ -180,13 +180,13 @@ def test_a_tournament_ranks_as_the_scorer_where_order_has_no_effect():
 
 
 def test_cost_counts_windows_and_probes_per_query():
-    assert cost(100, 20) == 5
-    assert cost(100, 20, ["self-consistency:10"]) == 50
-    assert cost(100, 20, ["capcal"]) == 6
-    assert cost(11, 4, ["capcal"]) == 5
-    assert cost(11, 4, ["tournament:1"]) == 3 + 2 + 1
-    assert cost(100, None, ["canonical-order"]) == 1
-    assert cost(100, 20, ["capcal", "self-consistency:2"]) == 11  # the probe is kept
+    assert count_windows(100, 20) == 5
+    assert count_windows(100, 20, ["self-consistency:10"]) == 50
+    assert count_windows(100, 20, ["capcal"]) == 6
+    assert count_windows(11, 4, ["capcal"]) == 5
+    assert count_windows(11, 4, ["tournament:1"]) == 3 + 2 + 1
+    assert count_windows(100, None, ["canonical-order"]) == 1
+    assert count_windows(100, 20, ["capcal", "self-consistency:2"]) == 11  # the probe is kept
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_a_tournament_costs_what_it_says(monkeypatch):
     monkeypatch.setattr(backend, "score", lambda query, texts: counted.append(len(texts)) or real(query, texts))
     wrapped = Mitigated(Scorer(backend, PASSAGE_RERANKING, Settings(width=4)), "tournament:3")
     wrapped.score_orders(POOL, ORDERS[:1], [0])
-    assert len(counted) == cost(11, 4, ["tournament:3"])
+    assert len(counted) == count_windows(11, 4, ["tournament:3"])
 
 
 def test_what_cannot_be_mitigated_is_refused(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.engines import EngineOptions, hf_isolated
+from steadyscore.engines import EngineOptions, Grader, hf_isolated
 from steadyscore.engines.hf import TransformersEngine
 from steadyscore.errors import ModelError
 from steadyscore.scoring.scorer import Scorer, Settings
@@ -152,7 +152,7 @@ def test_the_prompt_hash_tells_isolated_from_compact_and_other_engines_refuse(ti
     hashes = {Scorer(tiny_engine, TASK, Settings(prompt=style)).identity()["prompt_hash"] for style in ("isolated", "compact")}
     assert len(hashes) == 2
 
-    class Blind:
+    class Blind(Grader):
         name, capabilities = "blind", replace(tiny_engine.capabilities, isolation=False)
         identity, grade_logits = tiny_engine.identity, tiny_engine.grade_logits
 

@@ -18,7 +18,7 @@ from ..measures.measurement import Threshold
 from ..measures.registry import MEASURES
 from ..runs.folder import Run
 from ..runs.table import Scored
-from ..scoring.mitigations import cost
+from ..scoring.mitigations import count_windows
 from ..tasks import TASKS
 from .figure import Figure
 from .load import load_run
@@ -110,7 +110,9 @@ def windows_per_query(run: Run, queries: Sequence[Scored], serving_permutations:
     """What one request costs, from the width and the mitigations that the run was made with."""
     made = run.record["fingerprint"]
     pools = [len(query.candidate_ids) for query in queries]
-    return serving_permutations * float(np.mean([cost(n, made.get("width"), made.get("mitigations", ())) for n in pools]))
+    return serving_permutations * float(
+        np.mean([count_windows(n, made.get("width"), made.get("mitigations", ())) for n in pools])
+    )
 
 
 def _option(run: Run, queries: Sequence[Scored], target: Target, threshold: Threshold | None, budget: int) -> Option:

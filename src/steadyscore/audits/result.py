@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..measures.measurement import Measured, Threshold
 from ..readers.outputs import Outputs, Readings
 from ..runs.table import Scored
-from ..scoring.starts import start_remarks, unwatched
+from ..scoring.starts import start_remarks, unwatched_parts
 from ..tasks import Task
 from ..terms import Failure, Instance
 from .figure import Figure
@@ -103,7 +103,7 @@ class Audit:
             **({"readers": {k: r.to_json() for k, r in self.reader_reports.items()}} if self.reader_reports else {}),
             **({"curve": self.curve} if self.curve is not None else {}),
             "scoring": self.record.get("coverage", {}),
-            "starts": {"remarks": start_remarks(self.record), "unwatched": unwatched(self.record)},
+            "starts": {"remarks": start_remarks(self.record), "unwatched": unwatched_parts(self.record)},
         }
 
     def remarks(self, of: str | None = None) -> list[str]:

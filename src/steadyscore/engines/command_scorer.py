@@ -112,16 +112,16 @@ class CommandReranker(Reranker):
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict) or "scores" not in answer:
-            raise self._failure(f'answered {_shown(line)}, not {{"scores": [...]}}')
+            raise self._failure(f'answered {_shorten(line)}, not {{"scores": [...]}}')
         if "id" in answer and answer["id"] != identifier:
-            raise self._failure(f"answered with the id {_shown(answer['id'])}, which is not the question's")
+            raise self._failure(f"answered with the id {_shorten(answer['id'])}, which is not the question's")
         if "id" not in answer and self._returns_id:
             raise self._failure("left out the id, which its earlier answers returned")
         return answer
 
     def _scores(self, scores: Any, count: int) -> list[float]:
         if not isinstance(scores, list):
-            raise self._failure(f"gave {_shown(scores)} as scores, not a list")
+            raise self._failure(f"gave {_shorten(scores)} as scores, not a list")
         if len(scores) != count:
             raise self._failure(f"gave {len(scores)} scores for {count} candidates")
         try:
@@ -196,6 +196,6 @@ def open_command(rest: str, options: EngineOptions) -> CommandReranker:
     return CommandReranker(words, f"command:{rest}", seconds=options.timeout, watched=options.watch)
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = value.decode(errors="replace").strip() if isinstance(value, bytes) else json.dumps(value)
     return repr(text[:80])

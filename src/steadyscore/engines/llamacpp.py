@@ -38,7 +38,7 @@ class LlamaCppEngine(Engine, Generator):
     def __init__(self, library: Any, llama: Any, encoder: Encoder, file: Path):
         self._library, self._llama, self.encoder = library, llama, encoder
         digest = sha256(file)
-        self.name, self.reference = f"llamacpp:{file}", f"hf:{_embedded(digest) or file}"
+        self.name, self.reference = f"llamacpp:{file}", f"hf:{_embedded_name(digest) or file}"
         self.context = min(int(llama.n_ctx()), _trained_context(llama.metadata))
         self.capabilities = Capabilities(gives="distribution", distribution="exact", label_mass=True, deterministic=True)
         self._identity = {"kind": "llamacpp", "model": file.name, "weights": digest[:16]}
@@ -55,9 +55,9 @@ class LlamaCppEngine(Engine, Generator):
 
     def generate(self, prompts: Sequence[Ids], most_tokens: int) -> list[str]:
         """Greedy continuations, until the model ends its turn."""
-        return [self._continued(ids, most_tokens) for ids in prompts]
+        return [self._continue(ids, most_tokens) for ids in prompts]
 
-    def _continued(self, ids: Ids, most_tokens: int) -> str:
+    def _continue(self, ids: Ids, most_tokens: int) -> str:
         tokenizer = self.encoder.tokenizer
         written: list[int] = []
         ends = {tokenizer.eos_token_id, self._llama.token_eos()}
@@ -74,7 +74,7 @@ class LlamaCppEngine(Engine, Generator):
     def _logits(self, ids: list[int], slots: Sequence[int]) -> np.ndarray:
         """(B, V) at the slots; tokens that stand behind the last one are not evaluated."""
         ids = ids[: slots[-1] + 1]
-        start = min(_common(ids, self._cached), slots[0])
+        start = min(_common_length(ids, self._cached), slots[0])
         self._library.llama_memory_seq_rm(self._library.llama_get_memory(self._llama.ctx), 0, start, -1)
         self._cached = ids[:start]
         at, rows = frozenset(slots), []
@@ -113,9 +113,9 @@ class LlamaCppEngine(Engine, Generator):
 def open_llamacpp(rest: str, options: EngineOptions) -> Engine:
     """`<file.gguf>` in this process, or `<model>@<base url>` of llama.cpp's own server."""
     if "@http://" in rest or "@https://" in rest:
-        from .token_server import served_llamacpp
+        from .token_server import open_llamacpp_server
 
-        return served_llamacpp(rest, options)
+        return open_llamacpp_server(rest, options)
     import llama_cpp
 
     file = Path(rest)
@@ -147,7 +147,7 @@ def embedded_gguf(name: str) -> Path | None:
     return file if file.is_file() else None
 
 
-def _embedded(digest: str) -> str | None:
+def _embedded_name(digest: str) -> str | None:
     """The embedded model of this content that `hf` has on this disk already."""
     return next((m.name for m in EMBEDDED.values() if m.gguf_sha256 == digest and is_present(m)), None)
 
@@ -156,5 +156,5 @@ def _trained_context(metadata: dict[str, str]) -> int:
     return int(metadata.get(f"{metadata.get('general.architecture')}.context_length", CONTEXT))
 
 
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
+def _common_length(a: Sequence[int], b: Sequence[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..audits.result import Audit
 from ..errors import InputError
-from ..scoring.starts import start_remarks, starts_of, unwatched
+from ..scoring.starts import start_remarks, starts_of, unwatched_parts
 
 
 def distinct(audits: Sequence[Audit]) -> list[Audit]:
@@ -71,7 +71,7 @@ def settings(audit: Audit) -> list[tuple[str, str]]:
         "versions": _plain(record.get("versions")),
         "endpoint": " then ".join(dict.fromkeys(start.endpoint for start in starts if start.endpoint)),
         "watched files": "; ".join(dict.fromkeys(f"{f} {d}" for start in starts for f, d in start.files.items())),
-        "not watched": " ".join(unwatched(record)),
+        "not watched": " ".join(unwatched_parts(record)),
         "scored": " ".join(start_remarks(record)),
         "created": record.get("created"),
     }

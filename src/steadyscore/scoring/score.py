@@ -31,7 +31,7 @@ from ..runs.table import CANONICAL, Scored
 from ..tasks import TASKS
 from ..terms import Candidate, Collection, Failure, Instance, Prompt, Window
 from ..window.presentation import generator, permutations
-from .mitigations import cost
+from .mitigations import count_windows
 from .scorer import PoolScorer, Scorer, Settings, ideal_gains, resolve_settings
 from .starts import Start, note_start, start_of
 
@@ -217,22 +217,27 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
         run.flush()
     refuse_none_scored(scorer.name, failed, len(order))
     named = [failure.to_json() for failure in failed]
-    coverage = {"queries": len(order), "scored": len(order) - len(failed), "failed": named, **_together(run.record["sessions"])}
+    coverage = {
+        "queries": len(order),
+        "scored": len(order) - len(failed),
+        "failed": named,
+        **_sum_sessions(run.record["sessions"]),
+    }
     run.finish(coverage, order, _query_tables(map(_query_row, cut_instances(source.instances(), config.cut))))
 
 
 def _score_query(scorer: PoolScorer, instance: Instance, config: AuditConfig) -> tuple[Scored, int, list[dict[str, Any]]]:
     """A query under all its orders, the windows that took, and those that were cut to fit."""
     n, cuts = len(instance.pool), len(scorer.shrunk)
-    orders, permutation = drawn_orders(instance, config, scorer.width or n), [*range(config.permutations)]
+    orders, permutation = draw_orders(instance, config, scorer.width or n), [*range(config.permutations)]
     if config.canonical:
         orders, permutation = np.vstack([np.arange(n)[None], orders]), [CANONICAL, *permutation]
     scored = scorer.score_orders(instance, orders, permutation)
-    windows = round(cost(n, scorer.width, scorer.mitigations, len(orders)))
+    windows = round(count_windows(n, scorer.width, scorer.mitigations, len(orders)))
     return scored, windows, [{"query_id": q, "window": w + 1, "chars": c} for q, w, c in scorer.shrunk[cuts:]]
 
 
-def _together(sessions: list[dict[str, Any]]) -> dict[str, Any]:
+def _sum_sessions(sessions: list[dict[str, Any]]) -> dict[str, Any]:
     """What all sessions of a run cost. A query that was scored again, as its shard was lost, has the cuts of the last time."""
     shrunk: dict[str, list[dict[str, Any]]] = {}
     charged: Counter[str] = Counter()
@@ -269,7 +274,7 @@ def keep_scores(
     return run
 
 
-def drawn_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndarray:
+def draw_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndarray:
     """The M permutations of a query under the run's scheme, (M, n)."""
     n = len(instance.pool)
     if config.scheme == "balanced":

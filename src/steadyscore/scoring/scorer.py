@@ -142,10 +142,11 @@ class Scorer(PoolScorer):
         return Scorer(self.backend, self.task, settings)
 
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
-        given = np.arange(len(instance.pool)) if order is None else np.asarray(order)
-        scores = self._present(instance, given[None])["scores"]
-        assert scores is not None
-        return scores[0]
+        presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
+        rows = self._present(instance, presented[None])["scores"]
+        assert rows is not None
+        scores: np.ndarray = rows[0]
+        return scores
 
     def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
         if isinstance(self.backend, Recording):

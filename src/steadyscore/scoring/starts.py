@@ -115,7 +115,7 @@ def start_remarks(record: dict[str, Any]) -> list[str]:
     return _change_remarks(noted, scored) + _version_remarks([noted[i] for i in scored if i < len(noted)])
 
 
-def unwatched(record: dict[str, Any]) -> list[str]:
+def unwatched_parts(record: dict[str, Any]) -> list[str]:
     """What of its scorer a run could not watch, in sentences."""
     return list(dict.fromkeys(sentence for start in starts_of(record) for sentence in start.unwatched))
 
