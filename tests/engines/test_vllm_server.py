@@ -99,7 +99,7 @@ def test_a_missing_grade_is_an_error_with_slot_and_token_and_never_a_constant(an
 
     with Server(told(answer, change)) as server:
         engine = open_engine(f"vllm+top-k:tiny@{server.url}", replace(OPTIONS, retries=0))
-        with pytest.raises(Unusable, match=f"slot 2 of 3: grade token {token} is not among the 271 that were told; use route"):
+        with pytest.raises(Unusable, match=f"slot 2 of 3: grade token {token} is not among the 271 that came back; use route"):
             engine.grade_logits([prompt])
 
 
