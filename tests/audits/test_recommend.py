@@ -7,10 +7,10 @@ import pytest
 from steadyscore.audits.load import load_run
 from steadyscore.audits.recommend import Target, parse_target, recommend, windows_per_query
 from steadyscore.commands import recommend as command
-from steadyscore.engines.recorded import SyntheticReranker
+from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError, UsageError
 from steadyscore.runs.folder import Run
-from steadyscore.scoring.mitigations import mitigated
+from steadyscore.scoring.mitigations import mitigate
 from steadyscore.scoring.score import AuditConfig, score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING, RESPONSE_RANKING
@@ -22,7 +22,7 @@ def runs(tmp_path_factory):
 
     def made(name, effect, mitigations=(), permutations=12):
         scorer = Scorer(SyntheticReranker(effect, 0.3), PASSAGE_RERANKING, Settings(width=5))
-        return score_collection(mitigated(scorer, mitigations), "passages", folder / name, AuditConfig(permutations=permutations))
+        return score_collection(mitigate(scorer, mitigations), "passages", folder / name, AuditConfig(permutations=permutations))
 
     return {
         "pilot": made("pilot", "slot"),

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, Price, endpoint, open_engine, vllm_server
+from steadyscore.engines import EngineOptions, Price, endpoint, vllm_server
+from steadyscore.engines.address import open_engine
 from steadyscore.engines.endpoint import Endpoint, EndpointDown, Malformed, Unusable, retry_after
-from steadyscore.engines.parity import probe, probe_prompts
+from steadyscore.engines.parity import compare, probe_prompts
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
 from steadyscore.window import readout
@@ -267,9 +268,9 @@ def test_a_run_goes_on_when_the_endpoint_is_back(network, pools, tmp_path):
 def test_llama_cpp_s_server_passes_the_parity_gate(tiny_engine, tiny_folder):
     with Server(served(tiny_engine, tiny_folder)) as server:
         engine = open_engine(f"llamacpp:tiny@{server.url}", replace(PATIENT, tokenizer=str(tiny_folder)))
-        found = probe(engine, PATIENT, f"hf:{tiny_folder}")
+        found = compare(engine, PATIENT, f"hf:{tiny_folder}")
     assert found.difference < 1e-5
-    assert found.label_mass == pytest.approx(probe(tiny_engine).label_mass, abs=1e-5)
+    assert found.label_mass == pytest.approx(compare(tiny_engine).label_mass, abs=1e-5)
     assert engine.capabilities.distribution == "top_k"
 
 
@@ -277,7 +278,7 @@ def test_llama_cpp_s_server_passes_the_parity_gate(tiny_engine, tiny_folder):
 def test_served_models_pass_the_parity_gate(tiny_engine, tiny_folder, kind):
     with Server(served(tiny_engine, tiny_folder)) as server:
         engine = open_engine(f"{kind}:tiny@{server.url}", PATIENT)
-        found = probe(engine, PATIENT, f"hf:{tiny_folder}")
+        found = compare(engine, PATIENT, f"hf:{tiny_folder}")
         assert found.passed
         assert found.difference < 1e-5
         assert engine.context == 4096
@@ -297,7 +298,7 @@ def test_a_server_that_classifies_over_other_tokens_fails_the_gate(tiny_engine, 
         return answer
 
     with Server(turned) as server:
-        assert not probe(open_engine(f"vllm:tiny@{server.url}", PATIENT), PATIENT, f"hf:{tiny_folder}").passed
+        assert not compare(open_engine(f"vllm:tiny@{server.url}", PATIENT), PATIENT, f"hf:{tiny_folder}").passed
 
 
 def test_sglang_tells_the_label_mass_and_vllm_does_not(tiny_engine, tiny_folder):
@@ -421,17 +422,17 @@ def window(texts, markers="numeric"):
     ],
 )
 def test_grades_are_parsed_strictly(content, why):
-    from steadyscore.engines.chat import written
+    from steadyscore.engines.chat import parse_grades
 
     with pytest.raises(Malformed, match=why):
-        written(("1", "2"), {"choices": [{"message": {"content": content}}]})
+        parse_grades(("1", "2"), {"choices": [{"message": {"content": content}}]})
 
 
 def test_written_grades_are_scores_on_the_grid():
-    from steadyscore.engines.chat import written
+    from steadyscore.engines.chat import parse_grades
 
     content = "Here you are:\n[2] grade: 0\n[1]  Grade : 3\n"
-    reading = written(("1", "2"), {"choices": [{"message": {"content": content}}]})
+    reading = parse_grades(("1", "2"), {"choices": [{"message": {"content": content}}]})
     assert readout.score(readout.grade_distribution(reading.logits)).tolist() == [1.0, 0.0]
 
 
@@ -456,14 +457,14 @@ def test_a_question_is_paid_for_once_and_a_repeat_is_another_question():
 
 
 def test_the_cost_counts_answers_that_could_not_be_used():
-    from steadyscore.engines.chat import estimated_cost
+    from steadyscore.engines.chat import estimate_cost
 
     with Server(chat, spoiled_chat) as server:
         server.faults = ["short"]
         engine = open_engine(f"openai:m@{server.url}/v1", EngineOptions(price=Price(2.0, 10.0)))
         engine.grade_logits([window(["abc", "d"])])
     assert engine.spent()["cost"] == pytest.approx((2000 * 2 + 20 * 10) / 1e6)
-    assert estimated_cost(1_000_000, 1000, Price(2.0, 10.0)) == pytest.approx(2.09)
+    assert estimate_cost(1_000_000, 1000, Price(2.0, 10.0)) == pytest.approx(2.09)
 
 
 def test_a_setting_that_the_model_refuses_is_left_out_and_counted():
@@ -509,7 +510,7 @@ def test_the_shape_is_found_by_asking():
     ],
 )
 def test_results_that_do_not_fit_are_refused(answer):
-    from steadyscore.engines.rerank_endpoint import scores
+    from steadyscore.engines.rerank_endpoint import parse_scores
 
     with pytest.raises(Malformed):
-        scores(answer, 2)
+        parse_scores(answer, 2)

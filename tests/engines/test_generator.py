@@ -9,11 +9,12 @@ import pytest
 
 from steadyscore.audits.load import load_run
 from steadyscore.cli import main
-from steadyscore.engines import EngineOptions, endpoint, open_engine
-from steadyscore.engines.chat import label_top_k, written_label
+from steadyscore.engines import EngineOptions, endpoint
+from steadyscore.engines.address import open_engine
+from steadyscore.engines.chat import parse_label, parse_label_logprobs
 from steadyscore.engines.endpoint import Malformed
 from steadyscore.engines.generator import Generator, token_prompt
-from steadyscore.engines.recorded import SyntheticReranker
+from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError, ModelError
 from steadyscore.readers.outputs import reader_label
 from steadyscore.readers.prompt import VERDICTS, build_question, encode_question
@@ -230,22 +231,22 @@ def test_an_endpoint_that_never_answers_with_a_label_stops_the_command(tmp_path)
 @pytest.mark.parametrize("said", ["SUPPORTED", " Supported. ", "**SUPPORTED**", '"supported"\n'])
 def test_a_written_verdict_is_the_label_and_nothing_else(said):
     answer = {"choices": [{"message": {"content": said}}]}
-    assert written_label(VERDICTS, answer) == [0, -math.inf, -math.inf]
+    assert parse_label(VERDICTS, answer) == [0, -math.inf, -math.inf]
 
 
 @pytest.mark.parametrize("said", ["NOT SUPPORTED", "SUPPORTED or REFUTED", "It is SUPPORTED", "", "enough info", "SUPPORT"])
 def test_anything_else_is_no_verdict(said):
     with pytest.raises(Malformed, match="no label"):
-        written_label(VERDICTS, {"choices": [{"message": {"content": said}}]})
+        parse_label(VERDICTS, {"choices": [{"message": {"content": said}}]})
 
 
 def test_log_probabilities_of_a_label_are_those_of_its_beginnings():
     tokens = {" NOT": -1.0, "Not": -3.0, "S": -2.0, "The": -0.1, "": -5.0}
     first = {"token": "The", "top_logprobs": [{"token": t, "logprob": p} for t, p in tokens.items()]}
-    found = label_top_k(VERDICTS, {"choices": [{"logprobs": {"content": [first]}}]})
+    found = parse_label_logprobs(VERDICTS, {"choices": [{"logprobs": {"content": [first]}}]})
     assert found == [-2.0, -math.inf, pytest.approx(np.log(np.exp(-1) + np.exp(-3)))]
     with pytest.raises(Malformed, match="use openai: without"):
-        label_top_k(VERDICTS, {"choices": [{"logprobs": {"content": None}}]})
+        parse_label_logprobs(VERDICTS, {"choices": [{"logprobs": {"content": None}}]})
 
 
 # -- through the command

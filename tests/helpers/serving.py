@@ -17,7 +17,7 @@ import httpx
 import uvicorn
 
 from steadyscore.engines import Capabilities, Reranker
-from steadyscore.engines.recorded import SyntheticReranker
+from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.scoring.scorer import Settings
 from steadyscore.serve.app import create_app
 from steadyscore.serve.metrics import Metrics

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyscore import cli
-from steadyscore.engines import EngineOptions, endpoint, endpoint_of, open_engine, parse_address
+from steadyscore.engines import EngineOptions, endpoint
+from steadyscore.engines.address import open_engine, parse_address
 from steadyscore.errors import InputError
 from steadyscore.machine.credentials import check_credentials, redact, without_credentials
 from tests.engines.test_endpoint import chat, rerank, shown
@@ -110,8 +111,8 @@ def test_no_artefact_of_a_run_holds_a_secret_that_the_endpoint_repeats(tmp_path,
 
 def test_an_endpoint_is_known_by_its_address():
     with Server(rerank) as server:
-        assert endpoint_of(open_engine(f"rerank+tei:{server.url}/rerank", EngineOptions())) == f"{server.url}/rerank"
-    assert endpoint_of(open_engine("synthetic:none")) is None
+        assert open_engine(f"rerank+tei:{server.url}/rerank", EngineOptions()).endpoint.base == f"{server.url}/rerank"
+    assert open_engine("synthetic:none").endpoint is None
 
 
 def test_windows_refused_at_once_for_a_setting_are_all_asked_again(tmp_path, monkeypatch):

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from steadyscore.audits.load import load_run, same_evidence_control
-from steadyscore.engines.recorded import SyntheticReranker
+from steadyscore.engines import Capabilities
+from steadyscore.engines.generator import Generator
+from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError
 from steadyscore.readers.outputs import reader_label
 from steadyscore.readers.prompt import VERDICTS, build_question, chat_messages, encode_question, first_line
@@ -30,10 +32,10 @@ def run_of(tmp_path, effect="slot", size=0.5, name="run"):
     return source, score_collection(scorer, source, tmp_path / name, AuditConfig(permutations=4))
 
 
-class Parrot:
+class Parrot(Generator):
     """A generator that answers with the first evidence it is shown."""
 
-    name = "parrot"
+    name, capabilities = "parrot", Capabilities(gives="score")
 
     def __init__(self):
         self.calls = 0
@@ -153,7 +155,7 @@ def test_who_cannot_read_is_refused(tiny_engine):
 
 def test_a_run_gets_outputs_and_measures(tmp_path, tiny_engine, monkeypatch):
     source, run = run_of(tmp_path)
-    monkeypatch.setattr("steadyscore.readers.reader.open_engine", lambda address, options=None, gate=True: tiny_engine)
+    monkeypatch.setattr("steadyscore.readers.reader.open_engine", lambda address, options=None, check_parity=True: tiny_engine)
     found = ask_reader(run, source, "hf:tiny", k=2).values
     assert set(found) == {"verdict_accuracy", "verdict_flip"}
     assert found["verdict_accuracy"].shape == (3,)

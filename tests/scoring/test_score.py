@@ -2,13 +2,14 @@ import numpy as np
 import pytest
 
 from steadyscore.collection import open_collection
+from steadyscore.engines import Engine
 from steadyscore.errors import ModelError
 from steadyscore.runs.folder import Run
 from steadyscore.scoring.score import (
     AuditConfig,
     Cut,
     cut_instances,
-    drawn_orders,
+    draw_orders,
     noise_floor,
     open_scorer,
     refuse_mismatch,
@@ -34,10 +35,10 @@ def test_only_the_first_queries_are_taken():
 
 def test_balanced_orders_put_every_candidate_in_every_slot_equally_often():
     config = AuditConfig(permutations=8, scheme="balanced")
-    orders = drawn_orders(POOL, config, 4)
+    orders = draw_orders(POOL, config, 4)
     slots = np.argsort(orders, axis=1) % 4
     assert all((np.bincount(column, minlength=4) == 2).all() for column in slots.T)
-    assert np.array_equal(orders, drawn_orders(POOL, config, 4))
+    assert np.array_equal(orders, draw_orders(POOL, config, 4))
 
 
 def test_without_the_canonical_row_only_permutations_are_scored(tmp_path):
@@ -57,17 +58,23 @@ def test_the_noise_floor_of_a_deterministic_scorer_is_zero(tmp_path, tiny_folder
         assert np.ptp(query.scores, axis=0).max() < 1e-5
 
 
-class Adapted:
+class Adapted(Engine):
     """An engine with an adapter on it that was trained behind another prompt."""
 
     def __init__(self, engine, **adapter):
+        self.name, self.capabilities, self.encoder, self.context = (
+            engine.name,
+            engine.capabilities,
+            engine.encoder,
+            engine.context,
+        )
         self._engine, self._adapter = engine, adapter
-
-    def __getattr__(self, name):
-        return getattr(self._engine, name)
 
     def identity(self):
         return {**self._engine.identity(), "adapter": self._adapter}
+
+    def grade_logits(self, prompts, *, label_mass=False):
+        return self._engine.grade_logits(prompts, label_mass=label_mass)
 
 
 def test_an_adapter_behind_another_prompt_is_refused(tiny_engine):

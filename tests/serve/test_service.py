@@ -12,7 +12,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from steadyscore.commands import explore, serve
-from steadyscore.engines import EngineOptions, open_engine
+from steadyscore.engines import EngineOptions
+from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError, ModelError, UsageError
 from steadyscore.models.embedded import embedded_scorers
 from steadyscore.scoring.scorer import Scorer, Settings

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from ..collection import Data, Source, open_collection
-from ..engines import Backend, EngineOptions, check_address, open_engine, parse_address
+from ..engines import Backend, EngineOptions
+from ..engines.address import check_address, open_engine, parse_address
 from ..engines.generator import check_reader
 from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
@@ -33,10 +34,10 @@ from ..runs.layout import MEASURES_FILE, SUMMARY_FILE, measure_schema
 from ..runs.table import Scored
 from ..scoring.engine_choice import scoring_address
 from ..scoring.estimate import remember_speed
-from ..scoring.mitigations import mitigated
-from ..scoring.perturbed import Kind, score_perturbed
+from ..scoring.mitigations import mitigate
+from ..scoring.perturbation import Perturbation, score_perturbed
 from ..scoring.score import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
-from ..scoring.scorer import Scorer, Settings
+from ..scoring.scorer import PoolScorer, Settings
 from ..tasks import TASKS, reader_kind
 from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle
 from .figure import mean_figure
@@ -77,7 +78,7 @@ class Additions:
 
     mitigations: Sequence[str] = ()
     """Served in another way, the first innermost."""
-    perturb: Sequence[Kind] = ()
+    perturb: Sequence[Perturbation] = ()
     """Also change the pool or the markers at a fixed order."""
     readers: Sequence[str] = ()
     """Frozen models that read the first candidates."""
@@ -115,7 +116,7 @@ def audit(
     config: AuditConfig | None = None,
     options: EngineOptions | None = None,
     mitigations: Sequence[str] = (),
-    perturb: Sequence[Kind] = (),
+    perturb: Sequence[Perturbation] = (),
     readers: Sequence[str] = (),
     reader_k: int = EVIDENCE,
     ir: Sequence[str] = (),
@@ -237,7 +238,7 @@ class _Work:
 
 def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -> Audit:
     config, additions, source = work.config, work.additions, work.source
-    scorer = mitigated(scorer_for(backend, source.collection, config), additions.mitigations)
+    scorer = mitigate(scorer_for(backend, source.collection, config), additions.mitigations)
     progress = bar(f"{name} on {source.collection.name}", work.output.quiet)
     run = score_collection(
         scorer, source, work.folder, config, command=list(work.output.command), progress=progress,
@@ -273,7 +274,7 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     )
 
 
-def _score_additions(scorer: Scorer, run: Run, queries: Sequence[Scored], work: _Work) -> dict[str, list[Failure]]:
+def _score_additions(scorer: PoolScorer, run: Run, queries: Sequence[Scored], work: _Work) -> dict[str, list[Failure]]:
     """Noise floor and perturbations, where asked for, kept beside the run; gives what failed, by flag."""
     failed: dict[str, list[Failure]] = {}
     if work.config.noise_floor:

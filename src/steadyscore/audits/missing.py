@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ..scoring.perturb import sampled_queries
-from ..scoring.perturbed import QUERIES
+from ..scoring.perturbation import MAX_QUERIES, sampled_queries
 from .result import Audit
 
 OF_READERS = ("answer_", "verdict_")
@@ -32,7 +31,7 @@ def missing_queries(audit: Audit, measures: Iterable[str] = ()) -> list[str]:
 def _not_perturbed(audit: Audit, name: str) -> list[str]:
     """Sampled queries without a value, though their candidates can be ranked."""
     ids, values = audit.measured.query_ids, audit.measured.values
-    sampled = set(sampled_queries(list(ids), QUERIES, seed=audit.record["fingerprint"].get("seed", 0)))
+    sampled = set(sampled_queries(list(ids), MAX_QUERIES, seed=audit.record["fingerprint"].get("seed", 0)))
     can_be_ranked = ~np.isnan(values["tau_psi"]) if "tau_psi" in values else np.ones(len(ids), bool)
     lacking = np.isnan(values[name]) & can_be_ranked
     return sorted(query_id for query_id, is_lacking in zip(ids, lacking, strict=True) if is_lacking and query_id in sampled)

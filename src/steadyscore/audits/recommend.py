@@ -19,7 +19,7 @@ from ..errors import InputError, UsageError
 from ..measures.measurement import Threshold
 from ..measures.registry import MEASURES
 from ..runs.folder import Run
-from ..scoring.mitigations import cost
+from ..scoring.mitigations import count_windows
 from .figure import Figure
 from .load import load_run
 from .missing import missing_queries, missing_remark
@@ -181,7 +181,7 @@ def _at_every_budget(pilot: Run, threshold: Threshold | None) -> list[Audit]:
 def windows_per_query(audit: Audit) -> float:
     """What one request costs, from the width and the mitigations that the run was made with."""
     made = audit.record["fingerprint"]
-    costs = [cost(len(query.candidate_ids), made.get("width"), made.get("mitigations", ())) for query in audit.queries]
+    costs = [count_windows(len(query.candidate_ids), made.get("width"), made.get("mitigations", ())) for query in audit.queries]
     return audit.serving_permutations * float(np.mean(costs))
 
 

@@ -21,7 +21,7 @@ from ..errors import UsageError
 from ..machine.extras import PAGE, absent_modules, install_line
 from ..measures.measurement import Threshold
 from ..scoring.scorer import Settings
-from ..scoring.starts import start_remarks, unwatched
+from ..scoring.starts import start_remarks, unwatched_parts
 from ..terms import Failure, PromptStyle
 
 T = TypeVar("T")
@@ -272,7 +272,7 @@ def print_audits(audits: Audits, as_json: bool) -> None:
         print_json(audits.to_json() | page_of(audits))
         return
     for audit in audits:
-        for remark in start_remarks(audit.record) + unwatched(audit.record):
+        for remark in start_remarks(audit.record) + unwatched_parts(audit.record):
             note(f"{audit.name} on {audit.collection}: {remark}")
     print(audits)
     print()

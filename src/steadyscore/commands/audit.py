@@ -15,7 +15,7 @@ from ..measures.answers import EVIDENCE
 from ..measures.ir_library import parse_measures
 from ..measures.measurement import Threshold
 from ..scoring.mitigations import MITIGATIONS
-from ..scoring.perturbed import KINDS
+from ..scoring.perturbation import PERTURBATIONS
 from ..scoring.score import AuditConfig, Cut
 from . import (
     add_budget,
@@ -71,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="also score one order repeatedly in other batches, and print what that alone moves",
     )
     parser.add_argument(
-        "--perturb", nargs="+", default=[], choices=KINDS, help="also change the pool or the markers at a fixed order"
+        "--perturb", nargs="+", default=[], choices=PERTURBATIONS, help="also change the pool or the markers at a fixed order"
     )
     parser.add_argument(
         "--mitigation",

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engines import check_address
+from ..engines.address import check_address
 from ..machine.credentials import check_credentials
 from ..machine.extras import SERVER, check_installed
 from ..models.embedded import DEFAULT

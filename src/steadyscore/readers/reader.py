@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..collection import Data, open_collection
-from ..engines import EngineOptions, check_address, open_engine, spent
+from ..engines import Backend, EngineOptions
+from ..engines.address import check_address, open_engine
 from ..engines.endpoint import TooLong
 from ..engines.generator import Generator, cannot_read
 from ..errors import InputError, ModelError
@@ -40,11 +41,11 @@ MOST_TOKENS = 64
 class Reader:
     """A frozen model that reads evidence, with the outputs of every prompt it was ever shown."""
 
-    def __init__(self, engine: Any, task: Task):
+    def __init__(self, engine: Backend, task: Task):
         self.kind = reader_kind(task)
         if not isinstance(engine, Generator):
             raise cannot_read(engine.name)
-        self.engine: Any = engine
+        self.engine = engine
         self.task, self.name = task, engine.name
         identity = json.dumps([engine.identity(), task.name, MOST_TOKENS], sort_keys=True, default=str)
         self.file = cache_folder() / "readings" / f"{_digest(identity)}.jsonl"
@@ -85,7 +86,7 @@ class Reader:
 
     def _prompts(self, questions: list[Question], query_id: str) -> tuple[list[Any], list[Any]]:
         """Questions and labels as the engine takes them: token ids that fit its context, or text."""
-        encoder = getattr(self.engine, "encoder", None)
+        encoder = self.engine.encoder
         if encoder is None:
             return [chat_messages(question) for question in questions], list(VERDICTS)
         labels = [encoder.plain(label) for label in VERDICTS]
@@ -100,11 +101,11 @@ class Reader:
 
 
 @lru_cache(maxsize=2)  # the runs of one command share their readers
-def open_reader(address: str, options: EngineOptions | None = None) -> Any:
+def open_reader(address: str, options: EngineOptions | None = None) -> Backend:
     """The engine of an address, which need not grade; vLLM in this process loads a model either to grade or to generate."""
     kind, _, rest = address.partition(":")
     if kind.partition("+")[0] != "vllm" or "@http" in rest:
-        return open_engine(address, options, gate=False)
+        return open_engine(address, options, check_parity=False)
     check_address(address)
     from ..engines.vllm import VllmReader
 
@@ -144,7 +145,7 @@ def ask_reader(
     A caller that holds the queries of the run passes them as `scored`.
     """
     reader = Reader(engine or open_reader(address, options), TASKS[run.record["task"]])
-    before = spent(reader.engine)
+    before = reader.engine.spent()
     stored = run.read_queries() if scored is None else scored
     served = stored if serving_permutations == 1 else [average_permutations(query, serving_permutations) for query in stored]
     queries = {query.query_id: query for query in served}
@@ -158,7 +159,7 @@ def ask_reader(
         raise InputError(f"{address} read none of the {len(queries)} queries: {failed[0].reason}.")
     label = reader_label(address, k, serving_permutations)
     write_outputs(run, label, outputs)
-    return ReaderRun(reader_results(run, list(queries))[label].values, failed, reader.asked, spent(reader.engine, before))
+    return ReaderRun(reader_results(run, list(queries))[label].values, failed, reader.asked, reader.engine.spent_since(before))
 
 
 def _read_query(reader: Reader, instance: Instance, query: Scored, k: int) -> list[str]:

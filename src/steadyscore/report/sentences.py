@@ -132,8 +132,8 @@ def notes(audit: Audit, decision: str | None, k: int) -> list[str]:
         # Two random sets that keep a share r of the pool have r² of it in common and 2r - r² in either.
         chance = np.nanmean(kept / (2 - kept))
         remarks.append(
-            f"The cutoff keeps {percent(float(np.nanmean(kept)))} of the pool; sets of that size drawn at random would overlap by "
-            f"about {chance:.2f}."
+            f"The cutoff keeps {percent(float(np.nanmean(kept)))} of the pool; sets of that size drawn at random would overlap "
+            f"by about {chance:.2f}."
         )
     if interval.floor is not None and not interval.is_above_floor:
         remarks.append("This is not above the noise floor: scoring the same order again moves as much.")

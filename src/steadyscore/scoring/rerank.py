@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
-from ..engines import EngineOptions, open_engine
+from ..engines import EngineOptions
+from ..engines.address import open_engine
 from ..engines.objects import open_object
 from ..errors import InputError
 from ..terms import Candidate, Collection, Instance, TaskName
 from ..window.prompt import shown
-from .mitigations import mitigated
+from .mitigations import mitigate
 from .score import AuditConfig, scorer_for
 from .scorer import Settings
 
@@ -88,7 +89,7 @@ class Ranker:
     ):
         config = AuditConfig(settings=Settings(width=width, label_mass=False), chars=chars)
         backend = open_engine(scorer, options) if isinstance(scorer, str) else open_object(scorer)
-        self.scorer: Any = mitigated(scorer_for(backend, Collection("texts", task), config), mitigations)
+        self.scorer: Any = mitigate(scorer_for(backend, Collection("texts", task), config), mitigations)
         self.name = self.scorer.name
 
     def scores(self, query: str, documents: Sequence[Document]) -> list[float]:

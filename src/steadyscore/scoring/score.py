@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from ..collection import Data, Source, open_collection
-from ..engines import Backend, Engine, EngineOptions, Recording, open_engine, spent
+from ..engines import Backend, Engine, EngineOptions, Recording, TrainedSettings
+from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
 from ..machine.credentials import redact
 from ..machine.disk import lock_folder
@@ -31,8 +32,8 @@ from ..runs.table import FIRST_STAGE, Scored
 from ..tasks import TASKS
 from ..terms import Candidate, Collection, Failure, Instance, Prompt, Window
 from ..window.presentation import generator, permutations
-from .mitigations import cost
-from .scorer import Scorer, Settings, ideal_gains, resolved, trained_settings
+from .mitigations import count_windows
+from .scorer import PoolScorer, Scorer, Settings, ideal_gains, resolve_settings
 from .starts import Start, note_start, start_of
 
 if TYPE_CHECKING:
@@ -96,23 +97,23 @@ def refuse_mismatch(scorer: Scorer) -> None:
         return
     at_home = Scorer(scorer.backend, TASKS[trained["task"]], scorer.settings)
     probe = at_home.prompt(Instance("probe", "probe", (Candidate("a", "a"),)), Window(0, (0,)))
-    allowed = getattr(scorer.backend, "options", EngineOptions()).allow_base_mismatch
+    allowed = scorer.backend.options.allow_base_mismatch
     assert isinstance(probe, Prompt)
     refuse(prompt_mistakes(trained, at_home.identity()["prompt_hash"], probe.grade_tokens), allowed)
 
 
-def settings_for(config: AuditConfig, collection: Collection, trained: dict[str, Any]) -> Settings:
+def settings_for(config: AuditConfig, collection: Collection, trained: TrainedSettings) -> Settings:
     """How a collection is presented: as was asked, else as an adapter was trained, else as the collection says."""
     settings = replace(
         config.settings,
         chars=config.chars or trained.get("chars") or collection.chars,
         instruction=config.settings.instruction or collection.instruction,
     )
-    return resolved(settings, trained)
+    return resolve_settings(settings, trained)
 
 
 def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) -> Scorer:
-    scorer = Scorer(backend, TASKS[collection.task], settings_for(config, collection, trained_settings(backend)))
+    scorer = Scorer(backend, TASKS[collection.task], settings_for(config, collection, backend.trained_settings))
     refuse_mismatch(scorer)
     return scorer
 
@@ -135,7 +136,7 @@ def refuse_none_scored(name: str, failed: Sequence[Failure], queries: int) -> No
 
 
 def score_collection(
-    scorer: Scorer,
+    scorer: PoolScorer,
     data: Data,
     folder: Path,
     config: AuditConfig,
@@ -159,7 +160,7 @@ def score_collection(
         return run
 
 
-def _begin(scorer: Scorer, source: Source, folder: Path, config: AuditConfig, command: list[str]) -> Run:
+def _begin(scorer: PoolScorer, source: Source, folder: Path, config: AuditConfig, command: list[str]) -> Run:
     collection = source.collection
     fingerprint = scorer.identity() | {
         "data": {"name": collection.name, "sha256": source.digest},
@@ -182,18 +183,18 @@ def _begin(scorer: Scorer, source: Source, folder: Path, config: AuditConfig, co
     )
 
 
-def _score_missing(run: Run, scorer: Scorer, source: Source, config: AuditConfig, progress: Progress | None) -> None:
+def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditConfig, progress: Progress | None) -> None:
     """Score the queries that are not on disk and complete the run. Of the others only the ids are held."""
     if run.is_complete:
         run.reopen()
     done, order = run.scored_ids(), []
     failed: list[Failure] = []
-    session, began, before = run.begin_session(), time.monotonic(), spent(scorer.backend)
+    session, began, before = run.begin_session(), time.monotonic(), scorer.backend.spent()
     session["windows"], session["tokens"], session["shrunk"] = 0, 0, []
-    charges = hasattr(scorer.backend, "endpoint")
+    charges = scorer.backend.endpoint is not None
 
     def account() -> None:
-        session["seconds"], session["spent"] = round(time.monotonic() - began, 1), spent(scorer.backend, before)
+        session["seconds"], session["spent"] = round(time.monotonic() - began, 1), scorer.backend.spent_since(before)
 
     def missing() -> Iterator[Instance]:
         for instance in cut_instances(source.instances(), config.cut):
@@ -218,22 +219,22 @@ def _score_missing(run: Run, scorer: Scorer, source: Source, config: AuditConfig
     refuse_none_scored(scorer.name, failed, len(order))
     named = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
     counts = Coverage(queries=len(order), scored=len(order) - len(failed), failed=named)
-    coverage: Coverage = {**counts, **_together(run.record["sessions"])}
+    coverage: Coverage = {**counts, **_sum_sessions(run.record["sessions"])}
     run.finish(coverage, order, map(_query_row, cut_instances(source.instances(), config.cut)))
 
 
-def _score_query(scorer: Scorer, instance: Instance, config: AuditConfig) -> tuple[Scored, int, list[ShrunkWindow]]:
+def _score_query(scorer: PoolScorer, instance: Instance, config: AuditConfig) -> tuple[Scored, int, list[ShrunkWindow]]:
     """A query under all its orders, the windows that took, and those that were cut to fit."""
     n, cuts = len(instance.pool), len(scorer.shrunk)
-    orders, permutation = drawn_orders(instance, config, scorer.width or n), [*range(config.permutations)]
+    orders, permutation = draw_orders(instance, config, scorer.width or n), [*range(config.permutations)]
     if config.canonical:
         orders, permutation = np.vstack([np.arange(n)[None], orders]), [FIRST_STAGE, *permutation]
     scored = scorer.score_orders(instance, orders, permutation)
-    windows = round(cost(n, scorer.width, getattr(scorer, "mitigations", ()), len(orders)))
+    windows = round(count_windows(n, scorer.width, scorer.mitigations, len(orders)))
     return scored, windows, [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
 
 
-def _together(sessions: list[Session]) -> Session:
+def _sum_sessions(sessions: list[Session]) -> Session:
     """What all sessions of a run cost. A query that was scored again, as its shard was lost, has the cuts of the last time."""
     shrunk: dict[str, list[ShrunkWindow]] = {}
     charged: Counter[str] = Counter()
@@ -270,7 +271,7 @@ def keep_scores(
     return run
 
 
-def drawn_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndarray:
+def draw_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndarray:
     """The M permutations of a query under the run's scheme, (M, n)."""
     n = len(instance.pool)
     if config.scheme == "balanced":
@@ -280,7 +281,7 @@ def drawn_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndar
 
 
 def noise_floor(
-    scorer: Scorer, data: Data, config: AuditConfig, known: Sequence[Scored] = (), progress: Progress | None = None
+    scorer: PoolScorer, data: Data, config: AuditConfig, known: Sequence[Scored] = (), progress: Progress | None = None
 ) -> tuple[list[Scored], list[Failure]]:
     """The same presentation scored again, each time in another batch composition: what an engine moves by itself.
 
@@ -296,11 +297,11 @@ def noise_floor(
     for instance in progress(todo, _count(source.collection, cut)) if progress else todo:
         if instance.id not in done:
             with naming_failures(failed, instance.id):
-                found.append(_repeated(scorer, instance, config.seed))
+                found.append(_score_repeatedly(scorer, instance, config.seed))
     return found, failed
 
 
-def _repeated(scorer: Scorer, instance: Instance, seed: int) -> Scored:
+def _score_repeatedly(scorer: PoolScorer, instance: Instance, seed: int) -> Scored:
     n = len(instance.pool)
     order = permutations(n, 1, seed=seed, query_id=instance.id)[0]
     rows = []

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ..engines import Backend, endpoint_of, watch_of
+from ..engines import Backend
 from ..errors import RunMismatch
 from ..runs.folder import Run, versions
 from ..runs.layout import RunRecord
@@ -54,9 +54,10 @@ class Start:
 
 def start_of(backend: Backend) -> Start:
     """What stands behind a scorer now."""
-    watch, identity = watch_of(backend), backend.identity()
+    watch, identity = backend.watch(), backend.identity()
     revision = identity.get("weights") or identity.get("revision")
-    return Start(versions(), endpoint_of(backend), revision, watch.files, watch.unwatched)
+    endpoint = None if backend.endpoint is None else backend.endpoint.base
+    return Start(versions(), endpoint, revision, watch.files, watch.unwatched)
 
 
 def note_start(run: Run, now: Start, *, allow_scorer_change: bool = False) -> None:
@@ -115,7 +116,7 @@ def start_remarks(record: RunRecord) -> list[str]:
     return _change_remarks(noted, scored) + _version_remarks([noted[i] for i in scored if i < len(noted)])
 
 
-def unwatched(record: RunRecord) -> list[str]:
+def unwatched_parts(record: RunRecord) -> list[str]:
     """What of its scorer a run could not watch, in sentences."""
     return list(dict.fromkeys(sentence for start in starts_of(record) for sentence in start.unwatched))
 

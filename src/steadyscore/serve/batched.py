@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from ..engines import Engine, Grader, Reranker
+from ..engines import Engine, Grader, Reranker, TrainedSettings
 from ..terms import Prompt
-from ..window.readout import Reading
+from ..window.readout import SlotLogits
 from .batcher import Admission, Batcher
 
 B = TypeVar("B", bound=Grader | Reranker)
@@ -31,20 +31,21 @@ class Batched(Generic[B]):
     def __init__(self, backend: B, batcher: Batcher, admission: Admission):
         self._backend, self._batcher, self._admission = backend, batcher, admission
         self.name, self.capabilities = backend.name, backend.capabilities
-        self.width, self.trained_settings = getattr(backend, "width", None), getattr(backend, "trained_settings", {})
+        self.width: int | None = backend.width
+        self.trained_settings: TrainedSettings = backend.trained_settings
 
     def identity(self) -> dict[str, Any]:
         return self._backend.identity()
 
     def _queue(self, run: Callable[[list[T]], Sequence[R]], items: Sequence[T], label_mass: bool = False) -> list[R]:
-        exclusive_key: int | None = getattr(self._backend, "exclusive_key", id(self._backend))
-        return self._batcher.call(self._admission, (id(self._backend), label_mass), run, items, exclusive_key)
+        key = (id(self._backend), label_mass)
+        return self._batcher.call(self._admission, key, run, items, self._backend.exclusive_key)
 
 
 class BatchedGrader(Batched[Grader], Grader):
     """A grader of text."""
 
-    def grade_logits(self, prompts: Sequence[Any], *, label_mass: bool = False) -> list[Reading]:
+    def grade_logits(self, prompts: Sequence[Any], *, label_mass: bool = False) -> list[SlotLogits]:
         self._admission.tokens += sum(len(prompt) for prompt in prompts if isinstance(prompt, Prompt))
         return self._queue(partial(self._backend.grade_logits, label_mass=label_mass), prompts, label_mass)
 

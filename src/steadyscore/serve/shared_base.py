@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engines import Backend, Engine, EngineOptions, open_engine
+from ..engines import Backend, Engine, EngineOptions
+from ..engines.address import open_engine, open_local_model
 from ..errors import InputError, ModelError
 from ..models.adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles, scorer_address, split
 from ..terms import Prompt
-from ..window.readout import Reading
+from ..window.readout import SlotLogits
 from .settings import cores
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class SharedBases:
             return backend
         base, folder = split_address(address)
         if base not in self._bases:
-            self._bases[base] = SharedBase(open_engine(base, options), self.workers, options.allow_base_mismatch)
+            self._bases[base] = SharedBase(open_local_model(base, options), self.workers, options.allow_base_mismatch)
         return self._bases[base].with_adapter(folder, address)
 
 
@@ -155,5 +156,5 @@ class AdaptedEngine(Engine):
     def identity(self) -> dict[str, Any]:
         return dict(self._identity)
 
-    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
+    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
         return self._base.engine_with(self._adapter).grade_logits(prompts, label_mass=label_mass)

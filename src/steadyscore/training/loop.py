@@ -20,7 +20,8 @@ from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dic
 from safetensors.torch import load_file
 
 from ..collection import path_of
-from ..engines import EngineOptions, open_engine
+from ..engines import EngineOptions
+from ..engines.address import open_local_model
 from ..engines.device import device_of
 from ..engines.hf import TransformersEngine
 from ..errors import InputError, ModelError
@@ -170,7 +171,7 @@ def accelerator_for(config: TrainConfig) -> Accelerator:
 
 
 def open_base(config: TrainConfig, accelerator: Accelerator) -> TransformersEngine:
-    engine = open_engine(config.base, EngineOptions(device=str(accelerator.device), dtype=config.dtype, share_prefix=False))
+    engine = open_local_model(config.base, EngineOptions(device=str(accelerator.device), dtype=config.dtype, share_prefix=False))
     if not isinstance(engine, TransformersEngine):
         raise InputError(f"{config.base} cannot be trained; a base is an embedded model, a folder or a hub id.")
     return engine

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..engines import EngineOptions, open_engine
+from ..engines import EngineOptions
+from ..engines.address import open_local_model
 from ..errors import ModelError
 from ..machine.disk import explaining_os_errors, write_json
 from ..models.adapter import (
@@ -36,8 +37,8 @@ def verify(folder: Path, base: str | None = None, allow_base_mismatch: bool = Fa
     refuse_pickles(folder)
     card = read_card(folder)
     tensors = weights(folder)
-    plain = open_engine(scorer_address(base or card["base"]["model"]), EngineOptions(share_prefix=False))
-    adapted = open_engine(
+    plain = open_local_model(scorer_address(base or card["base"]["model"]), EngineOptions(share_prefix=False))
+    adapted = open_local_model(
         f"{scorer_address(base or card['base']['model'])}+{folder}",
         EngineOptions(share_prefix=False, allow_base_mismatch=allow_base_mismatch),
     )
@@ -62,7 +63,7 @@ def merge(folder: Path, out: Path, base: str | None = None, allow_base_mismatch:
     from ..engines.hf import TransformersEngine
 
     card = read_card(folder)
-    engine = open_engine(scorer_address(base or card["base"]["model"]), EngineOptions(share_prefix=False))
+    engine = open_local_model(scorer_address(base or card["base"]["model"]), EngineOptions(share_prefix=False))
     assert isinstance(engine, TransformersEngine)
     mistake = base_mistake(card, engine.identity())
     refuse([mistake] if mistake else [], allow_base_mismatch)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from steadyscore.collection import open_collection
-from steadyscore.engines import Recording, open_engine
+from steadyscore.engines import Recording
+from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
 from tests.helpers.pools import some_instances, write_collection
