@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: setup browser demo test test-python test-newest test-slow test-vllm test-wheel fuzz kills lint bench docs clean
+.PHONY: setup browser demo test test-python test-newest test-slow test-vllm test-wheel fuzz kills lint bench docs examples clean
 
 setup: $(STAMP)
 	@$(BIN)/steadyscore models get smollm2-135m >/dev/null
@@ -85,6 +85,10 @@ lint: setup
 
 bench: setup
 	@for b in bench/bench_*.py; do echo "== $$b"; $(BIN)/python $$b || exit 1; done
+
+# The notebooks with their outputs, the cells of the embedded language model among them.
+examples: setup
+	WITH_MODEL=1 $(BIN)/python examples/execute.py
 
 docs: setup
 	$(BIN)/python docs/build.py

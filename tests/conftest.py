@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.collections import some_instances, write_collection
+from tests.helpers.browser import browser, chromium, downloads  # noqa: F401
 from tests.helpers.models import byte_tokenizer, tiny_causal
 from tests.helpers.paths import SHARED
+from tests.helpers.pools import some_instances, write_collection
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shell put in the background: Ctrl-C is tested too
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -34,7 +35,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_engine(tiny_folder: Path):
-    from steadyscore.engines import open_engine
+    from steadyscore.engines.address import open_engine
 
     return open_engine(f"hf:{tiny_folder}")
 
@@ -42,7 +43,7 @@ def tiny_engine(tiny_folder: Path):
 @pytest.fixture(scope="session")
 def smollm2():
     """The embedded model, for the few tests that need a real one."""
-    from steadyscore.engines import open_engine
+    from steadyscore.engines.address import open_engine
     from steadyscore.models.embedded import EMBEDDED, is_present
 
     if not is_present(EMBEDDED["smollm2-135m"]):

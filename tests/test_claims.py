@@ -64,7 +64,7 @@ def measured(config: TrainConfig, address: str) -> dict[str, float]:
     file = folder / "test.jsonl"
     scorer = open_scorer(address, open_collection(str(file)).collection, how)
     run = score_collection(scorer, str(file), folder / f"audit-{Path(address).name}", how)
-    values = measure(run.scored()).values
+    values = measure(run.read_queries()).values
     return {name: float(np.nanmean(values[name])) for name in ("mean_ndcg@10", "tau_psi", "overlap")}
 
 

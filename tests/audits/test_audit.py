@@ -19,8 +19,8 @@ from steadyscore.collection import open_collection
 from steadyscore.errors import InputError
 from steadyscore.measures.measurement import Threshold
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
-from tests.helpers.collections import some_claims, some_instances, write_collection
 from tests.helpers.endpoint import Server
+from tests.helpers.pools import some_claims, some_instances, write_collection
 
 ROWS = some_instances(6)
 
@@ -60,7 +60,7 @@ def test_a_figure_is_written_with_its_floor_only_where_it_has_one():
 
 
 def test_a_curve_goes_from_one_permutation_to_all(run):
-    found = budget_values(run, run.scored(), Threshold(cutoff=0.5))
+    found = budget_values(run, run.read_queries(), Threshold(cutoff=0.5))
     assert list(found) == [1, 2, 3, 4, 5, 6]
     assert found[1]["score_variance"] > found[3]["score_variance"]
     assert "tau_psi" not in found[4]  # one ensemble of four cannot be compared with itself
@@ -69,7 +69,7 @@ def test_a_curve_goes_from_one_permutation_to_all(run):
 def test_the_first_point_of_the_curve_is_the_run(run):
     threshold = Threshold(cutoff=0.5)
     expected = load_run(run, threshold).measured.values["tau_psi"].mean()
-    assert budget_values(run, run.scored(), threshold)[1]["tau_psi"] == pytest.approx(expected)
+    assert budget_values(run, run.read_queries(), threshold)[1]["tau_psi"] == pytest.approx(expected)
 
 
 def test_a_ranking_has_no_threshold(run):
@@ -160,6 +160,15 @@ def test_a_scorer_may_be_an_object_a_named_function_or_an_address(scorer):
     assert found["tau_psi"].value == 0
 
 
+def test_a_name_that_the_caller_gave_an_address_stays_with_the_run(tmp_path):
+    scorers = {"mine": "synthetic:none", "yours": length}
+    found = steadyscore.audit(scorers, ROWS, permutations=2, out=tmp_path, report=False, quiet=True)
+    assert [audit.name for audit in found] == ["mine", "yours"]
+    assert {audit.name for audit in steadyscore.load(tmp_path)} == {"mine", "yours"}
+    again = steadyscore.audit("synthetic:slot", ROWS, permutations=2, quiet=True)
+    assert again[0].name == "synthetic:slot:0.2"  # without a name, what the scorer calls itself
+
+
 def frames():
     import pandas as pd
     import polars as pl
@@ -185,6 +194,15 @@ def test_the_same_rows_give_the_same_figures_in_every_form(form, tmp_path):
     file = write_collection(tmp_path / "c.jsonl", ROWS)
     (expected,) = steadyscore.audit(by_place, str(file), permutations=3, quiet=True)
     (found,) = steadyscore.audit(by_place, frames()[form], permutations=3, quiet=True)
+    assert found.figures == expected.figures
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_hugging_face_dataset_is_a_collection(is_streamed):
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_list(ROWS)
+    (found,) = steadyscore.audit(by_place, rows.to_iterable_dataset() if is_streamed else rows, permutations=3, quiet=True)
+    (expected,) = steadyscore.audit(by_place, ROWS, permutations=3, quiet=True)
     assert found.figures == expected.figures
 
 
@@ -280,7 +298,7 @@ def test_one_audit_opens_each_collection_once_reads_each_table_once_and_measures
     monkeypatch.setattr("steadyscore.collection._header", counting("open", steadyscore.collection._header))
     monkeypatch.setattr("steadyscore.runs.folder.Run.scored", counting("read", steadyscore.runs.folder.Run.scored))
     monkeypatch.setattr("steadyscore.audits.load._measure", counting("measure", package.load._measure))
-    monkeypatch.setattr("steadyscore.audits.load.figures_of", counting("figures", package.load.figures_of))
+    monkeypatch.setattr("steadyscore.audits.load.mean_figures", counting("figures", package.load.mean_figures))
     with Server(verdict) as server:
         found = module.audit(
             ["synthetic:slot:0.3", "synthetic:none"][:scorers], [str(file) for file in sources], permutations=2, cutoff=0.5,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from steadyscore.collection.claims import verdicts
+from steadyscore.collection.claims import read_verdicts
 from steadyscore.collection.files import Report
 
 
@@ -25,7 +25,7 @@ def test_scifact_claims(tmp_path):
         {"id": 6, "claim": "F"},
     )
     report = Report()
-    assert verdicts(path, report) == {"1": "NOT ENOUGH INFO", "2": "SUPPORTED", "3": "REFUTED"}
+    assert read_verdicts(path, report) == {"1": "NOT ENOUGH INFO", "2": "SUPPORTED", "3": "REFUTED"}
     assert [mistake.split(": ")[0] for mistake in report.mistakes] == [f"{path}:{line}" for line in (4, 5, 6)]
 
 
@@ -34,6 +34,6 @@ def test_climate_fever_claims_leave_out_the_disputed(tmp_path):
     rows = [{"claim_id": str(i), "claim": "C", "claim_label": label, "evidences": []} for i, label in enumerate(labels)]
     path = write(tmp_path / "climate-fever.jsonl", *rows, {**rows[0], "claim_label": "REFUTES"})
     report = Report()
-    assert verdicts(path, report) == {"0": "SUPPORTED", "1": "REFUTED", "2": "NOT ENOUGH INFO", "4": "REFUTED"}
+    assert read_verdicts(path, report) == {"0": "SUPPORTED", "1": "REFUTED", "2": "NOT ENOUGH INFO", "4": "REFUTED"}
     assert report.notes == {"DISPUTED claims, which carry no verdict": 1}
     assert [mistake.split(": ")[0] for mistake in report.mistakes] == [f"{path}:6", f"{path}:7"]

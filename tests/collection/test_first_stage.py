@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.collection.first_stage import BGE_QUERY, FirstStage, bm25, dense, first_stage, search_over, splade, top
+from steadyscore.collection.first_stage import (
+    BGE_QUERY,
+    FirstStage,
+    bm25,
+    dense,
+    parse_first_stage,
+    search_over,
+    splade,
+    top_documents,
+)
 from steadyscore.errors import InputError, MissingExtra, ModelError
 
 
@@ -36,23 +45,23 @@ def test_bm25_returns_nothing_without_a_common_word():
 
 
 def test_settings_have_names_and_numbers_win():
-    assert first_stage("bm25") == FirstStage("bm25", None, 0.9, 0.4)
-    assert first_stage("bm25:msmarco") == FirstStage("bm25", None, 0.82, 0.68)
-    assert first_stage("bm25:msmarco", k1=1.2).provenance == {
+    assert parse_first_stage("bm25") == FirstStage("bm25", None, 0.9, 0.4)
+    assert parse_first_stage("bm25:msmarco") == FirstStage("bm25", None, 0.82, 0.68)
+    assert parse_first_stage("bm25:msmarco", k1=1.2).provenance == {
         "kind": "bm25", "k1": 1.2, "b": 0.68, "stemmer": "snowball-english", "stopwords": "lucene",
     }  # fmt: skip
-    assert first_stage("run:a:b.txt") == FirstStage("run", "a:b.txt")
-    assert first_stage("dense:org/model").provenance == {"kind": "dense", "source": "org/model"}
+    assert parse_first_stage("run:a:b.txt") == FirstStage("run", "a:b.txt")
+    assert parse_first_stage("dense:org/model").provenance == {"kind": "dense", "source": "org/model"}
     for wrong in ("bm26", "bm25:fast", "dense", "run:"):
         with pytest.raises(InputError, match="is not a first stage"):
-            first_stage(wrong)
+            parse_first_stage(wrong)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(1, 35), st.sampled_from([-np.inf, 0.0]))
 def test_top_is_a_stable_sort(values, depth, above):
     scores = np.array(values, float)
     expected = sorted((i for i in range(len(values)) if scores[i] > above), key=lambda i: -scores[i])[:depth]
-    assert [index for index, _ in top(scores, depth, above=above)] == expected
+    assert [index for index, _ in top_documents(scores, depth, above=above)] == expected
 
 
 class Double:
@@ -95,7 +104,7 @@ def test_dense_ranks_by_inner_product(encoders):
 def test_splade_leaves_out_documents_without_a_common_term(encoders):
     pytest.importorskip("torch")
     assert splade(["a", "bb", "b"], "m")("b", 3) == [(1, 2.0), (2, 1.0)]
-    assert search_over(first_stage("splade:m"), ["b"])("b", 1) == [(0, 1.0)]
+    assert search_over(parse_first_stage("splade:m"), ["b"])("b", 1) == [(0, 1.0)]
 
 
 def test_an_encoder_that_cannot_be_loaded_is_one_sentence(encoders):

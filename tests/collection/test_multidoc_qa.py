@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steadyscore.collection.build import LAYOUTS
-from steadyscore.collection.files import Dropped, Report, converted, records
+from steadyscore.collection.files import Dropped, Report, convert_records, records
 from steadyscore.collection.multidoc_qa import aliases_of, hotpotqa, musique
 
 KEYS = [
@@ -115,10 +115,10 @@ def test_an_array_is_read_piece_by_piece_and_a_broken_one_is_told(tmp_path):
         json.dump(many, file)
     (tmp_path / "broken.json").write_text(json.dumps(many[:2])[:-40])
     report = Report()
-    found = list(converted(records([tmp_path / "train.json.gz"], report), hotpotqa, report))
+    found = list(convert_records(records([tmp_path / "train.json.gz"], report), hotpotqa, report))
     assert [instance.id for instance in found] == [record["_id"] for record in many]
     assert not report.mistakes
-    list(converted(records([tmp_path / "broken.json"], report), hotpotqa, report))
+    list(convert_records(records([tmp_path / "broken.json"], report), hotpotqa, report))
     assert "broken.json: record 2: the array breaks here" in report.mistakes[0]
 
 
@@ -136,7 +136,7 @@ RECORDS = [hotpot(), {"id": "1", "prompt": "p", "chosen": ["a"], "rejected": ["b
 def test_no_record_breaks_a_loader(format, record, fields):
     """Whatever a record holds it is converted, dropped by name or reported with its place."""
     report = Report()
-    found = list(converted([("file:1", {**record, **fields})], LAYOUTS[format][1], report))
+    found = list(convert_records([("file:1", {**record, **fields})], LAYOUTS[format][1], report))
     assert len(found) + sum(report.dropped.values()) + bool(report.mistakes) == 1
 
 
@@ -144,7 +144,7 @@ def test_mistakes_and_repeated_ids_are_collected_with_their_place(tmp_path):
     rows = [hotpot(), {"_id": "x"}, hotpot(), [], hotpot(passages=3)]
     (path := tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     report = Report()
-    assert len(list(converted(records([path], report), hotpotqa, report))) == 1
+    assert len(list(convert_records(records([path], report), hotpotqa, report))) == 1
     assert [mistake.split(": ")[0] for mistake in report.mistakes] == [f"{path}:{line}" for line in (2, 3, 4)]
     assert f"already at {path}:1" in report.mistakes[1]
     assert report.dropped == {"not exactly 10 passages": 1}

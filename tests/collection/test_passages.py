@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from steadyscore.collection.files import Report
-from steadyscore.collection.first_stage import FirstStage, first_stage
+from steadyscore.collection.first_stage import FirstStage, parse_first_stage
 from steadyscore.collection.passages import Documents, Files, find, from_files, from_ir_datasets
-from steadyscore.collection.splits import sampled
-from steadyscore.collection.trec import read_corpus, read_qrels, read_run, read_topics
+from steadyscore.collection.splits import sample_ids
+from steadyscore.collection.trec import read_corpus, read_qrels, read_topics, read_trec_run
 from steadyscore.errors import InputError
 
 CORPUS = [
@@ -40,7 +40,7 @@ def beir(folder: Path, corpus=CORPUS, qrels="q1\td1\t2\nq1\tabsent\t1\nq2\td2\t1
 def built(folder: Path, format: str = "beir", split: str = "test", stage: str | None = None, depth: int = 100, **options):
     report = Report()
     files = find(folder, format, split)
-    chosen = first_stage(stage) if stage else FirstStage("run", str(files.run)) if files.run else first_stage("bm25")
+    chosen = parse_first_stage(stage) if stage else FirstStage("run", str(files.run)) if files.run else parse_first_stage("bm25")
     return list(from_files(files, chosen, report, depth=depth, **options)), report
 
 
@@ -106,7 +106,7 @@ def test_msmarco_tsv_keeps_bare_quotes(tmp_path):
     assert [each.text for each in found[0].pool] == ['a "lone quote', 'The "Manhattan Project" began']
     assert found[0].pool[0].score is None
     assert found[1].pool[0].text == "tab\tin text"
-    one, _ = built(tmp_path, "msmarco", "train", choose=lambda ids: sampled(ids, 1))
+    one, _ = built(tmp_path, "msmarco", "train", choose=lambda ids: sample_ids(ids, 1))
     assert len(one) == 1
 
 
@@ -194,7 +194,7 @@ def test_ir_datasets_ids(monkeypatch):
     (listed,) = from_ir_datasets("some/id", None, Report(), depth=10)
     assert [(each.id, each.relevance, each.rank) for each in listed.pool] == [("a", 3, 1), ("b", 0, 2)]
     assert listed.query == "wing lift"
-    (searched,) = from_ir_datasets("some/id", first_stage("bm25"), Report(), depth=10)
+    (searched,) = from_ir_datasets("some/id", parse_first_stage("bm25"), Report(), depth=10)
     assert len(searched.pool) == 3
 
 
@@ -205,7 +205,7 @@ def test_readers_alone(tmp_path):
     report = Report()
     assert read_topics(tmp_path / "q.tsv", report) == {"1": "a b"}
     assert read_qrels(tmp_path / "qrels", report) == {"1": {"doc:1": 2}}
-    assert [line[1:] for line in read_run(tmp_path / "run", report)] == [("1", "doc:1", 1, 0.5)]
+    assert [line[1:] for line in read_trec_run(tmp_path / "run", report)] == [("1", "doc:1", 1, 0.5)]
     assert Files(tmp_path / "q.tsv", ()).run is None
     with closing(Documents()) as documents:
         assert documents.text_of("none") is None

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from steadyscore.collection.files import Dropped
-from steadyscore.collection.responses import chance, nectar, ppe, rewardbench2, rm_bench, ultrafeedback
-from steadyscore.terms import Candidate, Instance
+from steadyscore.collection.responses import chance_level, nectar, ppe, rewardbench2, rm_bench, ultrafeedback
+from steadyscore.terms import Instance
 
 
 def golds(instance: Instance) -> list[int | None]:
@@ -104,9 +104,7 @@ def test_ppe_keeps_up_to_four_of_each_kind():
 
 
 def test_chance_is_the_mean_gain_over_the_best():
-    def pool(*grades):
-        return Instance("q", "q", tuple(Candidate(str(i), "t", relevance=grade) for i, grade in enumerate(grades)))
-
-    assert chance([pool(3, 0, 0, 0)]) == (0.25, 0)
-    assert chance([pool(3, 3, 3, 0, 0, 0), pool(3, 2, 2, 1, 1, 0, 0), pool(0, 0)]) == (pytest.approx((0.5 + 9 / 21) / 2), 1)
-    assert math.isnan(chance([pool(0, None)])[0])
+    assert chance_level([3, 0, 0, 0]) == 0.25
+    assert chance_level([3, 2, 2, 1, 1, 0, 0]) == pytest.approx(9 / 21)
+    assert chance_level([[3, 3, 3, 0, 0, 0], [0, 0, 0, 0, 0, 0]]).tolist() == pytest.approx([0.5, math.nan], nan_ok=True)
+    assert math.isnan(chance_level([0, math.nan]))

@@ -10,7 +10,8 @@ import pytest
 
 from steadyscore.cli import main
 from steadyscore.commands.scorers import rows
-from steadyscore.engines import KINDS, Engine, Grader, open_engine
+from steadyscore.engines import Engine, Grader
+from steadyscore.engines.address import KINDS, open_engine
 from steadyscore.engines.systems import SYSTEMS
 from steadyscore.errors import InputError, MissingExtra
 

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, Reranker, ScorerFailed, Watch, open_engine, watch_of
+from steadyscore.engines import EngineOptions, Reranker, ScorerFailed, Watch
+from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from tests.helpers.serving import app_of, listening, model
@@ -374,16 +375,16 @@ def test_a_program_is_watched_with_what_it_imports_and_what_is_named(program, tm
     options = EngineOptions(watch=(str(tmp_path / "weights.bin"),))
 
     def changed(file: str, text: str) -> set[str]:
-        before = watch_of(open_engine(address, options)).files
+        before = open_engine(address, options).watch().files
         (tmp_path / file).write_text(text)
-        after = watch_of(open_engine(address, options)).files
+        after = open_engine(address, options).watch().files
         assert before.keys() == after.keys()
         return {Path(name).name for name in before if before[name] != after[name]}
 
     assert changed("helper.py", "import sys\n") == {"helper.py"}
     assert changed("weights.bin", "2") == {"weights.bin"}
     assert changed("my scorer.py", "def late():\n    import helper\n") == {"my scorer.py"}
-    (beyond,) = watch_of(open_engine(address, options)).unwatched
+    (beyond,) = open_engine(address, options).watch().unwatched
     assert "is not watched; --watch FILE adds a file." in beyond
 
 
@@ -399,15 +400,15 @@ def test_watching_is_refused_for_scorers_that_are_not_files(capsys, tmp_path, co
 
 
 def test_a_scorer_that_says_nothing_is_watched_by_nothing():
-    assert watch_of(open_engine("synthetic:none")) == Watch()
+    assert open_engine("synthetic:none").watch() == Watch()
 
 
 def test_a_program_is_audited_like_anything_else(program, collection_file, tmp_path):
     config = AuditConfig(permutations=2)
     collection = open_collection(str(collection_file)).collection
     run = score_collection(open_scorer(program(BY_ID), collection, config), str(collection_file), tmp_path / "run", config)
-    assert len(run.scored()) == 4
-    assert np.ptp(run.scored()[0].scores, axis=0).max() == 0  # this one scores candidates one by one
+    assert len(run.read_queries()) == 4
+    assert np.ptp(run.read_queries()[0].scores, axis=0).max() == 0  # this one scores candidates one by one
 
 
 def test_an_audit_names_the_query_that_a_program_failed_on(program, collection_file, tmp_path, capsys):

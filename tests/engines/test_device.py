@@ -2,7 +2,8 @@
 
 import pytest
 
-from steadyscore.engines import EngineOptions, device, open_engine
+from steadyscore.engines import EngineOptions, device
+from steadyscore.engines.address import open_engine
 from steadyscore.engines.device import device_of
 from steadyscore.errors import InputError
 

@@ -5,7 +5,10 @@ import io
 import math
 import re
 import sys
+import threading
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from email.utils import formatdate
 
@@ -13,14 +16,15 @@ import numpy as np
 import pytest
 
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, Price, endpoint, open_engine, vllm_server
+from steadyscore.engines import EngineOptions, Price, endpoint, vllm_server
+from steadyscore.engines.address import open_engine
 from steadyscore.engines.endpoint import Endpoint, EndpointDown, Malformed, Unusable, retry_after
-from steadyscore.engines.parity import probe, probe_prompts
+from steadyscore.engines.parity import compare, probe_prompts
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
 from steadyscore.window import readout
-from tests.helpers.collections import some_instances, write_collection
 from tests.helpers.endpoint import NETWORK_FAULTS, Server
+from tests.helpers.pools import some_instances, write_collection
 
 CONFIG = AuditConfig(permutations=2)
 OPTIONS = EngineOptions(timeout=0.5, retries=8, concurrency=3)
@@ -204,7 +208,7 @@ def score(server, pools, folder, **changes):
 
 
 def table(run):
-    return {query.query_id: query.scores for query in run.scored()}
+    return {query.query_id: query.scores for query in run.read_queries()}
 
 
 def test_faults_that_pass_leave_no_trace(network, pools, tmp_path, monkeypatch):
@@ -264,9 +268,9 @@ def test_a_run_goes_on_when_the_endpoint_is_back(network, pools, tmp_path):
 def test_llama_cpp_s_server_passes_the_parity_gate(tiny_engine, tiny_folder):
     with Server(served(tiny_engine, tiny_folder)) as server:
         engine = open_engine(f"llamacpp:tiny@{server.url}", replace(PATIENT, tokenizer=str(tiny_folder)))
-        found = probe(engine, PATIENT, f"hf:{tiny_folder}")
+        found = compare(engine, PATIENT, f"hf:{tiny_folder}")
     assert found.difference < 1e-5
-    assert found.label_mass == pytest.approx(probe(tiny_engine).label_mass, abs=1e-5)
+    assert found.label_mass == pytest.approx(compare(tiny_engine).label_mass, abs=1e-5)
     assert engine.capabilities.distribution == "top_k"
 
 
@@ -274,7 +278,7 @@ def test_llama_cpp_s_server_passes_the_parity_gate(tiny_engine, tiny_folder):
 def test_served_models_pass_the_parity_gate(tiny_engine, tiny_folder, kind):
     with Server(served(tiny_engine, tiny_folder)) as server:
         engine = open_engine(f"{kind}:tiny@{server.url}", PATIENT)
-        found = probe(engine, PATIENT, f"hf:{tiny_folder}")
+        found = compare(engine, PATIENT, f"hf:{tiny_folder}")
         assert found.passed
         assert found.difference < 1e-5
         assert engine.context == 4096
@@ -294,7 +298,7 @@ def test_a_server_that_classifies_over_other_tokens_fails_the_gate(tiny_engine, 
         return answer
 
     with Server(turned) as server:
-        assert not probe(open_engine(f"vllm:tiny@{server.url}", PATIENT), PATIENT, f"hf:{tiny_folder}").passed
+        assert not compare(open_engine(f"vllm:tiny@{server.url}", PATIENT), PATIENT, f"hf:{tiny_folder}").passed
 
 
 def test_sglang_tells_the_label_mass_and_vllm_does_not(tiny_engine, tiny_folder):
@@ -321,9 +325,36 @@ def test_retry_after_is_obeyed(monkeypatch):
         server.faults = ["429"]
         client = Endpoint(server.url, OPTIONS)
         waited = []
-        monkeypatch.setattr(client._abandoned, "wait", lambda seconds: waited.append(seconds) or False)
+        monkeypatch.setattr(client._asking.abandoned, "wait", lambda seconds: waited.append(seconds) or False)
         assert client.post("/", {}, lambda answer: answer["n"]) == 1
         assert waited[0] >= 0.05
+
+
+def test_a_query_that_fails_does_not_end_the_retries_of_another(monkeypatch):
+    """Two queries of one endpoint at the same time, as threads of one program ask them."""
+    monkeypatch.setattr(endpoint.random, "uniform", lambda low, high: 0.5)  # time in which the other query fails
+    waiting, asked = threading.Event(), Counter()
+
+    def fault(body):
+        asked[body["query"]] += 1
+        if body["query"] == "refused":
+            return "400"
+        waiting.set()
+        return "500" if asked["retried"] == 1 else None
+
+    with Server(lambda path, body: {"score": 1}) as server, ThreadPoolExecutor(1) as other:
+        server.always = fault
+        shared = Endpoint(server.url, PATIENT)
+
+        def ask(query):
+            return shared.map(lambda body: shared.post("/score", body, lambda answer: answer["score"]), [{"query": query}])
+
+        retried = other.submit(ask, "retried")
+        assert waiting.wait(10)
+        with pytest.raises(Unusable):
+            ask("refused")
+        assert retried.result(30) == [1]
+    assert asked == {"refused": 1, "retried": 2}
 
 
 def test_the_rate_is_kept():
@@ -391,17 +422,17 @@ def window(texts, markers="numeric"):
     ],
 )
 def test_grades_are_parsed_strictly(content, why):
-    from steadyscore.engines.chat import written
+    from steadyscore.engines.chat import parse_grades
 
     with pytest.raises(Malformed, match=why):
-        written(("1", "2"), {"choices": [{"message": {"content": content}}]})
+        parse_grades(("1", "2"), {"choices": [{"message": {"content": content}}]})
 
 
 def test_written_grades_are_scores_on_the_grid():
-    from steadyscore.engines.chat import written
+    from steadyscore.engines.chat import parse_grades
 
     content = "Here you are:\n[2] grade: 0\n[1]  Grade : 3\n"
-    reading = written(("1", "2"), {"choices": [{"message": {"content": content}}]})
+    reading = parse_grades(("1", "2"), {"choices": [{"message": {"content": content}}]})
     assert readout.score(readout.grade_distribution(reading.logits)).tolist() == [1.0, 0.0]
 
 
@@ -426,14 +457,14 @@ def test_a_question_is_paid_for_once_and_a_repeat_is_another_question():
 
 
 def test_the_cost_counts_answers_that_could_not_be_used():
-    from steadyscore.engines.chat import estimated_cost
+    from steadyscore.engines.chat import estimate_cost
 
     with Server(chat, spoiled_chat) as server:
         server.faults = ["short"]
         engine = open_engine(f"openai:m@{server.url}/v1", EngineOptions(price=Price(2.0, 10.0)))
         engine.grade_logits([window(["abc", "d"])])
     assert engine.spent()["cost"] == pytest.approx((2000 * 2 + 20 * 10) / 1e6)
-    assert estimated_cost(1_000_000, 1000, Price(2.0, 10.0)) == pytest.approx(2.09)
+    assert estimate_cost(1_000_000, 1000, Price(2.0, 10.0)) == pytest.approx(2.09)
 
 
 def test_a_setting_that_the_model_refuses_is_left_out_and_counted():
@@ -479,7 +510,7 @@ def test_the_shape_is_found_by_asking():
     ],
 )
 def test_results_that_do_not_fit_are_refused(answer):
-    from steadyscore.engines.rerank_endpoint import scores
+    from steadyscore.engines.rerank_endpoint import parse_scores
 
     with pytest.raises(Malformed):
-        scores(answer, 2)
+        parse_scores(answer, 2)

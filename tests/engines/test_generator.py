@@ -7,23 +7,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from steadyscore.audits.load import load_run
 from steadyscore.cli import main
-from steadyscore.engines import EngineOptions, endpoint, open_engine
-from steadyscore.engines.chat import label_top_k, written_label
+from steadyscore.engines import EngineOptions, endpoint
+from steadyscore.engines.address import open_engine
+from steadyscore.engines.chat import parse_label, parse_label_logprobs
 from steadyscore.engines.endpoint import Malformed
 from steadyscore.engines.generator import Generator, token_prompt
-from steadyscore.engines.recorded import SyntheticReranker
+from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError, ModelError
-from steadyscore.readers.outputs import outputs_of, reader_label
-from steadyscore.readers.prompt import VERDICTS, encoded, question
-from steadyscore.readers.reader import Reader, open_reader, read_run
+from steadyscore.readers.outputs import reader_label
+from steadyscore.readers.prompt import VERDICTS, build_question, encode_question
+from steadyscore.readers.reader import Reader, ask_reader, open_reader
 from steadyscore.scoring.score import AuditConfig, score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance
 from tests.engines.test_endpoint import served
-from tests.helpers.collections import some_claims
 from tests.helpers.endpoint import NETWORK_FAULTS, Server
+from tests.helpers.pools import some_claims
 
 OPTIONS = EngineOptions(timeout=0.5, retries=8, concurrency=3)
 POOL = Instance("q1", "Is it so?", tuple(Candidate(f"d{i}", f"evidence {i}") for i in range(3)), answers=("yes",))
@@ -129,7 +131,10 @@ def test_a_label_s_token_is_read_from_the_position_before_it():
 
 @pytest.mark.parametrize("kind", SERVED)
 def test_every_server_reads_what_hf_reads(kind, tiny_engine, tiny_folder):
-    prompts = [encoded(tiny_engine.encoder, question(TASKS["claim_verification"], c, POOL.pool)) for c in ("a claim", "another")]
+    prompts = [
+        encode_question(tiny_engine.encoder, build_question(TASKS["claim_verification"], c, POOL.pool))
+        for c in ("a claim", "another")
+    ]
     labels = [tiny_engine.encoder.plain(label) for label in VERDICTS]
     with Server(continuing(tiny_engine, tiny_folder)) as server:
         engine = open_reader(f"{kind}:tiny@{server.url}", replace(OPTIONS, tokenizer=str(tiny_folder)))
@@ -166,15 +171,15 @@ def test_labels_without_any_probability_are_not_a_verdict(tiny_engine, monkeypat
 
 def test_faults_that_pass_leave_no_trace(network, tmp_path, monkeypatch):
     source, run = run_of(tmp_path)
-    read_run(run, source, network.address, k=1, options=network.options)
+    ask_reader(run, source, network.address, k=1, options=network.options)
     label = reader_label(network.address, 1)
-    clean = outputs_of(run, label)
+    clean = load_run(run).outputs(label)
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "another cache"))
     network.faults = list(NETWORK_FAULTS)
-    found = read_run(run, source, network.address, k=1, options=network.options)
+    found = ask_reader(run, source, network.address, k=1, options=network.options)
     assert network.faults == []
     assert found.failed == []
-    assert outputs_of(run, label) == clean
+    assert load_run(run).outputs(label) == clean
 
 
 def test_what_stays_unusable_is_a_named_query_and_is_asked_again(network, tmp_path, tiny_engine):
@@ -186,21 +191,21 @@ def test_what_stays_unusable_is_a_named_query_and_is_asked_again(network, tmp_pa
 
     network.always = is_second
     options = replace(network.options, retries=1)
-    found = read_run(run, source, network.address, k=1, options=options)
+    found = ask_reader(run, source, network.address, k=1, options=options)
     assert [failure.query_id for failure in found.failed] == ["c1"]
     assert "no usable answer in 2 tries" in found.failed[0].reason
     assert np.isnan(found.values["verdict_flip"]).tolist() == [False, True, False]
     label = reader_label(network.address, 1)
-    assert outputs_of(run, label).keys() == {"c0", "c2"}
+    assert load_run(run).outputs(label).keys() == {"c0", "c2"}
     network.always = lambda body: None
     before = len(network.requests)
-    again = read_run(run, source, network.address, k=1, options=options)
+    again = ask_reader(run, source, network.address, k=1, options=options)
     assert again.failed == []
     assert again.asked > 0
-    assert outputs_of(run, label).keys() == {"c0", "c1", "c2"}
+    assert load_run(run).outputs(label).keys() == {"c0", "c1", "c2"}
     assert all("thing 1" in str(body) or body.get("prompt") or body.get("input_ids") for body in network.requests[before:])
     before = len(network.requests)
-    assert read_run(run, source, network.address, k=1, options=options).asked == 0
+    assert ask_reader(run, source, network.address, k=1, options=options).asked == 0
     assert len(network.requests) == before
 
 
@@ -213,35 +218,35 @@ def test_evidence_that_does_not_fit_is_refused_with_its_query(network, tmp_path)
         open_reader(network.address, network.options).context = 200
         expected = r"evidence of query c0 does not fit: it needs [\d,]+ tokens, .* takes 200"
     with pytest.raises(InputError, match=expected):
-        read_run(run, source, network.address, k=1, options=network.options)
+        ask_reader(run, source, network.address, k=1, options=network.options)
 
 
 def test_an_endpoint_that_never_answers_with_a_label_stops_the_command(tmp_path):
     source, run = run_of(tmp_path)
     perhaps = Server(lambda path, body: {"choices": [{"message": {"content": "perhaps"}}]})
     with perhaps as server, pytest.raises(InputError, match=r"read none of the 3 queries: .*'perhaps'"):
-        read_run(run, source, f"openai:m@{server.url}/v1", options=replace(OPTIONS, retries=0))
+        ask_reader(run, source, f"openai:m@{server.url}/v1", options=replace(OPTIONS, retries=0))
 
 
 @pytest.mark.parametrize("said", ["SUPPORTED", " Supported. ", "**SUPPORTED**", '"supported"\n'])
 def test_a_written_verdict_is_the_label_and_nothing_else(said):
     answer = {"choices": [{"message": {"content": said}}]}
-    assert written_label(VERDICTS, answer) == [0, -math.inf, -math.inf]
+    assert parse_label(VERDICTS, answer) == [0, -math.inf, -math.inf]
 
 
 @pytest.mark.parametrize("said", ["NOT SUPPORTED", "SUPPORTED or REFUTED", "It is SUPPORTED", "", "enough info", "SUPPORT"])
 def test_anything_else_is_no_verdict(said):
     with pytest.raises(Malformed, match="no label"):
-        written_label(VERDICTS, {"choices": [{"message": {"content": said}}]})
+        parse_label(VERDICTS, {"choices": [{"message": {"content": said}}]})
 
 
 def test_log_probabilities_of_a_label_are_those_of_its_beginnings():
     tokens = {" NOT": -1.0, "Not": -3.0, "S": -2.0, "The": -0.1, "": -5.0}
     first = {"token": "The", "top_logprobs": [{"token": t, "logprob": p} for t, p in tokens.items()]}
-    found = label_top_k(VERDICTS, {"choices": [{"logprobs": {"content": [first]}}]})
+    found = parse_label_logprobs(VERDICTS, {"choices": [{"logprobs": {"content": [first]}}]})
     assert found == [-2.0, -math.inf, pytest.approx(np.log(np.exp(-1) + np.exp(-3)))]
     with pytest.raises(Malformed, match="use openai: without"):
-        label_top_k(VERDICTS, {"choices": [{"logprobs": {"content": None}}]})
+        parse_label_logprobs(VERDICTS, {"choices": [{"logprobs": {"content": None}}]})
 
 
 # -- through the command

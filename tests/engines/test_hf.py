@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from steadyscore.engines import Engine, EngineOptions, open_engine
+from steadyscore.engines import Engine, EngineOptions
+from steadyscore.engines.address import open_engine
 from steadyscore.engines.hf import TransformersEngine
-from steadyscore.engines.parity import plain_reading, probe_prompts, probe_readout
+from steadyscore.engines.parity import compare_readout, probe_prompts
 from steadyscore.errors import InputError, ModelError
 from steadyscore.window import readout
 from tests.helpers.models import byte_tokenizer, tiny_causal
@@ -28,7 +29,7 @@ def scores(readings):
 def test_every_way_equals_the_plain_forward(family, options):
     e = engine(family, **options)
     prompts = probe_prompts(e)
-    plain = scores([plain_reading(e, p) for p in prompts])
+    plain = scores([e.plain_logits(p) for p in prompts])
     assert np.ptp(plain) > 0.01, "the probe must tell prompts apart"
     assert np.abs(scores(e.grade_logits(prompts)) - plain).max() < 1e-4
 
@@ -76,7 +77,7 @@ def test_an_engine_opens_from_a_folder(tiny_folder):
     assert isinstance(found, Engine)
     assert found.context == 4096
     assert found.identity()["weights"] == open_engine(f"hf:{tiny_folder}").identity()["weights"]
-    assert probe_readout(found).difference < 1e-4
+    assert compare_readout(found).difference < 1e-4
 
 
 def test_another_models_weights_have_another_identity(tiny_folder, tmp_path):
@@ -119,7 +120,7 @@ def test_a_model_without_chat_template_is_refused(tmp_path):
 
 @pytest.mark.model
 def test_the_embedded_model_passes_the_parity_gate(smollm2):
-    found = probe_readout(smollm2)
+    found = compare_readout(smollm2)
     assert found.difference < 1e-4
     assert found.repeatable
     assert found.label_mass > 0.5

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from steadyscore.engines import Engine, llamacpp, open_engine
-from steadyscore.engines.parity import plain_reading, probe, probe_prompts, scores
+from steadyscore.engines import Engine, llamacpp
+from steadyscore.engines.address import open_engine
+from steadyscore.engines.parity import compare, probe_prompts, slot_scores
 from steadyscore.errors import InputError, ModelError
-from steadyscore.readers.prompt import VERDICTS, encoded, question
+from steadyscore.readers.prompt import VERDICTS, build_question, encode_question
 from steadyscore.readers.reader import Reader
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance
@@ -76,7 +77,7 @@ def test_it_reads_what_a_plain_forward_says(engine, tiny_engine):
     assert engine.context == 4096
     prompts = probe_prompts(engine)
     found = engine.grade_logits(prompts, label_mass=True)
-    assert np.abs(scores(found) - scores([plain_reading(tiny_engine, p) for p in prompts])).max() < 1e-5
+    assert np.abs(slot_scores(found) - slot_scores([tiny_engine.plain_logits(p) for p in prompts])).max() < 1e-5
     plain = tiny_engine.grade_logits(prompts, label_mass=True)
     assert np.concatenate([r.label_mass for r in found]) == pytest.approx(np.concatenate([r.label_mass for r in plain]), abs=1e-5)
 
@@ -97,7 +98,7 @@ def test_it_reads_verdicts_and_answers_as_hf_does(engine, tiny_engine, library, 
     for task in ("claim_verification", "multidoc_qa"):
         evidence = [[0, 1], [2, 0], [1]]
         assert Reader(engine, TASKS[task]).read(pool, evidence) == Reader(tiny_engine, TASKS[task]).read(pool, evidence)
-    prompts = [encoded(engine.encoder, question(TASKS["multidoc_qa"], "Is it so?", pool.pool))]
+    prompts = [encode_question(engine.encoder, build_question(TASKS["multidoc_qa"], "Is it so?", pool.pool))]
     labels = [engine.encoder.plain(label) for label in VERDICTS]
     plain = tiny_engine.label_log_probabilities(prompts, labels)
     assert engine.label_log_probabilities(prompts, labels) == pytest.approx(plain, abs=1e-4)
@@ -108,21 +109,21 @@ def test_it_reads_verdicts_and_answers_as_hf_does(engine, tiny_engine, library, 
 
 def test_a_failed_call_leaves_no_false_memory(engine, library):
     prompts = probe_prompts(engine)
-    clean = scores(engine.grade_logits(prompts))
+    clean = slot_scores(engine.grade_logits(prompts))
     library.code = 1
     with pytest.raises(ModelError, match="llama_decode gave 1"):
         engine.grade_logits(prompts[1:2])
     library.code = 0
     library.memory[:] = engine._cached  # what a real context keeps of a batch it refused
-    assert np.allclose(scores(engine.grade_logits(prompts)), clean)
+    assert np.allclose(slot_scores(engine.grade_logits(prompts)), clean)
 
 
 def test_the_reference_of_the_embedded_file_is_the_embedded_model(engine, monkeypatch):
     model = SimpleNamespace(name="smollm2-135m", gguf_sha256="abc")
     monkeypatch.setattr(llamacpp, "EMBEDDED", {"smollm2-135m": model})
     monkeypatch.setattr(llamacpp, "is_present", lambda m: m is model)
-    assert llamacpp._embedded("abc") == "smollm2-135m"
-    assert llamacpp._embedded("abd") is None
+    assert llamacpp._embedded_name("abc") == "smollm2-135m"
+    assert llamacpp._embedded_name("abd") is None
     assert engine.capabilities.parity.startswith("not checked: ")  # its file is no model that hf could open
 
 
@@ -144,5 +145,5 @@ def test_the_real_llama_cpp_agrees_with_hf_within_quantisation():
     """Needs llama-cpp-python and a GGUF file: $STEADYSCORE_GGUF, or the embedded model's own."""
     pytest.importorskip("llama_cpp")
     file = os.environ.get("STEADYSCORE_GGUF") or llamacpp.embedded_gguf("smollm2-135m") or pytest.skip("there is no file")
-    found = probe(open_engine(f"llamacpp:{file}"))
+    found = compare(open_engine(f"llamacpp:{file}"))
     assert found.passed, f"differs by {found.difference:.1e}"

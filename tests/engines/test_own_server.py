@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from steadyscore.engines import EngineOptions, open_engine
+from steadyscore.engines import EngineOptions
+from steadyscore.engines.address import open_engine
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance

@@ -13,7 +13,8 @@ import pytest
 
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, ScorerFailed, open_engine, watch_of
+from steadyscore.engines import EngineOptions, ScorerFailed
+from steadyscore.engines.address import open_engine
 from steadyscore.engines.python_scorer import PythonReranker
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
@@ -246,7 +247,7 @@ def test_whatever_else_a_function_returns_is_refused_with_its_query(answer, said
 
 
 def watched(address: str = "python:sc:score", **options) -> dict[str, str]:
-    return watch_of(open_engine(address, EngineOptions(**options))).files
+    return open_engine(address, EngineOptions(**options)).watch().files
 
 
 SOURCES = {
@@ -332,14 +333,14 @@ def test_files_that_are_named_are_watched_and_the_rest_is_said(written, tmp_path
     written(sc=by_length())
     (tmp_path / "weights.bin").write_text("1")
     assert watched(watch=("weights.bin",)).keys() == {"sc.py", "weights.bin"}
-    found = watch_of(open_engine("python:sc:score"))
+    found = open_engine("python:sc:score").watch()
     assert found.unwatched == (
         "Installed packages and data files behind python:sc:score are not watched; --watch FILE adds a file.",
     )
 
 
 def test_a_function_without_a_source_says_so():
-    found = watch_of(open_engine("python:time:ctime"))
+    found = open_engine("python:time:ctime").watch()
     assert found.files == {}
     assert found.unwatched == ("python:time:ctime has no source file: a change of its code goes unnoticed.",)
 
@@ -351,11 +352,11 @@ def test_an_installed_package_is_watched_without_its_neighbours():
 
 
 def test_mitigated_scorers_pass_the_watch_on(written, collection_file):
-    from steadyscore.scoring.mitigations import mitigated
+    from steadyscore.scoring.mitigations import mitigate
 
     written(sc=by_length())
     collection = open_collection(str(collection_file)).collection
     scorer = open_scorer("python:sc:score", collection, AuditConfig())
-    assert mitigated(scorer, ["canonical-order"]).watch() == scorer.watch() == watch_of(scorer.backend)
+    assert mitigate(scorer, ["canonical-order"]).watch() == scorer.watch() == scorer.backend.watch()
     assert os.path.exists("sc.py")
     assert scorer.watch().files.keys() == {"sc.py"}

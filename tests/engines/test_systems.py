@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.engines import EngineOptions, Reranker, open_engine
+from steadyscore.engines import EngineOptions, Reranker
+from steadyscore.engines.address import open_engine
 from steadyscore.engines.systems import listwise
-from steadyscore.engines.systems.listwise import completed, from_ranking, sliding, written_order
+from steadyscore.engines.systems.listwise import complete_order, from_ranking, parse_order, sliding
 from steadyscore.engines.systems.pairwise import copeland
 from steadyscore.errors import InputError
 from steadyscore.scoring.scorer import Scorer, Settings
@@ -199,25 +200,25 @@ def test_the_best_candidate_comes_to_the_head_from_anywhere():
 
 @given(st.lists(st.integers(-3, 12), max_size=20), st.integers(1, 9))
 def test_any_answer_becomes_an_order_of_all_candidates(answer, n):
-    order = completed(answer, n)
+    order = complete_order(answer, n)
     assert sorted(order) == list(range(n))
     assert order[: len(set(answer) & set(range(n)))] == list(dict.fromkeys(i for i in answer if 0 <= i < n))
     assert sorted(from_ranking(order)) == [float(i + 1) for i in range(n)]
 
 
 def test_what_a_ranker_writes_is_read():
-    assert written_order("[3] > [1] > [2]", 3) == [2, 0, 1]
-    assert written_order("3 > 1", 3) == [2, 0]
-    assert written_order("I cannot say.", 3) == []
+    assert parse_order("[3] > [1] > [2]", 3) == [2, 0, 1]
+    assert parse_order("3 > 1", 3) == [2, 0]
+    assert parse_order("I cannot say.", 3) == []
 
 
 def test_a_long_window_is_shortened_word_by_word_until_it_fits(tmp_path):
     causal_folder(tmp_path, "mistral")
     chat = listwise.Chat(str(tmp_path), None, EngineOptions())
-    ids = chat.fit(listwise.one_turn, "q", ["word " * 400] * 5)
+    ids = chat.fit(listwise.single_turn_prompt, "q", ["word " * 400] * 5)
     assert 2000 < len(ids) <= chat.context - 30
     with pytest.raises(InputError, match="do not fit"):
-        chat.fit(listwise.one_turn, "q " * 3000, ["word"] * 5)
+        chat.fit(listwise.single_turn_prompt, "q " * 3000, ["word"] * 5)
 
 
 def test_rankgpt_speaks_to_an_endpoint(monkeypatch, tmp_path):

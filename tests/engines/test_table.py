@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from steadyscore.engines.llamacpp import embedded_gguf
-from steadyscore.runs.table import CANONICAL, Scored
+from steadyscore.runs.table import FIRST_STAGE, Scored
 from tests.helpers.paths import ROOT
 
 FILE = ROOT / "bench" / "bench_engines.py"
@@ -25,7 +25,7 @@ def bench():
 
 
 def scored(*rows):
-    return Scored("q", ("a", "b", "c"), np.array([CANONICAL, 0, 1]), np.array(rows, dtype=float))
+    return Scored("q", ("a", "b", "c"), np.array([FIRST_STAGE, 0, 1]), np.array(rows, dtype=float))
 
 
 def test_scores_and_decisions_beside_hf(bench):

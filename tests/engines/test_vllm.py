@@ -15,19 +15,20 @@ import numpy as np
 import pytest
 import torch
 
-from steadyscore.engines import Engine, EngineOptions, open_engine
+from steadyscore.engines import Engine, EngineOptions
+from steadyscore.engines.address import open_engine
 from steadyscore.engines.endpoint import Unusable
-from steadyscore.engines.parity import TOLERANCE, probe, probe_prompts
+from steadyscore.engines.parity import TOLERANCE, compare, probe_prompts
 from steadyscore.errors import InputError, MissingExtra, ModelError
 from steadyscore.models.embedded import model_path
-from steadyscore.readers.prompt import VERDICTS, encoded, question
+from steadyscore.readers.prompt import VERDICTS, build_question, encode_question
 from steadyscore.readers.reader import Reader, open_reader
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING, TASKS
 from steadyscore.terms import Candidate, Instance, Window
 from steadyscore.window.readout import grade_distribution, score
-from tests.helpers.collections import a_card
 from tests.helpers.paths import ROOT
+from tests.helpers.pools import a_card
 
 
 class Row:
@@ -120,7 +121,9 @@ def test_a_reader_is_loaded_to_generate_and_reads_as_hf_does(vllm, tiny_engine, 
     for task in ("claim_verification", "multidoc_qa"):
         evidence = [[0, 1], [2, 0], [1]]
         assert Reader(engine, TASKS[task]).read(pool, evidence) == Reader(tiny_engine, TASKS[task]).read(pool, evidence)
-    prompts = [encoded(engine.encoder, question(TASKS["claim_verification"], c, pool.pool)) for c in ("a claim", "another")]
+    prompts = [
+        encode_question(engine.encoder, build_question(TASKS["claim_verification"], c, pool.pool)) for c in ("a claim", "another")
+    ]
     labels = [engine.encoder.plain(label) for label in VERDICTS]
     plain = tiny_engine.label_log_probabilities(prompts, labels)
     assert engine.label_log_probabilities(prompts, labels) == pytest.approx(plain, abs=1e-4)
@@ -136,7 +139,7 @@ def test_a_vllm_reader_without_vllm_is_told_what_to_install(tiny_folder, monkeyp
 
 
 def test_it_passes_the_parity_gate(vllm, tiny_folder):
-    found = probe(open_engine(f"vllm:{tiny_folder}"))
+    found = compare(open_engine(f"vllm:{tiny_folder}"))
     assert found.passed
     assert found.difference < 1e-5
     assert found.reference == f"hf:{tiny_folder}"
@@ -152,9 +155,9 @@ def test_log_probability_routes_read_what_hf_reads_with_the_label_mass(vllm, tin
     vllm["v2"] = True
     engine = open_engine(f"vllm+{route}:{tiny_folder}")
     assert vllm["runner"] == "generate"
-    found = probe(engine)
+    found = compare(engine)
     assert found.difference < 1e-5
-    assert found.label_mass == pytest.approx(probe(tiny_engine).label_mass, abs=1e-5)
+    assert found.label_mass == pytest.approx(compare(tiny_engine).label_mass, abs=1e-5)
     assert engine.name == f"vllm+{route}:{tiny_folder}"
     assert engine.identity()["route"] == route
     assert engine.capabilities.distribution == ("exact" if route == "token-ids" else "top_k")
@@ -167,14 +170,14 @@ def test_the_best_route_is_taken_where_none_is_named(vllm, tiny_folder, tmp_path
     assert open_engine(f"vllm:{tiny_folder}").identity()["route"] == "classifier"
     tiny_causal("granite").save_pretrained(tmp_path)  # divides its logits after the output matrix
     byte_tokenizer().save_pretrained(tmp_path)
-    assert open_engine(f"vllm:{tmp_path}", gate=False).identity()["route"] == "top-k"
+    assert open_engine(f"vllm:{tmp_path}", check_parity=False).identity()["route"] == "top-k"
     vllm["v2"] = True
-    assert open_engine(f"vllm:{tmp_path}", gate=False).identity()["route"] == "token-ids"
+    assert open_engine(f"vllm:{tmp_path}", check_parity=False).identity()["route"] == "token-ids"
 
 
 def test_a_grade_that_is_not_among_the_likeliest_is_an_error_with_slot_and_token(vllm, tiny_folder, monkeypatch):
     monkeypatch.setattr("steadyscore.engines.vllm.TOP", 1)
-    engine = open_engine(f"vllm+top-k:{tiny_folder}", gate=False)
+    engine = open_engine(f"vllm+top-k:{tiny_folder}", check_parity=False)
     prompts = probe_prompts(engine)
     with pytest.raises(Unusable, match=r"slot 1 of 3: grade token (\d+, )*\d+ is not among.*use route classifier or token-ids"):
         engine.grade_logits(prompts)
@@ -220,7 +223,7 @@ def adapter(tiny_engine, tmp_path):
 
 def test_an_adapter_is_passed_by_path_with_a_rank_that_vllm_takes(vllm, tiny_folder, adapter):
     folder = adapter(rank=12)
-    engine = open_engine(f"vllm:{tiny_folder}+{folder}", gate=False)
+    engine = open_engine(f"vllm:{tiny_folder}+{folder}", check_parity=False)
     assert (vllm["enable_lora"], vllm["max_lora_rank"]) == (True, 16)
     engine.grade_logits(probe_prompts(engine)[:1])
     assert vllm["lora"] == (folder.name, 1, str(folder))
@@ -237,7 +240,7 @@ def test_an_adapter_of_another_base_is_refused_before_anything_is_loaded(vllm, t
     with pytest.raises(ModelError, match="trained for tiny @ 0123456"):
         open_engine(f"vllm:{tiny_folder}+{folder}")
     assert "model" not in vllm
-    open_engine(f"vllm:{tiny_folder}+{folder}", EngineOptions(allow_base_mismatch=True), gate=False)
+    open_engine(f"vllm:{tiny_folder}+{folder}", EngineOptions(allow_base_mismatch=True), check_parity=False)
 
 
 # -- the real vLLM: `make test-vllm`, with the third-party CPU build or on a GPU; nothing here depends on it
@@ -279,7 +282,7 @@ def agrees(engine, reference):
 def test_the_real_vllm_decides_as_hf_does(address):
     pytest.importorskip("vllm")
     try:
-        engine = open_engine(address, gate=False)
+        engine = open_engine(address, check_parity=False)
     except ModelError as refusal:
         pytest.skip(str(refusal))  # the CPU build has no V2 runner
     assert agrees(engine, engine.reference)
@@ -290,10 +293,10 @@ def running():
     """`vllm serve` as docs/engines.md starts it, with the adapter under the name `tuned`; its address."""
     pytest.importorskip("vllm")
     from steadyscore.engines.token_server import load_encoder
-    from steadyscore.engines.vllm import classifier
+    from steadyscore.engines.vllm import classifier_overrides
 
     folder, port = str(model_path(MODEL)), free_port()
-    overrides = json.dumps(classifier("LlamaForCausalLM", load_encoder(folder, EngineOptions())))
+    overrides = json.dumps(classifier_overrides("LlamaForCausalLM", load_encoder(folder, EngineOptions())))
     flags = "--runner pooling --convert classify --no-enable-prefix-caching --dtype float32 --enable-lora --max-lora-rank 8"
     command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", folder, "--served-model-name", MODEL, *flags.split()]
     command += ["--pooler-config", '{"task": "token_classify"}', "--hf-overrides", overrides]

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from steadyscore.engines import EngineOptions, endpoint, open_engine, vllm_server
+from steadyscore.engines import EngineOptions, endpoint, vllm_server
+from steadyscore.engines.address import open_engine
 from steadyscore.engines.endpoint import Unreachable, Unusable
-from steadyscore.engines.parity import probe, probe_prompts
+from steadyscore.engines.parity import compare, probe_prompts
 from tests.engines.test_endpoint import served
 from tests.helpers.endpoint import Server
 
@@ -54,7 +55,7 @@ def test_the_best_route_that_a_server_offers_is_taken_and_said(answer, tiny_fold
         assert engine.identity()["route"] == route
         assert engine.capabilities.distribution == distribution
         assert engine.context == (4096 if route == "classifier" else 4095)  # one token is generated
-        assert probe(engine, OPTIONS, f"hf:{tiny_folder}").difference < 1e-5
+        assert compare(engine, OPTIONS, f"hf:{tiny_folder}").difference < 1e-5
 
 
 def test_a_server_that_is_overloaded_is_not_taken_for_one_without_the_route(answer):
@@ -98,7 +99,7 @@ def test_a_missing_grade_is_an_error_with_slot_and_token_and_never_a_constant(an
 
     with Server(told(answer, change)) as server:
         engine = open_engine(f"vllm+top-k:tiny@{server.url}", replace(OPTIONS, retries=0))
-        with pytest.raises(Unusable, match=f"slot 2 of 3: grade token {token} is not among the 271 that were told; use route"):
+        with pytest.raises(Unusable, match=f"slot 2 of 3: grade token {token} is not among the 271 that came back; use route"):
             engine.grade_logits([prompt])
 
 

@@ -13,7 +13,7 @@ Run.append.__kwdefaults__["seconds"] = 0.03  # shards often, so that kills fall 
 
 config = AuditConfig(permutations=3, seed=1)
 scorer = open_scorer("synthetic:companion:0.3", open_collection(source).collection, config)
-on_disk = Run.open(folder).done() if (folder / "run.json").exists() else set()
+on_disk = Run.open(folder).scored_ids() if (folder / "run.json").exists() else set()
 real = scorer.score_orders
 
 

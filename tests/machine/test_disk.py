@@ -15,7 +15,7 @@ from steadyscore.collection import cache_folder as collections_folder
 from steadyscore.collection import open_collection, read_instances, write
 from steadyscore.errors import InputError, StorageError
 from steadyscore.machine import disk
-from steadyscore.machine.disk import LOCK, NO_LOCKS, cache_folder, held, make_folder, write_json
+from steadyscore.machine.disk import LOCK, NO_LOCKS, cache_folder, lock_folder, make_folder, write_json
 from steadyscore.readers.reader import Reader
 from steadyscore.scoring.estimate import keep_speed
 from steadyscore.tasks import TASKS
@@ -96,7 +96,7 @@ def test_a_cache_folder_that_the_user_made_stays_as_it_is(tmp_path, monkeypatch)
 
 
 def test_what_lies_elsewhere_has_the_user_s_own_permissions(cache, tmp_path):
-    with held(tmp_path / "run"):
+    with lock_folder(tmp_path / "run"):
         write_json(tmp_path / "run" / "parts" / "run.json", {})
     assert [mode(tmp_path / "run" / part) for part in ("", "parts", "parts/run.json")] == [0o755, 0o755, 0o644]
 
@@ -122,9 +122,9 @@ def hold(folder):
 def test_a_second_process_is_refused_until_the_first_ends(tmp_path):
     with hold(tmp_path / "run"):
         with pytest.raises(InputError, match=r"^another process works in .*run\. Wait for it to end, or choose another --out\.$"):
-            held(tmp_path / "run").__enter__()
+            lock_folder(tmp_path / "run").__enter__()
         assert (tmp_path / "run" / LOCK).exists(), "the refused one leaves the lock of the other alone"
-    with held(tmp_path / "run"):
+    with lock_folder(tmp_path / "run"):
         pass
     assert list((tmp_path / "run").iterdir()) == []
 
@@ -133,7 +133,7 @@ def test_the_lock_of_a_killed_process_is_gone(tmp_path):
     with hold(tmp_path / "run") as process:
         process.kill()
     assert (tmp_path / "run" / LOCK).exists(), "what it could not delete"
-    with held(tmp_path / "run"):
+    with lock_folder(tmp_path / "run"):
         pass
     assert list((tmp_path / "run").iterdir()) == []
 
@@ -141,7 +141,7 @@ def test_the_lock_of_a_killed_process_is_gone(tmp_path):
 @pytest.mark.parametrize("code", NO_LOCKS)
 def test_a_file_system_without_locks_is_worked_on_without_one(tmp_path, monkeypatch, code):
     monkeypatch.setattr("fcntl.flock", lambda *_: fail_with(code))
-    with held(tmp_path / "run"), held(tmp_path / "run"):
+    with lock_folder(tmp_path / "run"), lock_folder(tmp_path / "run"):
         pass
     assert list((tmp_path / "run").iterdir()) == []
 
@@ -149,7 +149,7 @@ def test_a_file_system_without_locks_is_worked_on_without_one(tmp_path, monkeypa
 def test_a_lock_that_the_disk_refuses_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr("fcntl.flock", lambda *_: fail_with(errno.EIO))
     with pytest.raises(StorageError, match=r"cannot write .*run: Input/output error"):
-        held(tmp_path / "run").__enter__()
+        lock_folder(tmp_path / "run").__enter__()
 
 
 def fail_with(code):

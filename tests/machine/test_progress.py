@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyscore.machine import progress
-from steadyscore.machine.progress import Job, bar, duration, innermost, job, line
+from steadyscore.machine.progress import Job, bar, duration, innermost_jobs, job, progress_line
 
 
 class Written(io.StringIO):
@@ -54,30 +54,31 @@ def begun(count, total, unit="query", what="smollm2-135m on passages", seconds=0
 
 def test_a_line_says_what_how_far_rate_and_time_left():
     work = begun(12, 54, seconds=12 / 3.1 * 60)
-    assert line([work], 0.0) == "smollm2-135m on passages: 12 of 54 queries, 3.1 a minute, about 14 min left"
+    assert progress_line([work], 0.0) == "smollm2-135m on passages: 12 of 54 queries, 3.1 a minute, about 14 min left"
 
 
 def test_a_step_is_told_with_its_microbatch_and_the_time_that_all_steps_will_take():
     steps = begun(0, 2, "step", "training", seconds=60.0)
     parts = begun(16, 64, "microbatch", "", seconds=60.0, is_part=True)
-    assert line([steps, parts], 0.0) == "training: step 1 of 2, microbatch 16 of 64, 16 a minute, about 7 min left"
+    assert progress_line([steps, parts], 0.0) == "training: step 1 of 2, microbatch 16 of 64, 16 a minute, about 7 min left"
 
 
 def test_work_of_which_nothing_is_done_yet_says_how_long_it_takes_already():
-    assert line([begun(0, 54, seconds=600.0)], 0.0) == "smollm2-135m on passages: 0 of 54 queries, 10 min so far"
-    assert line([begun(0, None, "", "loading it", seconds=90.0)], 0.0) == "loading it: 2 min so far"
-    assert line([begun(0, None, "", "loading it")], 0.0) == "loading it"
+    assert progress_line([begun(0, 54, seconds=600.0)], 0.0) == "smollm2-135m on passages: 0 of 54 queries, 10 min so far"
+    assert progress_line([begun(0, None, "", "loading it", seconds=90.0)], 0.0) == "loading it: 2 min so far"
+    assert progress_line([begun(0, None, "", "loading it")], 0.0) == "loading it"
 
 
 def test_a_slow_rate_is_said_as_the_time_of_one():
     assert (
-        line([begun(2, 4, seconds=1200.0)], 0.0) == "smollm2-135m on passages: 2 of 4 queries, one in 10 min, about 20 min left"
+        progress_line([begun(2, 4, seconds=1200.0)], 0.0)
+        == "smollm2-135m on passages: 2 of 4 queries, one in 10 min, about 20 min left"
     )
 
 
 def test_what_was_done_before_is_in_the_place_but_not_in_the_rate():
     work = begun(10, 100, "step", "training", seconds=600.0, initial=50)
-    assert line([work], 0.0) == "training: 60 of 100 steps, 1.0 a minute, about 40 min left"
+    assert progress_line([work], 0.0) == "training: 60 of 100 steps, 1.0 a minute, about 40 min left"
 
 
 @given(st.integers(0, 70), st.integers(0, 64), st.integers(1, 70), st.floats(0, 1e7), st.booleans())
@@ -85,16 +86,16 @@ def test_any_state_makes_one_line_without_a_negative_time(count, part, total, se
     chain = [begun(count, total, "step", "training", seconds)]
     if is_nested:
         chain.append(begun(part, 64, "microbatch", "", seconds / 2, is_part=True))
-    said = line(chain, 0.0)
+    said = progress_line(chain, 0.0)
     assert "\n" not in said
     assert "-" not in said
 
 
 def test_an_evaluation_inside_training_is_told_alone_and_a_part_with_its_whole():
     steps, part, aside = Job("training", 2, "step"), Job("", 4, "microbatch", is_part=True), Job("evaluation", 9, "window")
-    assert innermost([steps, part]) == [steps, part]
-    assert innermost([steps, aside]) == [aside]
-    assert innermost([]) == []
+    assert innermost_jobs([steps, part]) == [steps, part]
+    assert innermost_jobs([steps, aside]) == [aside]
+    assert innermost_jobs([]) == []
 
 
 def test_one_slow_query_is_told_of_again_and_again(stderr):
@@ -146,8 +147,9 @@ def test_a_terminal_has_a_bar_and_no_thread_of_lines(stderr):
     assert "steadyscore:" not in stderr.getvalue()
 
 
-def test_a_notebook_has_the_bar_of_tqdm_auto(stderr, monkeypatch):
-    import tqdm.auto
+@pytest.mark.parametrize("has_widgets", [True, False])
+def test_a_notebook_has_a_bar_of_widgets_where_they_are_installed_and_else_that_of_a_terminal(has_widgets, stderr, monkeypatch):
+    import tqdm.notebook
 
     seen = []
 
@@ -158,9 +160,10 @@ def test_a_notebook_has_the_bar_of_tqdm_auto(stderr, monkeypatch):
 
     shell = type("ZMQInteractiveShell", (), {})()
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
-    monkeypatch.setattr(tqdm.auto, "tqdm", Bar)
+    monkeypatch.setattr("steadyscore.machine.progress.find_spec", lambda name: has_widgets or None)
+    monkeypatch.setattr(tqdm.notebook, "tqdm", Bar)
     assert list(bar("in a notebook")(range(3), 3)) == [0, 1, 2]
-    assert seen == ["in a notebook"]
+    assert seen == ["in a notebook"] * has_widgets
     assert "3/3" in stderr.getvalue()
 
 

@@ -13,7 +13,7 @@ from steadyscore.measures.answers import (
     normalize_answer,
     normalize_verdict,
     same_evidence,
-    same_evidence_control,
+    same_evidence_reduction,
     token_f1,
     verdict_accuracy,
     verdict_flip,
@@ -106,9 +106,9 @@ def test_evidence_and_same_evidence():
 
 
 def test_same_evidence_control_is_the_reduction_on_matched_queries():
-    share, reduction = same_evidence_control([0.5, 0.4, 0.9], [0.2, 0.5, 0.0], [True, True, False])
+    share, reduction = same_evidence_reduction([0.5, 0.4, 0.9], [0.2, 0.5, 0.0], [True, True, False])
     assert share == pytest.approx(2 / 3)
     assert reduction == pytest.approx((0.3 - 0.1) / 2)
-    share, reduction = same_evidence_control([0.5], [0.2], [False])
+    share, reduction = same_evidence_reduction([0.5], [0.2], [False])
     assert share == 0
     assert np.isnan(reduction)

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from steadyscore.errors import InputError
 from steadyscore.measures import instability, preference, ranking
-from steadyscore.measures.measurement import Threshold, at_budget, measure, pair_values
+from steadyscore.measures.measurement import Threshold, average_permutations, measure, pair_values
 from steadyscore.measures.registry import MEASURES
-from steadyscore.runs.table import CANONICAL, Scored
+from steadyscore.runs.table import FIRST_STAGE, Scored
 
 
 def query(seed=0, n=6, permutations=5, query_id=None, canonical=True, judged=True, places=True):
@@ -17,7 +17,7 @@ def query(seed=0, n=6, permutations=5, query_id=None, canonical=True, judged=Tru
     return Scored(
         query_id=query_id or f"q{seed}",
         candidate_ids=tuple(f"d{i:02}" for i in range(n)),
-        permutations=np.arange(CANONICAL if canonical else 0, permutations),
+        permutations=np.arange(FIRST_STAGE if canonical else 0, permutations),
         scores=rng.random((rows, n)),
         slots=np.argsort(orders, axis=1) if places else None,
         windows=np.zeros((rows, n), int) if places else None,
@@ -140,13 +140,13 @@ def test_nothing_to_measure_is_refused():
 
 def test_an_ensemble_of_one_is_the_run_itself():
     queries = [query(i, canonical=False, places=False) for i in range(4)]
-    one = measure([at_budget(q, 1) for q in queries])
+    one = measure([average_permutations(q, 1) for q in queries])
     assert np.allclose(one.values["tau_psi"], measure(queries).values["tau_psi"])
 
 
 def test_averaging_permutations_steadies_a_noisy_scorer():
     queries = [query(i, n=10, permutations=40) for i in range(6)]
-    levels = [np.mean(measure([at_budget(q, k) for q in queries]).values["score_variance"]) for k in (1, 5, 10)]
+    levels = [np.mean(measure([average_permutations(q, k) for q in queries]).values["score_variance"]) for k in (1, 5, 10)]
     assert levels[0] > levels[1] > levels[2]
 
 
@@ -170,7 +170,7 @@ def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatc
     """Pools of two sizes, some queries without judgements, a batch wholly unjudged; from a table that is read by parts."""
     from steadyscore.collection import open_collection
     from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
-    from tests.helpers.collections import some_instances, write_collection
+    from tests.helpers.pools import some_instances, write_collection
 
     instances = some_instances(queries=14)
     for i in (1, 6, 7, 8):
@@ -182,7 +182,7 @@ def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatc
     scorer = open_scorer("synthetic:companion", open_collection(str(file)).collection, config)
     run = score_collection(scorer, str(file), tmp_path / "run", config)
     for by in (Threshold(), Threshold(protocol="reference"), Threshold(retention=0.5), Threshold(cutoff=0.3)):
-        whole = measure(run.scored(), by)
+        whole = measure(run.read_queries(), by)
         with monkeypatch.context() as patch:
             patch.setattr("steadyscore.measures.measurement.BATCH", 3)
             parts = measure(run.queries(), by)

@@ -11,7 +11,15 @@ from steadyscore.errors import InputError
 from steadyscore.measures import simulate
 from steadyscore.measures.decomposition import order_marginal
 from steadyscore.measures.instability import tau_psi
-from steadyscore.measures.planning import balanced_orders, decide, from_permutations, half_width, log_capital, pilot, required
+from steadyscore.measures.planning import (
+    balanced_orders,
+    decide,
+    from_permutations,
+    half_width,
+    log_capital,
+    pilot,
+    required_queries,
+)
 
 
 def pair_values(queries, permutations, rng):
@@ -50,7 +58,7 @@ def test_per_permutation_values_give_the_classical_standard_error():
 
 def test_required_queries_meet_the_margin_and_one_fewer_does_not():
     found = pilot(pair_values(200, 10, np.random.default_rng(3)))
-    rows = required(found, 0.05)
+    rows = required_queries(found, 0.05)
     assert all(row.half_width <= 0.05 < half_width(found, row.permutations, row.queries - 1) for row in rows)
     assert all(a.queries >= b.queries for a, b in pairwise(rows))
     assert all(row.scorings == row.permutations * row.queries for row in rows)
@@ -62,7 +70,7 @@ def test_a_pilot_that_says_too_little_is_refused():
     with pytest.raises(InputError, match="2 queries"):
         pilot([np.full((4, 4), np.nan), np.ones((4, 4))])
     with pytest.raises(InputError, match="margin"):
-        required(pilot(np.ones((5, 4, 4))), 0)
+        required_queries(pilot(np.ones((5, 4, 4))), 0)
 
 
 def test_capital_follows_the_bets_literally():

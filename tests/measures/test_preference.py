@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steadyscore.collection.responses import chance_level
 from steadyscore.measures.preference import (
     benchmark_range,
     benchmark_scores,
     benchmark_sd,
-    chance_level,
     gold_crossing,
     label_accuracy,
     label_accuracy_at_k,

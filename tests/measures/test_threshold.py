@@ -26,7 +26,7 @@ from steadyscore.measures.threshold import (
     retention,
     set_f1,
     set_flip_rate,
-    split,
+    split_queries,
     sweep,
 )
 
@@ -113,20 +113,20 @@ def test_match_retention_agrees_with_exhaustive_search(target):
 def test_split_is_seeded_halves_and_ignores_the_input_order():
     ids = [f"q{i}" for i in range(43)]
     for protocol in ("hashed", "reference"):
-        fitting, measuring = split(ids, protocol=protocol)
+        fitting, measuring = split_queries(ids, protocol=protocol)
         assert len(fitting) == 22
         assert sorted(fitting + measuring) == sorted(ids)
-        assert split(ids[::-1], protocol=protocol) == (fitting, measuring)
-        assert split(ids, seed=1, protocol=protocol) != (fitting, measuring)
-    assert split(["only"]) == (["only"], [])
-    assert len(split(ids, fraction=0.2)[0]) == 9
+        assert split_queries(ids[::-1], protocol=protocol) == (fitting, measuring)
+        assert split_queries(ids, seed=1, protocol=protocol) != (fitting, measuring)
+    assert split_queries(["only"]) == (["only"], [])
+    assert len(split_queries(ids, fraction=0.2)[0]) == 9
 
 
 def test_the_reference_split_is_numpys_shuffle_of_the_sorted_ids():
     ids = np.array(sorted(str(i) for i in range(10)))
     expected = ids.copy()
     np.random.default_rng(20260610).shuffle(expected)
-    assert split([str(i) for i in range(10)], protocol="reference")[0] == expected[:5].tolist()
+    assert split_queries([str(i) for i in range(10)], protocol="reference")[0] == expected[:5].tolist()
 
 
 # ---- measuring ----

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from steadyscore.collection import open_collection
 from steadyscore.commands import adapter as verb
-from steadyscore.engines import EngineOptions, open_engine
+from steadyscore.engines import EngineOptions
+from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError, ModelError, StorageError
 from steadyscore.integrations import Ranker
 from steadyscore.models import adapter

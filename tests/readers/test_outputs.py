@@ -9,19 +9,18 @@ from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError
 from steadyscore.readers.outputs import (
-    control,
-    keep_outputs,
+    compare_on_same_evidence,
     label_parts,
-    outputs_of,
     reader_label,
-    readings_of,
+    reader_measures,
+    reader_results,
     shared_readers,
-    worth,
+    write_outputs,
 )
 from steadyscore.readers.prompt import VERDICTS
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from steadyscore.tasks import TASKS
-from tests.helpers.collections import write_collection
+from tests.helpers.pools import write_collection
 
 QUERIES, M = 6, 3
 
@@ -54,7 +53,7 @@ def moving(query):
 
 
 def kept(run, label, said, queries=range(QUERIES)):
-    keep_outputs(run, label, {f"c{q}": said(q) for q in queries})
+    write_outputs(run, label, {f"c{q}": said(q) for q in queries})
 
 
 @given(st.text("abc:+@/ k=K", min_size=1), st.integers(1, 99), st.integers(1, 9))
@@ -67,22 +66,24 @@ def test_a_reader_s_rows_are_replaced_in_their_place(source, tmp_path):
     kept(run, "a k=5", steady)
     kept(run, "b k=5", moving)
     kept(run, "a k=5", moving)
-    found = readings_of(run, [f"c{q}" for q in range(QUERIES)])
+    found = reader_results(run, [f"c{q}" for q in range(QUERIES)])
     assert list(found) == ["a k=5", "b k=5"]
-    assert outputs_of(run, "a k=5") == outputs_of(run, "b k=5")
+    assert load_run(run).outputs("a k=5") == load_run(run).outputs("b k=5")
     with pytest.raises(InputError, match="holds no outputs of c k=5"):
-        outputs_of(run, "c k=5")
+        load_run(run).outputs("c k=5")
 
 
 def test_what_was_not_read_is_undefined_and_not_wrong(source, tmp_path):
     run = scored(source, tmp_path / "run")
     kept(run, "a k=5", steady, queries=range(1, 5))
-    values = readings_of(run, [f"c{q}" for q in range(QUERIES)])["a k=5"].values
+    values = reader_results(run, [f"c{q}" for q in range(QUERIES)])["a k=5"].values
     assert np.isnan(values["verdict_flip"]).tolist() == [True, False, False, False, False, True]
     assert values["verdict_accuracy"][1:5].tolist() == [1, 1, 1, 1]
-    assert np.isnan(worth(TASKS["multidoc_qa"], None, ["x"], None)["answer_em"])
-    assert np.isnan(worth(TASKS["claim_verification"], ["REFUTED"] * 2, (), None)["verdict_accuracy"])  # no gold, but a flip
-    assert worth(TASKS["claim_verification"], ["REFUTED"] * 2, (), None)["verdict_flip"] == 0
+    assert np.isnan(reader_measures(TASKS["multidoc_qa"], None, ["x"], None)["answer_em"])
+    assert np.isnan(
+        reader_measures(TASKS["claim_verification"], ["REFUTED"] * 2, (), None)["verdict_accuracy"]
+    )  # no gold, but a flip
+    assert reader_measures(TASKS["claim_verification"], ["REFUTED"] * 2, (), None)["verdict_flip"] == 0
 
 
 def test_a_run_s_measures_are_its_first_reader_s_at_the_budget(source, tmp_path):
@@ -90,7 +91,7 @@ def test_a_run_s_measures_are_its_first_reader_s_at_the_budget(source, tmp_path)
     assert "verdict_flip" not in load_run(run).measured.values
     kept(run, "a k=5", steady)
     kept(run, "b k=5", moving)
-    keep_outputs(run, "a k=5 K=2", {f"c{q}": ["SUPPORTED"] for q in range(QUERIES)})
+    write_outputs(run, "a k=5 K=2", {f"c{q}": ["SUPPORTED"] for q in range(QUERIES)})
     assert load_run(run).measured.values["verdict_flip"].tolist() == [0] * QUERIES
     assert load_run(run, readers=["b k=5"]).measured.values["verdict_flip"].tolist() == [1] * QUERIES
     assert "verdict_flip" not in load_run(run, readers=[]).measured.values
@@ -130,7 +131,7 @@ def test_the_control_is_the_mean_over_queries_with_the_same_evidence(source, tmp
     whole = same_evidence_control(load_run(before), load_run(after), "a", 8)  # the whole pool is always the same set
     assert whole == {"queries": 4, "share": 1.0, "reduction": 1.0, "low": 1.0, "high": 1.0}
     some = same_evidence_control(load_run(before), load_run(after), "a", 2)
-    assert 0 <= some["share"] < 1
-    assert (some["reduction"] is None) == (some["share"] == 0)
-    nothing = control(TASKS["claim_verification"], (before.scored(), {}), (after.scored(), {}), 2)
-    assert (nothing["queries"], nothing["share"], nothing["reduction"]) == (0, None, None)
+    assert 0 <= some.share < 1
+    assert (some.reduction is None) == (some.share == 0)
+    nothing = compare_on_same_evidence(TASKS["claim_verification"], (before.read_queries(), {}), (after.read_queries(), {}), 2)
+    assert (nothing.queries, nothing.share, nothing.reduction) == (0, None, None)

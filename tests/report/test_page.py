@@ -18,15 +18,15 @@ from hypothesis.extra.numpy import arrays
 from markdown_it import MarkdownIt
 
 from steadyscore import cli
-from steadyscore.audits.figure import figures_of
+from steadyscore.audits.figure import mean_figures
 from steadyscore.audits.load import load_run, load_runs, same_evidence_control
 from steadyscore.audits.result import Audit
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, MissingExtra
 from steadyscore.measures import threshold
 from steadyscore.measures.measurement import Threshold, measure
-from steadyscore.readers.outputs import keep_outputs
-from steadyscore.report import exhibit, figures, sentences
+from steadyscore.readers.outputs import write_outputs
+from steadyscore.report import example, figures, sentences
 from steadyscore.report.page import markdown_code, markdown_text, show_invisible, write_report
 from steadyscore.runs.folder import Run
 from steadyscore.runs.table import Scored
@@ -119,7 +119,7 @@ def planted(scores: list[list[float]], relevance: list[float], query_id: str = "
 def variant(queries: list[Scored], by: Threshold | None = None, task: str = "passage_reranking", name: str = "planted") -> Audit:
     measured = measure(queries, by)
     record = {"name": name, "task": task}
-    figures = figures_of(measured)
+    figures = mean_figures(measured)
     return Audit(name, "small", TASKS[task], record, queries, measured, figures, threshold=by or Threshold())
 
 
@@ -136,7 +136,7 @@ def test_the_sentence_states_what_was_planted() -> None:
         "If these 4 candidates arrive in another order, 67 % of what the threshold keeps changes (overlap 0.33), "
     )
     first, second = 1 / np.log2(3), 1.0  # b is second in one order and first in the other
-    assert sentences.movement(found, "overlap", 10) == pytest.approx(second - first)
+    assert sentences.quality_movement(found, "overlap", 10) == pytest.approx(second - first)
     assert text.endswith("and nDCG@10 moves by 0.37.")
 
 
@@ -173,7 +173,7 @@ def test_without_judgements_decisions_are_told_and_quality_is_said_to_be_unknown
 def test_a_cutoff_that_keeps_everything_does_not_make_the_headline(runs) -> None:
     found = load_run(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=-1.0))
     assert found["overlap"].value == 1
-    assert sentences.decision([found]) == "overlap@10"
+    assert sentences.decision_measure([found]) == "overlap@10"
     assert "keeps 100.0 % of the pool" in sentences.idle_note(found, "overlap@10")
 
 
@@ -198,7 +198,7 @@ def test_the_steadiest_is_named_and_a_lead_is_settled_only_by_its_interval(page:
 
 @given(arrays(np.int8, st.tuples(st.integers(2, 6), st.integers(1, 8)), elements=st.integers(0, 1)))
 def test_the_two_orders_shown_overlap_least(decided: np.ndarray) -> None:
-    a, b = exhibit.two_orders(decided.astype(int), np.zeros(len(decided)))
+    a, b = example.two_orders(decided.astype(int), np.zeros(len(decided)))
 
     def pairwise(i: int, j: int) -> float:
         return float(threshold.overlap(decided[[i, j]].astype(bool)))
@@ -208,36 +208,36 @@ def test_the_two_orders_shown_overlap_least(decided: np.ndarray) -> None:
 
 def test_of_equal_pairs_the_nearest_in_quality_is_shown() -> None:
     decided = np.array([[1, 0], [0, 1], [0, 1]])
-    assert exhibit.two_orders(decided, np.array([0.5, 0.9, 0.5])) == (0, 2)
+    assert example.two_orders(decided, np.array([0.5, 0.9, 0.5])) == (0, 2)
 
 
-def test_the_exhibit_gives_every_candidate_its_fates() -> None:
+def test_the_example_gives_every_candidate_its_outcomes() -> None:
     query = planted([[0.9, 0.8, 0.1], [0.4, 0.95, 0.7]], [0, 2, 1])
-    shown = exhibit.exhibit(query, None, "overlap", 0.5, 10)
-    assert [[f["word"] for f in c["fates"]] for c in shown["candidates"]] == [
+    shown = example.make_example(query, None, "overlap", 0.5, 10)
+    assert [[outcome.word for outcome in c.outcomes] for c in shown.candidates] == [
         ["kept", "dropped"],
         ["kept", "kept"],
         ["dropped", "kept"],
     ]
-    assert [g["kind"] for g in shown["groups"]] == ["decided differently", "kept both times"]
-    assert shown["overlap"] == pytest.approx(1 / 3)
-    assert shown["chosen"] == [2, 2]
-    assert [c["gold"] for c in shown["candidates"]] == [0, 2, 1]
+    assert [group.kind for group in shown.groups] == ["decided differently", "kept both times"]
+    assert shown.overlap == pytest.approx(1 / 3)
+    assert [shown.chosen(row) for row in (0, 1)] == [2, 2]
+    assert [c.gold for c in shown.candidates] == [0, 2, 1]
 
 
 def test_a_preference_consumer_shows_its_pair() -> None:
-    shown = exhibit.exhibit(planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [3, 1, 0]), None, "pair_flip", None, 1)
-    assert [[f["word"] for f in c["fates"]] for c in shown["candidates"]] == [
+    shown = example.make_example(planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [3, 1, 0]), None, "pair_flip", None, 1)
+    assert [[outcome.word for outcome in c.outcomes] for c in shown.candidates] == [
         ["chosen", "rejected"],
         ["passed over", "passed over"],
         ["rejected", "chosen"],
     ]
-    assert shown["quality"] == [1.0, 0.0]
+    assert shown.quality == (1.0, 0.0)
 
 
-def test_nothing_is_exhibited_where_nothing_changes() -> None:
+def test_nothing_is_shown_where_nothing_changes() -> None:
     queries = [planted([[0.9, 0.1], [0.8, 0.2]], [1, 0])]
-    assert exhibit.most_affected(queries, np.array([1.0]), "overlap", 0.5) is None
+    assert example.most_affected(queries, np.array([1.0]), "overlap", 0.5) is None
 
 
 # -- the page
@@ -301,10 +301,10 @@ def read_runs(folder: Path) -> list[Run]:
     """Two scorers of the embedded claims, read by two readers; one query could not be read."""
     found = [scored_run(f"synthetic:{effect}", "claims", folder / effect) for effect in ("slot:0.3", "slot:0.05")]
     for run, moves in zip(found, (True, False), strict=True):
-        ids = [query.query_id for query in run.scored()]
+        ids = [query.query_id for query in run.read_queries()]
         said = {i: [("REFUTED" if moves and m % 2 else "SUPPORTED") for m in range(4)] for i in ids[1:]}
-        keep_outputs(run, "hf:reader k=99", said)
-        keep_outputs(run, "openai:m@http://there k=5", {i: [f"REFUTED {HOSTILE}"] * 4 for i in ids})
+        write_outputs(run, "hf:reader k=99", said)
+        write_outputs(run, "openai:m@http://there k=5", {i: [f"REFUTED {HOSTILE}"] * 4 for i in ids})
     return found
 
 
@@ -318,19 +318,19 @@ def test_the_page_shows_what_readers_make_of_it(tmp_path: Path) -> None:
     assert "the reader's verdict changes 67\u00a0% of the time" in outline.text  # 4 of the 6 pairs of SRSR
     table = outline.text[outline.text.index("What a reader makes of it") :]
     flip = variants[0]["verdict_flip"].to_json()
-    assert flip["queries"] == len(runs[0].scored()) - 1
+    assert flip["queries"] == len(runs[0].read_queries()) - 1
     for part in ("hf:reader", "first 99", "1 of 8 queries not read", "openai:m@http://there", "first 5"):
         assert part in table
     assert f"{flip['value']:.3f}" in table
     # k = 99 shows the whole pool: the evidence is always the same set, so order alone explains the difference
     assert re.search(r"100 %\s*of 7 queries\s*0\.667", table)
     control_ = same_evidence_control(load_run(runs[0]), load_run(runs[1]), "hf:reader", 99)
-    assert (control_["share"], control_["reduction"]) == (1, pytest.approx(2 / 3))
+    assert (control_.share, control_.reduction) == (1, pytest.approx(2 / 3))
     markdown = (tmp_path / "page" / "report.md").read_text()
     assert "## What a reader makes of it: claims" in markdown
     assert "| 100 % of 7 queries | 0.667 [0.667, 0.667] |" in markdown
     assert "The reader is hf:reader k=99." in outline.text
-    assert outline.text.count("reader: ") >= 2  # what it said, beside the two orders of the exhibit
+    assert outline.text.count("reader: ") >= 2  # what it said, beside the two orders of the example
 
 
 def test_a_page_without_readers_says_nothing_of_them(page: str) -> None:
@@ -427,7 +427,7 @@ def test_characters_that_reorder_others_are_named(tmp_path: Path) -> None:
 
 def test_names_in_figures_are_not_taken_for_attributes() -> None:
     name = 'id="x" #010101 url(#a)'
-    svg = figures.spread("title", {name: np.array([[0.1, 0.9]])}, figures.looks([name]), "nDCG@10")
+    svg = figures.spread("title", {name: np.array([[0.1, 0.9]])}, figures.choose_styles([name]), "nDCG@10")
     assert f">{name}: spread 0.400<" in svg
 
 
@@ -471,7 +471,7 @@ def test_markdown_holds_the_sentence_and_the_table(written: Path) -> None:
 
 def test_a_method_has_the_papers_colour_and_no_two_variants_look_alike() -> None:
     names = ["smollm2-135m", "smollm2-135m-single", "smollm2-135m-oc", "bm25"]
-    look = figures.looks(names)
+    look = figures.choose_styles(names)
     assert [look[n].css for n in names[:3]] == ["var(--off-the-shelf)", "var(--single-order)", "var(--oc-sft)"]
     assert len({(l.colour, l.marker) for l in look.values()}) == len(names)
 
@@ -506,7 +506,7 @@ def test_the_verb_prints_the_page(runs, tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_the_verb_names_every_run_that_is_not_complete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a", "b"):
-        Run.begin(tmp_path / name, {"scorer": name}, name=name, collection="c", task="response_ranking")
+        Run.create_or_resume(tmp_path / name, {"scorer": name}, name=name, collection="c", task="response_ranking")
     assert cli.main(["report", str(tmp_path)]) == 1
     told = capsys.readouterr().err
     assert f"{tmp_path / 'a'} is not complete" in told

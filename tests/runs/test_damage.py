@@ -7,24 +7,34 @@ import logging
 import random
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.helpers.collections import a_card, some_instances, write_collection
 from steadyscore.audits.load import load_run
 from steadyscore.cli import main
 from steadyscore.errors import DamagedFile, InputError, SteadyscoreError
 from steadyscore.machine.checksums import parquet_state, record_state, seal_record
+from steadyscore.measures import intervals
+from steadyscore.measures.measurement import measure
 from steadyscore.models import adapter
 from steadyscore.runs.folder import Run
 from steadyscore.runs.table import read_table, to_table
 from steadyscore.training import recipe
+from tests.helpers.pools import a_card, some_instances, write_collection
 from tests.runs.test_folder import audit, half_done
 from tests.runs.test_table import scored
 
 BESIDE = ("--noise-floor", "--perturb", "drop", "markers")
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch):
+    """Figures are compared with each other here, so a few draws of the bootstrap say as much as all of them."""
+    for where, name in (("figure", "mean_interval"), ("compare", "mean_interval"), ("compare", "paired_interval")):
+        monkeypatch.setattr(f"steadyscore.audits.{where}.{name}", partial(getattr(intervals, name), draws=10))
 
 
 @pytest.fixture(scope="module")
@@ -269,29 +279,54 @@ def test_doctor_counts_rows_against_run_json(collection_file, tmp_path, capsys):
 KINDS = {"list": [1], "null": None, "number": 7, "text": "x", "missing": ...}
 
 
-@pytest.mark.parametrize("is_sealed", [True, False])
-@pytest.mark.parametrize("kind", KINDS)
-def test_whatever_run_json_holds_the_answer_is_a_sentence(finished, copy, kind, is_sealed, capsys):
-    file = copy / "run.json"
-    record = json.loads(file.read_text())
-    places = [(key,) for key in record] + [
-        (key, inner) for key in ("fingerprint", "coverage", "threshold") for inner in record[key]
-    ]
-    for place in places:
+def changed_records(record: dict, kind: str):
+    """A record with one of its values replaced by another kind, or taken out: every key, and every key of its objects."""
+    nested = [(key, inner) for key in ("fingerprint", "coverage", "threshold") for inner in record[key]]
+    for place in [*((key,) for key in record), *nested]:
         changed = json.loads(json.dumps(record))
         inside = changed if len(place) == 1 else changed[place[0]]
         inside[place[-1]] = KINDS[kind]
         if kind == "missing":
             del inside[place[-1]]
-        if not is_sealed:
-            changed.pop("sha256", None)
+        yield place, changed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sealed_record_that_was_changed_is_refused_wherever_it_was(copy, kind, capsys):
+    file = copy / "run.json"
+    record = json.loads(file.read_text())
+    for place, changed in changed_records(record, kind):
+        if place == ("sha256",) or changed == record:
+            continue
         file.write_text(json.dumps(changed))
+        with pytest.raises(SteadyscoreError, match=r"changed since it was written|has format"):
+            Run.open(copy)
+    assert main(["gate", str(copy), "--max", "tau_psi=1"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_run_json_holds_the_answer_is_a_sentence(finished, copy, kind, capsys, monkeypatch):
+    """A record of other kinds is refused where it is opened; one that opens goes through every command that reads it."""
+    measured = measure(Run.open(copy).queries())  # of the same scores every time: the numbers are not in question here
+    monkeypatch.setattr("steadyscore.audits.load.measure", lambda *_: measured)
+    file = copy / "run.json"
+    opened = 0
+    for place, changed in changed_records(json.loads(file.read_text()), kind):
+        changed.pop("sha256", None)
+        file.write_text(json.dumps(changed))
+        try:
+            Run.open(copy)
+        except SteadyscoreError:
+            continue
+        opened += 1
         for words in (["gate", str(copy), "--max", "tau_psi=1"], ["doctor", str(copy)], ["compare", str(copy), str(finished)]):
             assert main(words) in (0, 1, 3), (place, words)
+    assert opened
     capsys.readouterr()
 
 
-@pytest.mark.parametrize("content", [b"[]", b"null", b"7", b'"x"', b"\xff\xfe{", b"{", b"", b"[" * 100_000])
+@pytest.mark.parametrize("content", [b"[]", b"null", b"7", b'"x"', b"\xff\xfe{", b"{", b"", b"[" * 2_000])
 def test_bytes_that_are_no_record_are_a_sentence(copy, tmp_path, content, capsys):
     (copy / "run.json").write_bytes(content)
     with pytest.raises(DamagedFile, match=r"run.json (cannot be read|holds).*Copy it back"):

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.helpers.collections import some_instances, write_collection
 from steadyscore.audits.load import load_run
 from steadyscore.cli import stop_on_signals
 from steadyscore.collection import open_collection
@@ -27,7 +26,8 @@ from steadyscore.runs.folder import Run, _join, find_runs
 from steadyscore.runs.table import read_table
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.scoring.scorer import Settings
-from tests.helpers.paths import TESTS
+from tests.helpers.paths import ROOT, TESTS
+from tests.helpers.pools import some_instances, write_collection
 
 
 def audit(file: Path, folder: Path, address="synthetic:slot", **options) -> Run:
@@ -78,17 +78,17 @@ def test_a_folder_in_which_nothing_was_scored_is_taken_over(collection_file, tmp
 
 
 def test_a_second_process_in_the_folder_is_told_so(collection_file, tmp_path):
-    with disk.held(tmp_path / "run"), pytest.raises(InputError, match=r"another process works in .*run"):
+    with disk.lock_folder(tmp_path / "run"), pytest.raises(InputError, match=r"another process works in .*run"):
         audit(collection_file, tmp_path / "run")
     assert audit(collection_file, tmp_path / "run").is_complete
 
 
 def test_of_long_values_the_part_that_differs_is_shown(tmp_path):
     about = {"name": "s", "collection": "c", "task": "passage_reranking"}
-    run = Run.begin(tmp_path, {"source": "x" * 200 + "one"}, **about)
-    run.keep(status="complete", coverage={"queries": 0, "scored": 0, "failed": []})
+    run = Run.create_or_resume(tmp_path, {"source": "x" * 200 + "one"}, **about)
+    run.update_record(status="complete", coverage={"queries": 0, "scored": 0, "failed": []})
     with pytest.raises(RunMismatch, match=r'source was \.\.\.x+one", now \.\.\.x+two"\.'):
-        Run.begin(tmp_path, {"source": "x" * 200 + "two"})
+        Run.create_or_resume(tmp_path, {"source": "x" * 200 + "two"})
 
 
 def test_killed_at_random_moments_the_table_is_that_of_an_uninterrupted_run(tmp_path):
@@ -117,8 +117,8 @@ def test_killed_at_random_moments_the_table_is_that_of_an_uninterrupted_run(tmp_
 
 @pytest.mark.parametrize("kills", [30, pytest.param(1000, marks=pytest.mark.slow)])
 def test_kills_of_audits_with_a_function_a_program_and_an_endpoint_lose_double_and_change_nothing(kills):
-    script = [sys.executable, str(TESTS / "helpers" / "kills.py"), str(kills)]
-    ended = subprocess.run(script, capture_output=True, text=True)
+    script = [sys.executable, "-m", "tests.helpers.kills", str(kills)]
+    ended = subprocess.run(script, capture_output=True, text=True, cwd=ROOT)
     print(ended.stdout)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
@@ -154,24 +154,24 @@ def test_a_run_is_read_a_part_at_a_time_and_joined_in_order(tmp_path, monkeypatc
     cut = pa.concat_tables(_join([parts.folder / "cut.parquet"], [f"q{i}" for i in range(7)]))
     assert cut.equals(table)
     (parts.folder / "cut.parquet").rename(parts.folder / "scores.parquet")
-    for one, other in zip(whole.scored(), parts.iter_scored(), strict=True):
+    for one, other in zip(whole.read_queries(), parts.iter_queries(), strict=True):
         assert one.query_id == other.query_id
         assert np.array_equal(one.scores, other.scores)
         assert np.array_equal(one.ideal, other.ideal)
 
 
 def test_a_query_that_took_a_second_or_that_somebody_charges_for_is_on_disk_at_once(collection_file, tmp_path, monkeypatch):
-    whole = audit(collection_file, tmp_path / "whole").scored()
+    whole = audit(collection_file, tmp_path / "whole").read_queries()
     now = 100.0
     monkeypatch.setattr("steadyscore.runs.folder.time.monotonic", lambda: now)
-    run = Run.begin(tmp_path / "run", {})
+    run = Run.create_or_resume(tmp_path / "run", {})
     run.append(whole[0])
-    assert run.done() == set()
+    assert run.scored_ids() == set()
     now += 1.1
     run.append(whole[1])
-    assert run.done() == {"q0", "q1"}
+    assert run.scored_ids() == {"q0", "q1"}
     run.append(whole[2], at_once=True)
-    assert run.done() == {"q0", "q1", "q2"}
+    assert run.scored_ids() == {"q0", "q1", "q2"}
 
 
 def test_a_stop_in_the_writing_of_a_shard_loses_and_doubles_nothing(collection_file, tmp_path, monkeypatch):
@@ -179,7 +179,7 @@ def test_a_stop_in_the_writing_of_a_shard_loses_and_doubles_nothing(collection_f
     whole = audit(collection_file, tmp_path / "whole")
     real = os.replace
     for before in (True, False):
-        run = Run.begin(tmp_path / f"run-{before}", {})
+        run = Run.create_or_resume(tmp_path / f"run-{before}", {})
 
         def stop(source, target, before=before):
             if target.parent.name != "shards":
@@ -191,7 +191,7 @@ def test_a_stop_in_the_writing_of_a_shard_loses_and_doubles_nothing(collection_f
         with monkeypatch.context() as patch:
             patch.setattr(os, "replace", stop)
             with pytest.raises(KeyboardInterrupt):
-                run.append(whole.scored()[0], at_once=True)
+                run.append(whole.read_queries()[0], at_once=True)
         run.flush()
         assert sum(read_table(shard).num_rows for shard in run._shards()) == 4 * 6
 
@@ -214,7 +214,7 @@ def test_a_signal_keeps_what_was_scored_and_ends_with_its_code_and_one_sentence(
         _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert err.splitlines()[-1] == "steadyscore: stopped. Run the same command again; it goes on where it stopped."
-    assert {"q0", "q1", "q2"} <= Run.open(tmp_path / "run").done()
+    assert {"q0", "q1", "q2"} <= Run.open(tmp_path / "run").scored_ids()
 
 
 def test_an_ignored_hangup_stays_ignored_and_handlers_are_put_back(monkeypatch):
@@ -249,9 +249,9 @@ def half_done(file: Path, folder: Path, **options) -> Run:
 
 def test_a_stopped_run_goes_on_where_it_stopped(collection_file, tmp_path):
     run = half_done(collection_file, tmp_path / "half")
-    assert run.done() == {"q0", "q1"}
+    assert run.scored_ids() == {"q0", "q1"}
     with pytest.raises(InputError, match="is not complete"):
-        run.scored()
+        run.read_queries()
     resumed, whole = audit(collection_file, tmp_path / "half"), audit(collection_file, tmp_path / "whole")
     assert read_table(resumed.folder / "scores.parquet").equals(read_table(whole.folder / "scores.parquet"))
 
@@ -306,7 +306,7 @@ def test_a_recorded_run_keeps_its_partition(collection_file, tmp_path):
     cut = Settings(width=3, partition="round_robin")
     first = audit(collection_file, tmp_path / "first", settings=cut)
     again = audit(collection_file, tmp_path / "again", address=f"scores:{first.folder}")
-    assert all(np.array_equal(a.orders(), b.orders()) for a, b in zip(first.scored(), again.scored(), strict=True))
+    assert all(np.array_equal(a.orders(), b.orders()) for a, b in zip(first.read_queries(), again.read_queries(), strict=True))
 
 
 @pytest.mark.parametrize(("code", "words"), [(errno.EACCES, "Permission denied"), (errno.ENOSPC, "No space left on device")])
@@ -320,7 +320,7 @@ def test_what_the_disk_refuses_is_said_in_one_sentence(collection_file, tmp_path
     with pytest.raises(StorageError, match=f"cannot write .*{words}.* What was written before is kept"):
         audit(collection_file, tmp_path / "half")
     monkeypatch.undo()
-    assert run.done() == {"q0", "q1"}
+    assert run.scored_ids() == {"q0", "q1"}
     assert not list((tmp_path / "half").rglob(".*")), "no scratch file is left behind"
     assert audit(collection_file, tmp_path / "half").is_complete
 

@@ -1,7 +1,6 @@
 """Anybody's score file: every format, and every mistake in one sentence."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -95,7 +94,7 @@ def test_numbers_written_as_text_are_numbers(tmp_path, kind):
     rows = [(q, str(p - 1), c, s, r) for q, p, c, s, r in ROWS]
     query = read_scores([write(tmp_path / f"s.{kind}", rows)])[0]
     assert query.permutations.tolist() == [-1, 0, 1]
-    assert query.canonical is not None
+    assert query.first_stage is not None
 
 
 def test_numbers_with_a_point_are_numbers(tmp_path):
@@ -342,7 +341,7 @@ def test_endings_may_be_upper_case_or_gzipped(tmp_path, name):
 
 
 def test_a_small_file_of_very_many_rows_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("steadyscore.runs.score_file._memory", lambda: 2 * len(ROWS) * 250)
+    monkeypatch.setattr("steadyscore.runs.score_file._memory_bytes", lambda: 2 * len(ROWS) * 250)
     with pytest.raises(InputError, match=r"24 rows, which need about .* GB of memory; this machine has .* Split it by query"):
         read_scores([write(tmp_path / "s.parquet")])
 

@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steadyscore.errors import StorageError
-from steadyscore.runs.table import CANONICAL, Scored, from_table, read_table, schema, to_table
+from steadyscore.runs.layout import score_schema
+from steadyscore.runs.table import FIRST_STAGE, Scored, from_table, read_table, to_table
 
 
 def scored(query_id="q", n=3, rows=2, grades=True, judged=True, seed=0, partition="contiguous"):
@@ -13,7 +14,7 @@ def scored(query_id="q", n=3, rows=2, grades=True, judged=True, seed=0, partitio
     return Scored(
         query_id=query_id,
         candidate_ids=tuple(f"d{i:02}" for i in range(n)),
-        permutations=np.arange(CANONICAL, rows - 1),
+        permutations=np.arange(FIRST_STAGE, rows - 1),
         scores=rng.random((rows, n)),
         slots=np.argsort(orders, axis=1),
         windows=np.zeros((rows, n), int),
@@ -47,7 +48,7 @@ def test_a_query_survives_the_table(n, rows, grades, judged, seed):
     cuts = ("contiguous", "round_robin", "contiguous")
     queries = [scored(f"q{i}", n, rows, grades, judged, seed + i, cut) for i, cut in enumerate(cuts)]
     table = pa.concat_tables([to_table(q) for q in queries])
-    assert table.schema.equals(schema())
+    assert table.schema.equals(score_schema())
     assert all(same(a, b) for a, b in zip(queries, from_table(table), strict=True))
 
 
@@ -61,7 +62,7 @@ def test_unjudged_candidates_stay_unjudged():
 
 def test_the_canonical_row_is_kept_apart():
     query = scored(rows=4)
-    assert np.array_equal(query.canonical, query.scores[0])
+    assert np.array_equal(query.first_stage, query.scores[0])
     assert np.array_equal(query.permuted, query.scores[1:])
 
 

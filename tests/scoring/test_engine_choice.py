@@ -31,7 +31,7 @@ def machine(monkeypatch, tmp_path):
         return "llamacpp" if address.startswith("llamacpp:") else "hf"
 
     monkeypatch.setattr(engine_choice, "open_engine", opened)
-    monkeypatch.setattr(engine_choice, "_measured", lambda kind: seen.rates[kind])
+    monkeypatch.setattr(engine_choice, "_measure_rate", lambda kind: seen.rates[kind])
     return seen
 
 
@@ -101,7 +101,7 @@ def test_a_probe_counts_tokens_against_its_better_try(monkeypatch, tiny_engine):
     ticks = iter([0.0, 5.0, 5.0, 7.0])
     monkeypatch.setattr(engine_choice.time, "perf_counter", lambda: next(ticks))
     tokens = sum(map(len, engine_choice.probe_prompts(tiny_engine)))
-    assert engine_choice._measured(tiny_engine) == tokens / 2.0
+    assert engine_choice._measure_rate(tiny_engine) == tokens / 2.0
 
 
 def test_audit_scores_through_the_choice_and_says_so(monkeypatch, collection_file, tmp_path, capsys):
@@ -109,7 +109,7 @@ def test_audit_scores_through_the_choice_and_says_so(monkeypatch, collection_fil
 
     def chosen(address, options, begun):
         asked.append((address, [*begun]))
-        return engine_choice.Choice("synthetic:slot", "it is faster here")
+        return engine_choice.EngineChoice("synthetic:slot", "it is faster here")
 
     monkeypatch.setattr("steadyscore.audits.audit.scoring_address", chosen)
     command = ["audit", "--scorer", "smollm2-135m", "--data", str(collection_file), "--permutations", "2", "--no-report"]

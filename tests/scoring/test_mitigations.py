@@ -7,28 +7,29 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from steadyscore.cli import main
-from steadyscore.engines.recorded import ScoreRecording, SyntheticReranker
+from steadyscore.engines.replay import ScoreRecording
+from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError
 from steadyscore.measures.instability import tau_psi
 from steadyscore.scoring.mitigations import (
     MITIGATIONS,
     Mitigated,
-    canonical_order,
     central_ranking,
-    cost,
+    count_windows,
     derived_orders,
+    hash_order,
     logit_capcal,
-    mitigated,
-    standing,
+    mitigate,
+    tournament_standing,
 )
-from steadyscore.scoring.perturbed import score_perturbed
+from steadyscore.scoring.perturbation import score_perturbed
 from steadyscore.scoring.score import AuditConfig, score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
 from steadyscore.window import readout
 from steadyscore.window.presentation import permutations
-from tests.helpers.collections import some_instances, write_collection
+from tests.helpers.pools import some_instances, write_collection
 
 POOL = Instance(
     "q1",
@@ -85,8 +86,8 @@ def test_canonical_order_cannot_move_under_reordering():
     assert tau_psi(found.scores) == 0
     assert (found.scores == found.scores[0]).all()
     shuffled = Instance("q1", POOL.query, tuple(POOL.pool[i] for i in ORDERS[3]))
-    ids = [shuffled.pool[i].id for i in canonical_order(shuffled)]
-    assert ids == [POOL.pool[i].id for i in canonical_order(POOL)]
+    ids = [shuffled.pool[i].id for i in hash_order(shuffled)]
+    assert ids == [POOL.pool[i].id for i in hash_order(POOL)]
 
 
 def test_canonical_order_still_moves_when_the_pool_does(tmp_path):
@@ -94,9 +95,9 @@ def test_canonical_order_still_moves_when_the_pool_does(tmp_path):
     config = AuditConfig(permutations=3)
     wrapped = Mitigated(scorer("companion", 1.0, width=5), "canonical-order")
     run = score_collection(wrapped, "passages", tmp_path / "run", config)
-    assert all(tau_psi(query.permuted) == 0 for query in run.scored())
+    assert all(tau_psi(query.permuted) == 0 for query in run.read_queries())
     score_perturbed(wrapped, run, "passages", config, ["drop"])
-    values = run.perturbed([query.query_id for query in run.scored()])
+    values = run.read_perturbed([query.query_id for query in run.read_queries()])
     assert np.nanmean(values["pool_psi_drop"]) > 0.01
     assert run.record["fingerprint"]["mitigations"] == ["canonical-order"]
 
@@ -138,16 +139,16 @@ def test_capcal_probes_once_per_query_and_window_length(tiny_engine, monkeypatch
 
 def test_mitigations_compose(tiny_engine):
     base = Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=4, chars=20))
-    both = mitigated(base, ["capcal", "self-consistency:2"])
+    both = mitigate(base, ["capcal", "self-consistency:2"])
     found = both.score_orders(POOL, ORDERS[:1], [0])
     inner = Mitigated(base, "capcal").score_orders(POOL, derived_orders(POOL, ORDERS[0], 2), range(2))
     assert np.allclose(found.scores[0], inner.scores.mean(axis=0))
     assert np.allclose(readout.score(found.grades), found.scores)
-    assert both.mitigations == ["capcal", "self-consistency:2"]
-    assert both.identity()["mitigations"] == both.mitigations
-    assert mitigated(base, []) is base
+    assert both.mitigations == ("capcal", "self-consistency:2")
+    assert both.identity()["mitigations"] == list(both.mitigations)
+    assert mitigate(base, []) is base
     with pytest.raises(InputError, match="Name it before any mitigation that averages"):
-        mitigated(base, ["self-consistency:2", "capcal"]).score_orders(POOL, ORDERS[:1], [0])
+        mitigate(base, ["self-consistency:2", "capcal"]).score_orders(POOL, ORDERS[:1], [0])
 
 
 @settings(max_examples=40, deadline=None)
@@ -169,7 +170,7 @@ def test_a_tournament_ranks_as_the_scorer_where_order_has_no_effect():
     """The best of the pool wins, and points are stages won plus the share of the last window left behind."""
     plain = scorer("none")
     scores = plain.score(POOL)
-    reached = standing(plain, POOL, ORDERS[0], scores)
+    reached = tournament_standing(plain, POOL, ORDERS[0], scores)
     assert reached.argmax() == scores.argmax()
     assert (reached >= 0).all()
     # 11 candidates in windows of 4: 2 + 2 + 2 go on, then 2 + 1, then one window of 3.
@@ -179,13 +180,13 @@ def test_a_tournament_ranks_as_the_scorer_where_order_has_no_effect():
 
 
 def test_cost_counts_windows_and_probes_per_query():
-    assert cost(100, 20) == 5
-    assert cost(100, 20, ["self-consistency:10"]) == 50
-    assert cost(100, 20, ["capcal"]) == 6
-    assert cost(11, 4, ["capcal"]) == 5
-    assert cost(11, 4, ["tournament:1"]) == 3 + 2 + 1
-    assert cost(100, None, ["canonical-order"]) == 1
-    assert cost(100, 20, ["capcal", "self-consistency:2"]) == 11  # the probe is kept
+    assert count_windows(100, 20) == 5
+    assert count_windows(100, 20, ["self-consistency:10"]) == 50
+    assert count_windows(100, 20, ["capcal"]) == 6
+    assert count_windows(11, 4, ["capcal"]) == 5
+    assert count_windows(11, 4, ["tournament:1"]) == 3 + 2 + 1
+    assert count_windows(100, None, ["canonical-order"]) == 1
+    assert count_windows(100, 20, ["capcal", "self-consistency:2"]) == 11  # the probe is kept
 
 
 @pytest.mark.parametrize(
@@ -212,14 +213,14 @@ def test_a_run_counts_the_windows_it_scored(names, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Scorer, "_present", present)
     source = str(write_collection(tmp_path / "pools.jsonl", some_instances(queries=2, candidates=11)))
-    wrapped = mitigated(Scorer(SyntheticReranker("slot", 0.2), PASSAGE_RERANKING, Settings(width=4)), names)
+    wrapped = mitigate(Scorer(SyntheticReranker("slot", 0.2), PASSAGE_RERANKING, Settings(width=4)), names)
     run = score_collection(wrapped, source, tmp_path / "run", AuditConfig(permutations=3))
     assert run.record["coverage"]["windows"] == sum(counted)
 
 
 def test_a_run_under_capcal_counts_its_probes_once_a_query(tmp_path, tiny_engine):
     source = str(write_collection(tmp_path / "pools.jsonl", some_instances(queries=2, candidates=5)))
-    wrapped = mitigated(Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=3)), ["capcal"])
+    wrapped = mitigate(Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=3)), ["capcal"])
     run = score_collection(wrapped, source, tmp_path / "run", AuditConfig(permutations=2))
     assert run.record["coverage"]["windows"] == 2 * (3 * 2 + 2)  # windows of three and of two have a probe each
 
@@ -231,7 +232,7 @@ def test_a_tournament_costs_what_it_says(monkeypatch):
     monkeypatch.setattr(backend, "score", lambda query, texts: counted.append(len(texts)) or real(query, texts))
     wrapped = Mitigated(Scorer(backend, PASSAGE_RERANKING, Settings(width=4)), "tournament:3")
     wrapped.score_orders(POOL, ORDERS[:1], [0])
-    assert len(counted) == cost(11, 4, ["tournament:3"])
+    assert len(counted) == count_windows(11, 4, ["tournament:3"])
 
 
 def test_what_cannot_be_mitigated_is_refused(tmp_path):
@@ -263,8 +264,8 @@ def test_an_audit_under_a_mitigation(tmp_path, capsys):
 
 def test_pine_is_a_mitigation_of_a_local_model(tiny_engine):
     base = Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=4, chars=20))
-    both = mitigated(base, ["pine", "self-consistency:2"])
+    both = mitigate(base, ["pine", "self-consistency:2"])
     assert both.identity()["scorer"]["attention"] == "pine"
     assert both.score_orders(POOL, ORDERS[:1], [0]).scores.shape == (1, 11)
-    with pytest.raises(InputError, match="Name it first"):
-        mitigated(base, ["self-consistency:2", "pine"])
+    with pytest.raises(InputError, match="Name pine first"):
+        mitigate(base, ["self-consistency:2", "pine"])

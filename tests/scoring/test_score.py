@@ -2,13 +2,14 @@ import numpy as np
 import pytest
 
 from steadyscore.collection import open_collection
+from steadyscore.engines import Engine
 from steadyscore.errors import ModelError
 from steadyscore.runs.folder import Run
 from steadyscore.scoring.score import (
     AuditConfig,
     Cut,
     cut_instances,
-    drawn_orders,
+    draw_orders,
     noise_floor,
     open_scorer,
     refuse_mismatch,
@@ -17,7 +18,7 @@ from steadyscore.scoring.score import (
 from steadyscore.scoring.scorer import Scorer, ideal_gains
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
-from tests.helpers.collections import some_instances, write_collection
+from tests.helpers.pools import some_instances, write_collection
 
 POOL = Instance("q", "query", tuple(Candidate(f"d{i}", f"text {i}", relevance=i % 4) for i in range(8)))
 
@@ -34,18 +35,18 @@ def test_only_the_first_queries_are_taken():
 
 def test_balanced_orders_put_every_candidate_in_every_slot_equally_often():
     config = AuditConfig(permutations=8, scheme="balanced")
-    orders = drawn_orders(POOL, config, 4)
+    orders = draw_orders(POOL, config, 4)
     slots = np.argsort(orders, axis=1) % 4
     assert all((np.bincount(column, minlength=4) == 2).all() for column in slots.T)
-    assert np.array_equal(orders, drawn_orders(POOL, config, 4))
+    assert np.array_equal(orders, draw_orders(POOL, config, 4))
 
 
 def test_without_the_canonical_row_only_permutations_are_scored(tmp_path):
     file = write_collection(tmp_path / "c.jsonl", some_instances(2))
     config = AuditConfig(permutations=3, canonical=False)
     scorer = open_scorer("synthetic:none", open_collection(str(file)).collection, config)
-    queries = score_collection(scorer, str(file), tmp_path / "run", config).scored()
-    assert all(q.canonical is None and q.permutations.tolist() == [0, 1, 2] for q in queries)
+    queries = score_collection(scorer, str(file), tmp_path / "run", config).read_queries()
+    assert all(q.first_stage is None and q.permutations.tolist() == [0, 1, 2] for q in queries)
 
 
 def test_the_noise_floor_of_a_deterministic_scorer_is_zero(tmp_path, tiny_folder):
@@ -57,17 +58,23 @@ def test_the_noise_floor_of_a_deterministic_scorer_is_zero(tmp_path, tiny_folder
         assert np.ptp(query.scores, axis=0).max() < 1e-5
 
 
-class Adapted:
+class Adapted(Engine):
     """An engine with an adapter on it that was trained behind another prompt."""
 
     def __init__(self, engine, **adapter):
+        self.name, self.capabilities, self.encoder, self.context = (
+            engine.name,
+            engine.capabilities,
+            engine.encoder,
+            engine.context,
+        )
         self._engine, self._adapter = engine, adapter
-
-    def __getattr__(self, name):
-        return getattr(self._engine, name)
 
     def identity(self):
         return {**self._engine.identity(), "adapter": self._adapter}
+
+    def grade_logits(self, prompts, *, label_mass=False):
+        return self._engine.grade_logits(prompts, label_mass=label_mass)
 
 
 def test_an_adapter_behind_another_prompt_is_refused(tiny_engine):
@@ -100,7 +107,7 @@ def test_failed_queries_are_tried_again_by_the_same_command(tmp_path):
     scorer.score_orders = real
     again = score_collection(scorer, str(file), tmp_path / "run", config)
     assert again.record["coverage"]["failed"] == []
-    assert sorted(q.query_id for q in again.scored()) == ["q0", "q1", "q2"]
+    assert sorted(q.query_id for q in again.read_queries()) == ["q0", "q1", "q2"]
 
 
 class Charging:
@@ -139,7 +146,7 @@ def test_what_a_run_cost_is_added_up_over_its_sessions(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         score_collection(charging(file, config, stop), str(file), tmp_path / "run", config)
-    assert Run.open(tmp_path / "run").done() == {"q0", "q1"}, "what was scored before the stop stays"
+    assert Run.open(tmp_path / "run").scored_ids() == {"q0", "q1"}, "what was scored before the stop stays"
     second = score_collection(charging(file, config, fail), str(file), tmp_path / "run", config).record["coverage"]
     assert [cut["query_id"] for cut in second["shrunk"]] == ["q0", "q1", "q2"]
     third = score_collection(charging(file, config), str(file), tmp_path / "run", config).record

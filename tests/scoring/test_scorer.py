@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from steadyscore.engines.python_scorer import PythonReranker
-from steadyscore.engines.recorded import SyntheticReranker
+from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError, WindowTooLong
 from steadyscore.measures.instability import tau_psi
 from steadyscore.scoring.scorer import Scorer, Settings, ideal_gains

@@ -8,24 +8,22 @@ import pytest
 
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
-from steadyscore.engines import Watch
+from steadyscore.engines import Capabilities, Reranker, Watch
 from steadyscore.errors import RunMismatch
 from steadyscore.machine.disk import sha256
 from steadyscore.runs.folder import Run
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
-from steadyscore.scoring.starts import Start, scorer_changes, start_of, start_remarks, unwatched
-from tests.helpers.collections import some_instances, write_collection
+from steadyscore.scoring.starts import Start, scorer_changes, start_of, start_remarks, unwatched_parts
 from tests.helpers.endpoint import Server
+from tests.helpers.pools import some_instances, write_collection
 
 
-class Program:
+class Program(Reranker):
     """A scorer made of one file: scores are `scale` times the length of a text."""
 
     name = "a program"
 
     def __init__(self, file: Path, stop_after: int | None = None):
-        from steadyscore.engines import Capabilities
-
         self.file, self.stop_after, self.capabilities = file, stop_after, Capabilities(gives="score")
 
     def identity(self):
@@ -56,7 +54,7 @@ def begun(collection_file, tmp_path):
     file.write_text("1.0")
     with pytest.raises(KeyboardInterrupt):
         score(Program(file, stop_after=8), collection_file, tmp_path / "run")
-    assert Run.open(tmp_path / "run").done() == {"q0", "q1"}
+    assert Run.open(tmp_path / "run").scored_ids() == {"q0", "q1"}
     return file, collection_file, tmp_path / "run"
 
 
@@ -66,7 +64,7 @@ def test_a_run_whose_scorer_changed_is_refused_with_both_values(begun):
     file.write_text("-1.0")
     with pytest.raises(RunMismatch, match=f"was begun with another version of its scorer: {file} was {old}, now "):
         score(Program(file), data, out)
-    assert Run.open(out).done() == {"q0", "q1"}
+    assert Run.open(out).scored_ids() == {"q0", "q1"}
 
 
 def test_a_finished_run_whose_scorer_changed_is_refused_and_says_what_to_do(begun):
@@ -88,7 +86,7 @@ def test_a_change_that_the_user_lets_pass_stands_in_the_record_with_both_values(
     assert (first["files"], second["files"]) == ({str(file): old}, {str(file): sha256(file)[:16]})
     assert second["queries_before"] == 2
     assert start_remarks(run.record) == [f"scored by two versions: {file} was {old}, now {sha256(file)[:16]} (after 2 queries)."]
-    assert unwatched(run.record) == ["What it reads from disk is not watched."]
+    assert unwatched_parts(run.record) == ["What it reads from disk is not watched."]
     score(Program(file), data, out)  # the second version is the run's own now
 
 
@@ -132,7 +130,7 @@ def test_another_address_of_the_same_model_is_another_scorer(tmp_path):
         with pytest.raises(RunMismatch, match=r"endpoint was http://\S+/ok, now http://\S+/rev\."):
             attempt(server, "/rev")
         assert len(server.requests) == 2 * 3
-    assert "What answers at the endpoint is not watched" in unwatched(Run.open(tmp_path / "run").record)[0]
+    assert "What answers at the endpoint is not watched" in unwatched_parts(Run.open(tmp_path / "run").record)[0]
 
 
 def test_only_what_is_known_to_have_changed_counts():

@@ -16,10 +16,10 @@ from steadyscore.errors import InputError, UsageError
 from steadyscore.serve.app import create_app
 from steadyscore.serve.logs import JsonLines
 from steadyscore.serve.metrics import Metrics
-from steadyscore.serve.middleware import may_enter
+from steadyscore.serve.middleware import token_matches
 from steadyscore.serve.monitor import Monitor
 from steadyscore.serve.service import Service, instance_of
-from steadyscore.serve.settings import Limits, ServerSettings, host_name, known_hosts, read_keys, refuse_open_door
+from steadyscore.serve.settings import Limits, ServerSettings, host_name, known_hosts, read_keys, require_token_on_public_host
 from tests.helpers.serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted, service_of
 
 ASKED = {"query": QUERY, "documents": DOCUMENTS}
@@ -186,9 +186,7 @@ def test_audit_of_one_pool(client):
 
 
 def test_a_score_is_what_the_scorer_gives_in_process(client):
-    from steadyscore.serve.service import instance_of
-
-    expected = planted().scorer(planted().backend).score(instance_of(QUERY, DOCUMENTS))
+    expected = planted().scorer().score(instance_of(QUERY, DOCUMENTS))
     answer = post(client, "/score", queries=QUERY, documents=DOCUMENTS)
     assert [row["score"] for row in answer["data"]] == expected.tolist()
 
@@ -269,7 +267,7 @@ def test_a_mistake_of_ours_is_answered_in_the_promised_shape_and_quotes_nothing(
     def broken(*given):
         raise KeyError("secret words")
 
-    monkeypatch.setattr("steadyscore.serve.routes.ranked", broken)
+    monkeypatch.setattr("steadyscore.serve.routes.ranked_rows", broken)
     with caplog.at_level(logging.INFO, "steadyscore.serve"):
         answer = client.post("/v1/rerank", json=ASKED)
     assert answer.status_code == 500
@@ -327,11 +325,11 @@ def test_an_engine_exception_is_a_500_that_quotes_nothing(caplog):
         assert answer.json() == {"message": "the scorer of planted failed (KeyError). The log names the place."}
         assert post(client, "/v1/rerank", query="q", documents=["good"])
     lines = [JsonLines().format(record) for record in caplog.records]
-    assert any('"fault": "KeyError"' in line and "test_app.py" in line for line in lines)
+    assert any('"fault": "KeyError"' in line and "in broken" in line for line in lines)
     assert not any("secret" in line for line in lines)
 
 
-def test_scores_that_are_no_numbers_are_refused():
+def test_scores_that_are_not_numbers_are_refused():
     with TestClient(app_of(model(Double(lambda query, texts: [float("nan") if t == "x" else 0.1 for t in texts])))) as client:
         answer = client.post("/v1/rerank", json={"query": "q", "documents": ["a", "x"]})
     assert answer.status_code == 422
@@ -416,21 +414,21 @@ def test_tokens_are_compared_in_constant_time(monkeypatch):
 
     compared = []
     monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append((a, b)) or a == b)
-    assert may_enter(b"Bearer two", ("one", "two", "three"))
+    assert token_matches(b"Bearer two", ("one", "two", "three"))
     assert len(compared) == 3
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org"])
 def test_a_public_address_needs_a_token(host):
     with pytest.raises(UsageError, match="--api-key-file"):
-        refuse_open_door(ServerSettings(host=host))
-    refuse_open_door(ServerSettings(host=host, keys=("k",)))
-    refuse_open_door(ServerSettings(host=host, insecure=True))
+        require_token_on_public_host(ServerSettings(host=host))
+    require_token_on_public_host(ServerSettings(host=host, keys=("k",)))
+    require_token_on_public_host(ServerSettings(host=host, insecure=True))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
 def test_loopback_needs_none(host):
-    refuse_open_door(ServerSettings(host=host))
+    require_token_on_public_host(ServerSettings(host=host))
 
 
 def test_a_token_file(tmp_path):
@@ -453,19 +451,20 @@ def test_other_sites_get_no_permission_and_the_page_asks_nobody_else(client):
 REBOUND = "this server does not answer for the host 'evil.example'. Start it with --allowed-host to add a name."
 
 
-@pytest.mark.parametrize("path", ["/", "/explorer.js", "/v1/models", "/metrics", "/openapi.json", "/v1/examples", "/nowhere"])
-def test_a_page_that_points_its_own_name_at_this_machine_reads_nothing(path):
+def test_a_page_that_points_its_own_name_at_this_machine_reads_nothing():
+    paths = ("/", "/explorer.js", "/v1/models", "/metrics", "/openapi.json", "/v1/examples", "/nowhere")
     with TestClient(app_of(planted())) as client:
-        answer = client.get(path, headers={"Host": "evil.example:8000"})
-        assert (answer.status_code, answer.json()) == (421, {"message": REBOUND})
+        for path in paths:
+            answer = client.get(path, headers={"Host": "evil.example:8000"})
+            assert (answer.status_code, answer.json()) == (421, {"message": REBOUND}), path
         assert client.get("/health", headers={"Host": "evil.example"}).status_code == 200
-        assert 'steadyscore_refused_total{reason="host"} 1.0' in client.get("/metrics").text
+        assert f'steadyscore_refused_total{{reason="host"}} {len(paths)}.0' in client.get("/metrics").text
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "[::1]", "rerank.internal"])
-def test_this_machine_s_names_and_those_allowed_are_answered(host):
+def test_this_machine_s_names_and_those_allowed_are_answered():
     with TestClient(app_of(planted(), allowed_hosts=("Rerank.internal",))) as client:
-        assert client.get("/v1/models", headers={"Host": host}).status_code == 200
+        for host in ("localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "[::1]", "rerank.internal"):
+            assert client.get("/v1/models", headers={"Host": host}).status_code == 200, host
 
 
 @pytest.mark.parametrize("host", ["", "localhost.evil.example", "evil.example#localhost", "127.0.0.1.evil.example", "[::2]"])
@@ -566,7 +565,7 @@ def test_the_monitor_leaves_order_free_scorers_alone():
 
 
 def test_the_monitor_outlives_a_scorer_that_fails_and_says_so(caplog):
-    """A fault is no silence: the samples after it are scored, and the fault is counted and placed, without its words."""
+    """The samples after a fault are scored, and the fault is counted and its place logged, without its message."""
     calls = []
 
     def fails_first(query, texts):
@@ -598,7 +597,7 @@ def wait_for(look, words, seconds=10.0):
     return found
 
 
-def test_a_failed_warm_up_is_logged_told_and_tried_again(caplog, monkeypatch):
+def test_a_failed_warm_up_is_logged_shown_and_tried_again(caplog, monkeypatch):
     """An endpoint may come up after the server does; until then /ready says what failed, and the log in which words."""
     monkeypatch.setattr("steadyscore.serve.app.FIRST_PAUSE", 0.2)
     calls = []
@@ -613,8 +612,8 @@ def test_a_failed_warm_up_is_logged_told_and_tried_again(caplog, monkeypatch):
     other = model(Double(lambda query, texts: steady.append(query) or [0.0] * len(texts)), "other")
     app = app_of(model(Double(comes_up_late)), other)
     with caplog.at_level(logging.INFO, "steadyscore.serve"), TestClient(app) as client:
-        told = wait_for(lambda: client.get("/ready").text, "ConnectionError")
-        assert json.loads(told) == {"status": "warming up: the scorer of planted failed (ConnectionError) and is tried again"}
+        state = wait_for(lambda: client.get("/ready").text, "ConnectionError")
+        assert json.loads(state) == {"status": "warming up: the scorer of planted failed (ConnectionError) and is tried again"}
         assert client.get("/ready").status_code == 503
         wait_for(lambda: client.get("/ready").text, '"ready"')
     lines = [json.loads(JsonLines().format(record)) for record in caplog.records if record.getMessage() == "warm-up failed"]

@@ -16,7 +16,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from steadyscore.engines import device, open_engine
+from steadyscore.engines import device
+from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError, ModelError, RunMismatch, StorageError
 from steadyscore.models.adapter import read_card
 from steadyscore.scoring.scorer import Scorer, Settings

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.engines import EngineOptions, hf_isolated
+from steadyscore.engines import EngineOptions, Grader, hf_isolated
 from steadyscore.engines.hf import TransformersEngine
-from steadyscore.engines.parity import plain_reading
 from steadyscore.errors import ModelError
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import TASKS
@@ -124,7 +123,7 @@ def test_sharing_off_or_on_and_prompts_of_other_styles_beside_them_change_nothin
     found += [scorer.prompt(other, Window(0, order)) for order in [(0, 1, 2, 3), (1, 0, 3, 2)]]
     alone = shared(tiny_engine, False)
     for mine, whole, plain in zip(
-        tiny_engine.grade_logits(found), alone.grade_logits(found), [plain_reading(alone, p) for p in found], strict=True
+        tiny_engine.grade_logits(found), alone.grade_logits(found), [alone.plain_logits(p) for p in found], strict=True
     ):
         np.testing.assert_allclose(mine.logits, whole.logits, atol=1e-5)
         np.testing.assert_allclose(mine.logits, plain.logits, atol=1e-5)
@@ -153,7 +152,7 @@ def test_the_prompt_hash_tells_isolated_from_compact_and_other_engines_refuse(ti
     hashes = {Scorer(tiny_engine, TASK, Settings(prompt=style)).identity()["prompt_hash"] for style in ("isolated", "compact")}
     assert len(hashes) == 2
 
-    class Blind:
+    class Blind(Grader):
         name, capabilities = "blind", replace(tiny_engine.capabilities, isolation=False)
         identity, grade_logits = tiny_engine.identity, tiny_engine.grade_logits
 

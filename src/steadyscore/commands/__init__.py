@@ -18,10 +18,10 @@ from ..audits.result import Audits
 from ..audits.table import text_table
 from ..engines import EngineOptions, Price
 from ..errors import UsageError
-from ..machine.extras import PAGE, absent, install_line
+from ..machine.extras import PAGE, absent_modules, install_line
 from ..measures.measurement import Threshold
 from ..scoring.scorer import Settings
-from ..scoring.starts import start_remarks, unwatched
+from ..scoring.starts import start_remarks, unwatched_parts
 from ..terms import Failure, PromptStyle
 
 T = TypeVar("T")
@@ -228,7 +228,7 @@ def note(*words: object) -> None:
 
 def can_draw_page(out: Path) -> bool:
     """Whether a report page can be drawn; where not, that is said, so ask before the work begins."""
-    if missing := absent(PAGE):
+    if missing := absent_modules(PAGE):
         verb = "is" if len(missing) == 1 else "are"
         later = f"{install_line(missing)} and then: steadyscore report {out}"
         note(f"No report page will be written, as {' and '.join(missing)} {verb} not installed. To have one: {later}")
@@ -272,7 +272,7 @@ def print_audits(audits: Audits, as_json: bool) -> None:
         print_json(audits.to_json() | page_of(audits))
         return
     for audit in audits:
-        for remark in start_remarks(audit.record) + unwatched(audit.record):
+        for remark in start_remarks(audit.record) + unwatched_parts(audit.record):
             note(f"{audit.name} on {audit.collection}: {remark}")
     print(audits)
     print()

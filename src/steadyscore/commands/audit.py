@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
-from ..audits.audit import Beside, Output, audit_scorers, audit_scores, open_usable
+from ..audits.audit import Additions, Output, audit_scorers, audit_scores, open_sources
+from ..audits.estimate import estimate_audit
 from ..audits.result import Audit
 from ..audits.table import text_table
-from ..measures.ir_library import parsed
+from ..collection import Source
+from ..measures.answers import EVIDENCE
+from ..measures.ir_library import parse_measures
 from ..measures.measurement import Threshold
-from ..readers.reader import EVIDENCE
 from ..scoring.mitigations import MITIGATIONS
-from ..scoring.perturbed import KINDS
+from ..scoring.perturbation import PERTURBATIONS
 from ..scoring.score import AuditConfig, Cut
 from . import (
     add_budget,
@@ -37,7 +40,6 @@ from . import (
     settings_of,
     threshold_of,
 )
-from .dry_run import dry_run
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="also score one order repeatedly in other batches, and print what that alone moves",
     )
     parser.add_argument(
-        "--perturb", nargs="+", default=[], choices=KINDS, help="also change the pool or the markers at a fixed order"
+        "--perturb", nargs="+", default=[], choices=PERTURBATIONS, help="also change the pool or the markers at a fixed order"
     )
     parser.add_argument(
         "--mitigation",
@@ -130,14 +132,23 @@ def run(args: argparse.Namespace) -> int:
     check_watch(args, *args.scorer)
     scorers, config = {address: address for address in args.scorer}, config_of(args)
     if args.dry_run:
-        return dry_run(args, config, open_usable(scorers, args.data, beside_of(args), is_plan=True))
-    audits = audit_scorers(scorers, args.data, config, engine_options(args), beside_of(args), output_of(args))
+        return _estimate(args, config, open_sources(scorers, args.data, additions_of(args), is_plan=True))
+    audits = audit_scorers(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
     print_audits(audits, args.json)
     return name_failed(audits)
 
 
-def beside_of(args: argparse.Namespace) -> Beside:
-    return Beside(
+def _estimate(args: argparse.Namespace, config: AuditConfig, sources: Sequence[Source]) -> int:
+    estimates = estimate_audit(args.scorer, sources, config, additions_of(args), engine_options(args).price)
+    if args.json:
+        print_json(estimates.to_json())
+    else:
+        print(estimates)
+    return 0
+
+
+def additions_of(args: argparse.Namespace) -> Additions:
+    return Additions(
         mitigations=args.mitigation,
         perturb=args.perturb,
         readers=args.reader,
@@ -171,9 +182,9 @@ def _audit_scores(args: argparse.Namespace) -> int:
             if getattr(args, flag)
         ),
     )
-    parsed(args.ir)
+    parse_measures(args.ir)
     threshold = threshold_of(args) or Threshold()
-    audits = audit_scores(args.scores, args.relevance, threshold, beside_of(args), output_of(args))
+    audits = audit_scores(args.scores, args.relevance, threshold, additions_of(args), output_of(args))
     if args.json:
         whole = audits.to_json()
         print_json({key: whole[key] for key in ("measures", "coverage", "cutoff")} | page_of(audits))

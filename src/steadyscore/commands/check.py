@@ -9,7 +9,7 @@ import argparse
 from dataclasses import asdict
 
 from ..errors import InputError
-from ..machine.extras import TRAINING, absent, install_line
+from ..machine.extras import TRAINING, absent_modules, install_line
 from ..machine.progress import duration, job
 from ..models.embedded import where_to_get
 from ..training.cost import TrainingEstimate, estimate, with_rate
@@ -54,7 +54,7 @@ def cost_of(config: TrainConfig, processes: int = 1) -> TrainingEstimate:
 
 def _obstacle(config: TrainConfig) -> str:
     """Why the rate cannot be measured here, and what to do about it."""
-    if missing := absent(TRAINING):
+    if missing := absent_modules(TRAINING):
         return f"measuring it needs {', '.join(missing)}: {install_line(missing)}"
     command = where_to_get(config.base)
     return f"{config.base} is not on this disk: {command}" if command else ""

@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..machine.progress import bar
 from ..runs.folder import Run
 from ..scoring.score import AuditConfig, Cut, cut_instances, open_scorer
-from ..scoring.starts import start_remarks, unwatched
+from ..scoring.starts import start_remarks, unwatched_parts
 from ..tasks import TASKS
 from ..terms import Failure
 from ..training.labels import (
@@ -132,7 +132,7 @@ def scored(args: argparse.Namespace, out: Path) -> tuple[list[Label], list[Failu
         allow_scorer_change=args.allow_scorer_change,
     )
     record = Run.open(out).record
-    for remark in start_remarks(record) + unwatched(record):
+    for remark in start_remarks(record) + unwatched_parts(record):
         note(f"{scorer.name}: {remark}")
     return labels, [Failure(**failure) for failure in record["coverage"]["failed"]]
 

@@ -6,7 +6,7 @@ import argparse
 from typing import NamedTuple
 
 from ..engines.systems import SYSTEMS
-from ..machine.extras import absent, install_line
+from ..machine.extras import absent_modules, install_line
 from ..models.embedded import embedded_scorers
 from . import add_json, examples, print_json, print_table
 
@@ -89,7 +89,7 @@ def rows() -> tuple[Row, ...]:
 
 
 def is_installed(row: Row) -> bool:
-    return not absent(row.needs)
+    return not absent_modules(row.needs)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import shutil
 from dataclasses import asdict
 from pathlib import Path
 
-from ..machine.disk import storage
+from ..machine.disk import explaining_os_errors
 from ..training.select import DECISION_MEASURES, checkpoint_folder, read_points, select
 from . import add_json, examples, note, print_json, print_table
 
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
             note(f"{args.rule} {chosen.reason}; nothing was copied.")
             return 1
         source = checkpoint_folder(chosen.point)
-        with storage(args.out):
+        with explaining_os_errors(args.out):
             args.out.mkdir(parents=True, exist_ok=True)
             for name in FILES:
                 shutil.copy(source / name, args.out / name)

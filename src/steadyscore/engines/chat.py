@@ -21,9 +21,10 @@ from ..errors import InputError
 from ..machine.credentials import KEY
 from ..terms import GRADES
 from ..window.prompt import PromptText, messages
-from ..window.readout import Reading
-from . import Capabilities, EngineOptions, Price
-from .endpoint import Endpoint, Refused, field, model_at, number
+from ..window.readout import SlotLogits
+from . import Capabilities, EngineOptions, Grader, Price
+from .endpoint import Endpoint, Refused, field, number, split_model_and_base
+from .generator import Generator
 from .wire import Malformed
 
 T = TypeVar("T")
@@ -38,8 +39,10 @@ TOKENS_PER_LINE = 9
 """`[12] Grade: 3` and its line break: what one grade costs to write, for estimates."""
 
 
-class HostedEngine:
+class HostedEngine(Grader, Generator):
     """A chat model that writes one grade per candidate."""
+
+    endpoint: Endpoint
 
     def __init__(self, endpoint: Endpoint, model: str, logprobs: bool = False):
         self.endpoint, self.model, self.logprobs = endpoint, model, logprobs
@@ -55,29 +58,29 @@ class HostedEngine:
     def identity(self) -> dict[str, Any]:
         return {"kind": "openai", "model": self.model, "logprobs": self.logprobs}
 
-    def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[Reading]:
+    def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[SlotLogits]:
         return self.endpoint.map(self._grade, prompts)
 
-    def spent(self) -> dict[str, Any]:
+    def spent(self) -> dict[str, float]:
         """What was asked and what it cost: requests, retries, cached answers, tokens, and money where a price is known."""
         money = (
             {}
             if self.endpoint.options.price is None
-            else {"cost": cost(self.tokens["prompt"], self.tokens["completion"], self.endpoint.options.price)}
+            else {"cost": token_cost(self.tokens["prompt"], self.tokens["completion"], self.endpoint.options.price)}
         )
         return {**self.endpoint.counts, **{f"{what}_tokens": count for what, count in self.tokens.items()}, **money}
 
-    def _grade(self, prompt: PromptText) -> Reading:
-        read = top_k if self.logprobs else written
+    def _grade(self, prompt: PromptText) -> SlotLogits:
+        read = parse_grade_logprobs if self.logprobs else parse_grades
         return self._ask(messages(prompt), lambda answer: read(prompt.markers, answer), self.logprobs)
 
     def generate(self, prompts: Sequence[Chat], most_tokens: int) -> list[str]:
         """What the model writes at temperature 0."""
-        return self.endpoint.map(lambda chat: self._ask(chat, content, most_tokens=most_tokens), prompts)
+        return self.endpoint.map(lambda chat: self._ask(chat, written_text, most_tokens=most_tokens), prompts)
 
     def label_log_probabilities(self, prompts: Sequence[Chat], labels: Sequence[str]) -> np.ndarray:
         """(P, L): 0 for the label that was written, or what `openai+logprobs:` reads of every label's beginning."""
-        read = label_top_k if self.logprobs else written_label
+        read = parse_label_logprobs if self.logprobs else parse_label
         return np.array(
             self.endpoint.map(lambda chat: self._ask(chat, lambda answer: read(labels, answer), self.logprobs), prompts)
         )
@@ -124,7 +127,7 @@ class HostedEngine:
 
 def open_openai(rest: str, options: EngineOptions, variant: str = "") -> HostedEngine:
     """`<model>@<base url>`, such as gpt-5.4@https://api.openai.com/v1."""
-    model, base = model_at(rest)
+    model, base = split_model_and_base(rest)
     if not model or not base:
         raise InputError(
             f"openai:{rest} is not complete. Write openai:<model>@<base url>, such as openai:m@http://localhost:8000/v1."
@@ -150,15 +153,15 @@ def grade_places(text: str, markers: Sequence[str]) -> list[tuple[int, int]]:
     return [found[marker] for marker in markers]
 
 
-def written(markers: Sequence[str], answer: Any) -> Reading:
+def parse_grades(markers: Sequence[str], answer: Any) -> SlotLogits:
     """Generated grades: all probability on the one that was written."""
-    grades = [grade for grade, _ in grade_places(content(answer), markers)]
+    grades = [grade for grade, _ in grade_places(written_text(answer), markers)]
     logits = np.full((len(grades), len(GRADES)), -np.inf)
     logits[np.arange(len(grades)), grades] = 0.0
-    return Reading(logits)
+    return SlotLogits(logits)
 
 
-def top_k(markers: Sequence[str], answer: Any) -> Reading:
+def parse_grade_logprobs(markers: Sequence[str], answer: Any) -> SlotLogits:
     """The four grades among the alternatives to each written one, (B, 4) log-probabilities."""
     tokens = field(answer, "choices", 0, "logprobs", "content")
     if not isinstance(tokens, list):
@@ -176,19 +179,19 @@ def top_k(markers: Sequence[str], answer: Any) -> Reading:
             raise Malformed(f"grade {absent[0]} is not among the {len(given)} alternatives at [{marker}]")
         rows.append([number(given[spelling.format(g)], "a log-probability") for g in GRADES])
     logits = np.array(rows)
-    return Reading(logits, np.exp(logits).sum(axis=1))
+    return SlotLogits(logits, np.exp(logits).sum(axis=1))
 
 
-def written_label(labels: Sequence[str], answer: Any) -> list[float]:
+def parse_label(labels: Sequence[str], answer: Any) -> list[float]:
     """(L,) 0 for the one label that is the whole answer, -inf for the others; any other answer is asked for again."""
-    said = content(answer)
-    bare = " ".join(re.sub(r"[^\w\s]", " ", said).upper().split())
+    text = written_text(answer)
+    bare = " ".join(re.sub(r"[^\w\s]", " ", text).upper().split())
     if bare not in labels:
-        raise Malformed(f"no label: the answer is {said[:60]!r}, not one of {', '.join(labels)}")
+        raise Malformed(f"no label: the answer is {text[:60]!r}, not one of {', '.join(labels)}")
     return [0.0 if label == bare else -math.inf for label in labels]
 
 
-def label_top_k(labels: Sequence[str], answer: Any) -> list[float]:
+def parse_label_logprobs(labels: Sequence[str], answer: Any) -> list[float]:
     """(L,) log-probability of each label's beginning: the alternatives to the first written token that begin it, together.
 
     No two verdicts begin alike. A label that no alternative begins is less likely than each of them: -inf. If that is
@@ -205,18 +208,18 @@ def label_top_k(labels: Sequence[str], answer: Any) -> list[float]:
     return [float(np.logaddexp.reduce(found)) if found else -math.inf for found in begun]
 
 
-def cost(prompt_tokens: float, completion_tokens: float, price: Price) -> float:
+def token_cost(prompt_tokens: float, completion_tokens: float, price: Price) -> float:
     return (prompt_tokens * price.prompt + completion_tokens * price.completion) / 1e6
 
 
-def estimated_cost(prompt_tokens: int, grades: int, price: Price) -> float:
+def estimate_cost(prompt_tokens: int, grades: int, price: Price) -> float:
     """What a run will cost before it begins: tokens as `estimate.estimate` counts them, and one written line per grade."""
-    return cost(prompt_tokens, math.ceil(grades * TOKENS_PER_LINE), price)
+    return token_cost(prompt_tokens, math.ceil(grades * TOKENS_PER_LINE), price)
 
 
-def content(answer: Any) -> str:
+def written_text(answer: Any) -> str:
     """What the model wrote."""
-    content = field(answer, "choices", 0, "message", "content")
-    if not isinstance(content, str):
+    text = field(answer, "choices", 0, "message", "content")
+    if not isinstance(text, str):
         raise Malformed("the answer holds no text")
-    return content
+    return text

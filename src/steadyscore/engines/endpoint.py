@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -82,6 +83,12 @@ class Overloaded(NoAnswer):
         self.asked = asked
 
 
+class _Asking(threading.local):
+    """Of the thread that asks: the query it asks for. Outside of `Endpoint.map` none is ever abandoned."""
+
+    abandoned = threading.Event()
+
+
 class Endpoint:
     """A base address with its manners: concurrency, rate, retries, and a cache of answers on disk."""
 
@@ -98,19 +105,20 @@ class Endpoint:
         self._lock = threading.Lock()
         self._next_turn = 0.0
         self._failed_in_a_row = 0
-        self._abandoned = threading.Event()
+        self._asking = _Asking()
         self._asked: Counter[str] = Counter()
         self._has_warned = False
 
     def map(self, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
         """The function over the requests of one query, `concurrency` at a time, in order. The first failure ends it."""
-        self._abandoned.clear()
-        with ThreadPoolExecutor(max_workers=self.options.concurrency) as pool:
+        abandoned = threading.Event()
+        begin = partial(setattr, self._asking, "abandoned", abandoned)
+        with ThreadPoolExecutor(max_workers=self.options.concurrency, initializer=begin) as pool:
             jobs = [pool.submit(function, item) for item in items]
             try:
                 found = [job.result() for job in jobs]
             except BaseException as failure:
-                self._abandoned.set()  # what still waits for its next try gives up too
+                abandoned.set()  # what still waits for its next try gives up too
                 pool.shutdown(wait=False, cancel_futures=True)
                 if (down := self._down(failure)) is not None:
                     raise down from failure
@@ -162,7 +170,7 @@ class Endpoint:
         return cache_folder() / "responses" / digest[:2] / f"{digest}.json"
 
     def _ask(self, method: str, path: str, body: dict[str, Any] | None, read: Callable[[Any], T]) -> T:
-        url, content = self._url(path), None if body is None else _encoded(body)
+        url, content = self._url(path), None if body is None else _encode_body(body)
         reason, wait = "", 0.0
         failure: type[Unusable] = Unreachable
         for attempt in range(self.options.retries + 1):
@@ -170,7 +178,7 @@ class Endpoint:
                 self._count(f"retried: {reason.split(':')[0]}")
                 # Full jitter: clients that failed together do not come back together.
                 longest = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(attempt, DOUBLINGS))
-                if self._abandoned.wait(max(wait, random.uniform(0, longest))):
+                if self._asking.abandoned.wait(max(wait, random.uniform(0, longest))):
                     break
             if self._wait_for_turn():
                 break
@@ -194,15 +202,17 @@ class Endpoint:
         if answer.status in RETRIED:
             raise self._overloaded(answer)
         if 300 <= answer.status < 400:
-            raise InputError(f"{url} answered HTTP {answer.status}{_elsewhere(answer)}. Write the address that it stands for.")
+            raise InputError(
+                f"{url} answered HTTP {answer.status}{_redirect_target(answer)}. Write the address that it stands for."
+            )
         if answer.status in REFUSED:
             raise InputError(
-                f"{url} answered HTTP {answer.status} ({self._said(answer)}). "
+                f"{url} answered HTTP {answer.status} ({self._reason(answer)}). "
                 f"Check the address, the model's name and the key in ${KEY}."
             )
         if answer.status >= 400:  # about this request: too long, filtered, a field it does not know
             kind = TooLong if TOO_LONG.search(self._text(answer)) else Refused
-            raise kind(f"{url} answered HTTP {answer.status}: {self._said(answer)}")
+            raise kind(f"{url} answered HTTP {answer.status}: {self._reason(answer)}")
         try:
             # A key that an answer repeats must not get into the cache.
             whole = json.loads(hide(answer.content.decode(json.detect_encoding(answer.content)), self._key))
@@ -218,7 +228,7 @@ class Endpoint:
             raise Malformed(f"not readable: {type(odd).__name__}: {odd}") from odd
 
     def _overloaded(self, answer: Answer) -> Overloaded:
-        fault = Overloaded(f"HTTP {answer.status}: {self._said(answer)}", retry_after(answer.headers))
+        fault = Overloaded(f"HTTP {answer.status}: {self._reason(answer)}", retry_after(answer.headers))
         if fault.asked > LONGEST_ASKED and not self._has_warned:
             self._has_warned = True
             log.warning("%s: %s", self.base, fault)
@@ -227,7 +237,7 @@ class Endpoint:
     def _text(self, answer: Answer) -> str:
         return redact(answer.content.decode("utf-8", "replace"), self._key)
 
-    def _said(self, answer: Answer) -> str:
+    def _reason(self, answer: Answer) -> str:
         return " ".join(self._text(answer).split())[:200] or "no reason given"
 
     def _count(self, what: str) -> None:
@@ -242,7 +252,7 @@ class Endpoint:
             now = time.monotonic()
             turn = max(now, self._next_turn)
             self._next_turn = turn + 60 / self.options.rate
-        return self._abandoned.wait(min(turn - now, threading.TIMEOUT_MAX))
+        return self._asking.abandoned.wait(min(turn - now, threading.TIMEOUT_MAX))
 
 
 def check_base(base: str) -> None:
@@ -266,14 +276,14 @@ def read_key(given: str | None = None) -> str:
     return key
 
 
-def _encoded(body: dict[str, Any]) -> bytes:
+def _encode_body(body: dict[str, Any]) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     except UnicodeEncodeError as odd:
         raise Unusable("the question holds half a character (a lone surrogate), which JSON cannot carry") from odd
 
 
-def _elsewhere(answer: Answer) -> str:
+def _redirect_target(answer: Answer) -> str:
     """Where a redirect leads, as far as it can be repeated: its path and query string may be a ticket."""
     host = urlsplit(redact(answer.headers.get("location", ""))).netloc
     return f" and leads to {host}" if host else ""
@@ -300,7 +310,7 @@ def field(answer: Any, *path: str | int) -> Any:
     return found
 
 
-def model_at(rest: str) -> tuple[str, str]:
+def split_model_and_base(rest: str) -> tuple[str, str]:
     """`<model>@<base url>` as its two parts; a bare address names no model."""
     if rest.startswith(("http://", "https://")):
         return "", rest

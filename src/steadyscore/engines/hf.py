@@ -26,13 +26,13 @@ from ..models.adapter import attach, read_card, split
 from ..models.embedded import EMBEDDED, embedded_scorers, gguf_path, model_path
 from ..terms import Prompt
 from ..window.encoding import Encoder
-from ..window.readout import Reading
-from . import Capabilities, EngineOptions, hf_isolated
+from ..window.readout import SlotLogits
+from . import Capabilities, Engine, EngineOptions, hf_isolated
 from .device import device_of
-from .generator import Ids, label_log_probabilities
+from .generator import Generator, Ids, label_log_probabilities
 
 
-class TransformersEngine:
+class TransformersEngine(Engine, Generator):
     """Reads grades from a causal language model."""
 
     def __init__(self, model: Any, tokenizer: Any, name: str, options: EngineOptions, identity: dict[str, Any]):
@@ -49,8 +49,6 @@ class TransformersEngine:
             isolation=hf_isolated.is_possible(model.config.get_text_config()),
         )
         self._identity = identity
-        self.trained_settings: dict[str, Any] = {}
-        """The presentation an adapter was trained with; empty without one."""
 
     @classmethod
     def open(cls, address: str, options: EngineOptions) -> TransformersEngine:
@@ -87,8 +85,8 @@ class TransformersEngine:
         return dict(self._identity)
 
     @torch.inference_mode()
-    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
-        readings: list[Reading | None] = [None] * len(prompts)
+    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
+        readings: list[SlotLogits | None] = [None] * len(prompts)
         together: list[tuple[Sequence[int], list[int]]] = []
         alone: list[int] = []
         for prefix, members in _by_prefix(prompts):
@@ -107,6 +105,14 @@ class TransformersEngine:
                 for i, states in zip(batch, hidden, strict=True):
                     readings[i] = self._read(states, prompts[i].grade_tokens, label_mass)
         return [reading for reading in readings if reading is not None]
+
+    @torch.inference_mode()
+    def plain_logits(self, prompt: Prompt) -> SlotLogits:
+        """The textbook way: one full forward, logits of every position, rows picked afterwards."""
+        options = hf_isolated.whole([prompt], len(prompt), self.model) if prompt.candidates else {}
+        ids = self._tensor([(*prompt.prefix, *prompt.body)])
+        logits = self.model(input_ids=ids, use_cache=False, **options).logits[0].float()
+        return SlotLogits(logits[list(prompt.slots)][:, list(prompt.grade_tokens)].cpu().numpy())
 
     def slot_logits(self, prompts: Sequence[Prompt]) -> list[torch.Tensor]:
         """Grade logits (B, 4) of each prompt from one forward pass, with gradients: what training uses."""
@@ -154,13 +160,13 @@ class TransformersEngine:
         hidden = self.model.base_model(input_ids=ids, **options).last_hidden_state
         return [row[self._tensor(p.slots) - shared] for row, p in zip(hidden, batch, strict=True)]
 
-    def _read(self, states: torch.Tensor, grade_tokens: Sequence[int], label_mass: bool) -> Reading:
+    def _read(self, states: torch.Tensor, grade_tokens: Sequence[int], label_mass: bool) -> SlotLogits:
         grades = self._tensor(grade_tokens)
         if not label_mass:
-            return Reading(self.project(states, grades).float().cpu().numpy())
+            return SlotLogits(self.project(states, grades).float().cpu().numpy())
         logits = self.project(states).float()
         mass = (torch.logsumexp(logits[:, grades], -1) - torch.logsumexp(logits, -1)).exp()
-        return Reading(logits[:, grades].cpu().numpy(), mass.cpu().numpy())
+        return SlotLogits(logits[:, grades].cpu().numpy(), mass.cpu().numpy())
 
     def project(self, states: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
         """Hidden states to logits of some rows of the output matrix (all without `rows`), as the model itself would."""

@@ -79,8 +79,9 @@ def _read(model: Any, cache: Any, rows: Sequence[Sequence[int]], placed: np.ndar
     """One forward pass behind what `cache` holds; it is added to the cache."""
     options = {} if seen is None else {"attention_mask": additive(seen[None], model)}
     ids, places = (torch.as_tensor(found, dtype=torch.long, device=model.device) for found in (rows, placed[None]))
-    found = model.base_model(input_ids=ids, position_ids=places, past_key_values=cache, use_cache=True, **options)
-    return found.last_hidden_state
+    output = model.base_model(input_ids=ids, position_ids=places, past_key_values=cache, use_cache=True, **options)
+    states: torch.Tensor = output.last_hidden_state
+    return states
 
 
 def whole(prompts: Sequence[Prompt], tokens: int, model: Any, shared: int = 0) -> dict[str, torch.Tensor]:

@@ -1,8 +1,8 @@
-"""The parity gate: an engine must read what a plain forward over the whole vocabulary says, before its figures count.
+"""The parity check: an engine must read what a plain forward over the whole vocabulary says, before its figures count.
 
 Engine `hf` is compared with the model's own logits, position by position; every other engine with `hf` on the same
-weights and the same token ids. What differs is then the engine, not the prompt. The door lets an engine pass once per
-version and weights (`gated`); what was found stands among the engine's capabilities, and so in every run and report.
+weights and the same token ids. What differs is then the engine, not the prompt. An engine is admitted once per version
+and weights (`admit`); the result stands among the engine's capabilities, and so in every run and report.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,14 +26,15 @@ from ..tasks import PASSAGE_RERANKING
 from ..terms import Prompt, PromptStyle
 from ..window import readout
 from ..window.prompt import prompt_text
-from . import Engine, EngineOptions, open_engine
+from . import Engine, EngineOptions
+from .address import open_local_model
 from .endpoint import Unusable
 
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2, "quantised": 5e-2}
 """How far two ways to the same prompt may differ in score, by the precision of the less precise one."""
 
-UNASKED = 16e9
-"""Bytes of memory that the door may take for `hf`'s copy of the weights; beyond it the gate is left to `steadyscore doctor`."""
+MAX_REFERENCE_BYTES = 16e9
+"""Memory that `admit` may take for `hf`'s copy of the weights; larger models are left to `steadyscore doctor`."""
 
 _TEXTS = (
     "Short waves of light scatter more in air than long ones, so the daytime sky looks blue.",
@@ -49,8 +50,8 @@ class Parity(NamedTuple):
     grade_tokens: tuple[int, ...]
     label_mass: float
     """Mean probability on the four grades; NaN where the engine cannot tell."""
-    reference: str = "a plain forward"
-    tolerance: float = TOLERANCE["float32"]
+    reference: str
+    tolerance: float
 
     @property
     def passed(self) -> bool:
@@ -66,79 +67,67 @@ def probe_prompts(engine: Engine, style: PromptStyle = "paper") -> list[Prompt]:
     ]
 
 
-def probe(engine: Any, options: EngineOptions | None = None, reference: str | None = None) -> Parity:
+def compare(engine: Engine, options: EngineOptions | None = None, reference: str | None = None) -> Parity:
     """Any engine against `hf` on the same prompts; `hf` itself against a plain forward.
 
     `reference` is the hf address of the same weights; an engine that loads them itself knows it, a server's model does not.
     """
-    reference = reference or getattr(engine, "reference", None)
-    if hasattr(engine, "model") and hasattr(engine.model, "forward"):
-        return probe_readout(engine)
-    if reference is None:
+    if not engine.needs_parity:
+        return compare_readout(engine)
+    if (reference := reference or engine.reference) is None:
         raise ModelError(f"{engine.name} does not say where its weights are. Name them: --reference hf:<id or folder>.")
     options = options or EngineOptions()
-    return _against(engine, open_engine(reference, options), reference, options)
+    return _compare_with(open_local_model(reference, options), engine, reference, options)
 
 
-def _against(engine: Any, plain: Any, reference: str, options: EngineOptions) -> Parity:
+def _compare_with(plain: Engine, engine: Engine, reference: str, options: EngineOptions) -> Parity:
     precision = "quantised" if engine.identity()["kind"] == "llamacpp" else options.dtype
     prompts = probe_prompts(plain)
-    if (mine := probe_prompts(engine)) != prompts:
+    if probe_prompts(engine) != prompts:
         raise ModelError(f"{engine.name} and {reference} turn the same window into different tokens; they are different models.")
-    return _compared(engine, mine, plain.grade_logits(prompts), reference, TOLERANCE[precision])
+    return _compare(engine, prompts, plain.grade_logits(prompts), reference, TOLERANCE[precision])
 
 
-def probe_readout(engine: Any) -> Parity:
+def compare_readout(engine: Engine) -> Parity:
     """Engine `hf` against the model's own logits over the whole vocabulary, one prompt at a time."""
     prompts = probe_prompts(engine, engine.trained_settings.get("prompt") or "paper")
-    return _compared(engine, prompts, [plain_reading(engine, prompt) for prompt in prompts])
+    plain = [logits for prompt in prompts if (logits := engine.plain_logits(prompt)) is not None]
+    if not plain:
+        raise ModelError(f"{engine.name} has no model in this process to be compared with. Check its base: hf:<id or folder>.")
+    return _compare(engine, prompts, plain, "a plain forward", TOLERANCE["float32"])
 
 
-def _compared(engine: Engine, prompts: list[Prompt], plain: Sequence[readout.Reading], *named: Any) -> Parity:
-    readings, again = (engine.grade_logits(prompts, label_mass=engine.capabilities.label_mass) for _ in range(2))
-    first, second = scores(readings), scores(again)
-    told = [reading.label_mass for reading in readings if reading.label_mass is not None]
+def _compare(
+    engine: Engine, prompts: list[Prompt], plain: Sequence[readout.SlotLogits], reference: str, tolerance: float
+) -> Parity:
+    first, again = (engine.grade_logits(prompts, label_mass=engine.capabilities.label_mass) for _ in range(2))
+    masses = [window.label_mass for window in first if window.label_mass is not None]
     return Parity(
-        float(np.max(np.abs(first - scores(plain)))),
-        bool(np.array_equal(first, second)),
+        float(np.max(np.abs(slot_scores(first) - slot_scores(plain)))),
+        bool(np.array_equal(slot_scores(first), slot_scores(again))),
         prompts[0].grade_tokens,
-        float(np.concatenate(told).mean()) if told else float("nan"),
-        *named,
+        float(np.concatenate(masses).mean()) if masses else float("nan"),
+        reference,
+        tolerance,
     )
 
 
-def plain_reading(engine: Any, prompt: Prompt) -> readout.Reading:
-    """The textbook way: one full forward, logits of every position, rows picked afterwards."""
-    import torch
-
-    from .hf_isolated import whole
-
-    with torch.inference_mode():
-        ids = torch.tensor([(*prompt.prefix, *prompt.body)], device=engine.model.device)
-        options = whole([prompt], len(prompt), engine.model) if prompt.candidates else {}
-        logits = engine.model(input_ids=ids, use_cache=False, **options).logits[0].float()
-    return readout.Reading(logits[list(prompt.slots)][:, list(prompt.grade_tokens)].cpu().numpy())
-
-
-def scores(readings: Sequence[readout.Reading]) -> np.ndarray:
+def slot_scores(windows: Sequence[readout.SlotLogits]) -> np.ndarray:
     """Scores of all slots of some windows, one after the other."""
-    return np.concatenate([readout.score(readout.grade_distribution(reading.logits)) for reading in readings])
+    return np.concatenate([readout.score(readout.grade_distribution(window.logits)) for window in windows])
 
 
-# -- the gate at the door
+# -- the first use of an engine
 
 
-def gated(engine: Any, options: EngineOptions) -> Any:
-    """An engine on its first use with a model: compared with `hf` and refused, or marked with what is known of it."""
-    engine.capabilities = replace(engine.capabilities, parity=_known(engine) or _examined(engine, options))
+def admit(engine: Engine, options: EngineOptions) -> Engine:
+    """Compare an engine with `hf` on its first use with a model, and refuse it or mark it with the result."""
+    parity = remembered().get(subject(engine) or "") or _check(engine, options)
+    engine.capabilities = replace(engine.capabilities, parity=parity)
     return engine
 
 
-def _known(engine: Any) -> str | None:
-    return remembered().get(subject(engine) or "")
-
-
-def _examined(engine: Any, options: EngineOptions) -> str:
+def _check(engine: Engine, options: EngineOptions) -> str:
     address = engine.reference
     if address is None:
         return f"not checked: it does not say where its weights are; {_doctor(engine)} --reference hf:<id or folder>"
@@ -146,29 +135,29 @@ def _examined(engine: Any, options: EngineOptions) -> str:
         return f"not checked: {obstacle}; {_doctor(engine)}"
     try:
         # The engine may have filled the GPU; the processor has room for a second copy.
-        plain = open_engine(address, replace(options, device="cpu"))
+        plain = open_local_model(address, replace(options, device="cpu"))
     except Exception as refusal:  # whatever the libraries below have to say of a file
         return f"not checked: {address} does not open ({type(refusal).__name__}: {refusal})"
     try:
-        found = _against(engine, plain, address, options)
+        parity = _compare_with(plain, engine, address, options)
     except Unusable as refusal:  # a route that cannot tell every grade of the probe has nothing to be compared
-        raise ModelError(f"{engine.name} does not pass the parity gate: {refusal}") from refusal
-    if not found.passed:
+        raise ModelError(f"{engine.name} does not pass the parity check: {refusal}") from refusal
+    if not parity.passed:
         raise ModelError(
-            f"{engine.name} differs from {address} by {found.difference:.2g} in score on the same prompts; "
-            f"{found.tolerance:g} is allowed. To use it all the same, and have every run record this: {_doctor(engine)} --accept"
+            f"{engine.name} differs from {address} by {parity.difference:.2g} in score on the same prompts; "
+            f"{parity.tolerance:g} is allowed. To use it all the same, and have every run record this: {_doctor(engine)} --accept"
         )
-    return remember(engine, found)
+    return remember(engine, parity)
 
 
-def _doctor(engine: Any) -> str:
+def _doctor(engine: Engine) -> str:
     return f"steadyscore doctor --scorer {engine.name}"
 
 
-def remember(engine: Any, found: Parity, *, accepted: bool = False) -> str:
-    """Keep what the gate found of an engine on these weights, in the words that runs record."""
+def remember(engine: Engine, parity: Parity, *, accepted: bool = False) -> str:
+    """Keep the result for an engine on these weights, in the words that runs record."""
     verdict = (
-        f"differs from {found.reference} by {found.difference:.1e} in score, {found.tolerance:g} allowed"
+        f"differs from {parity.reference} by {parity.difference:.1e} in score, {parity.tolerance:g} allowed"
         f"{', accepted all the same' if accepted else ''}, {datetime.now(UTC):%Y-%m-%d}"
     )
     if key := subject(engine):
@@ -177,7 +166,7 @@ def remember(engine: Any, found: Parity, *, accepted: bool = False) -> str:
 
 
 def remembered() -> dict[str, str]:
-    """Findings of the gate on this machine, by engine, version and weights."""
+    """Results of the check on this machine, by engine, version and weights."""
     try:
         known: dict[str, str] = json.loads(_file().read_text())
         return known
@@ -189,14 +178,15 @@ def _file() -> Path:
     return cache_folder() / "parity.json"
 
 
-def subject(engine: Any) -> str | None:
-    """What a finding holds for: engine, version and weights, or a server's address. None where a part of it is unknown."""
-    if hasattr(engine, "endpoint"):
+def subject(engine: Engine) -> str | None:
+    """What a result holds for: engine, version and weights, or a server's address. None where a part of it is unknown."""
+    if engine.endpoint is not None:
         return engine.name
-    told = engine.identity()
-    version = getattr(sys.modules.get({"llamacpp": "llama_cpp"}.get(told["kind"], told["kind"])), "__version__", None)
-    weights = told.get("weights") or _signature(engine.reference)
-    known = {**told, "version": version, "weights": weights}
+    identity = engine.identity()
+    library = sys.modules.get({"llamacpp": "llama_cpp"}.get(identity["kind"], identity["kind"]))
+    version = getattr(library, "__version__", None)
+    weights = identity.get("weights") or (engine.reference and _signature(engine.reference))
+    known = {**identity, "version": version, "weights": weights}
     return ", ".join(f"{name} {value}" for name, value in known.items()) if version and weights else None
 
 
@@ -207,7 +197,7 @@ def _obstacle(reference: str, options: EngineOptions) -> str | None:
         return f"{reference} is not on this disk"
     wide = 2 if options.dtype == "float32" else 1  # most weights are kept in 16 bits, those of a GGUF file in about 4
     needs = sum(f.stat().st_size * wide * (4 if f.suffix == ".gguf" else 1) for f in files)
-    return f"{reference} would take about {needs / 1e9:.0f} GB of memory" if needs > UNASKED else None
+    return f"{reference} would take about {needs / 1e9:.0f} GB of memory" if needs > MAX_REFERENCE_BYTES else None
 
 
 def _signature(reference: str) -> str | None:

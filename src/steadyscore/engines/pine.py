@@ -24,8 +24,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ..errors import InputError, ModelError
 from ..window.encoding import Encoder
 from ..window.prompt import Piece, PromptText
-from ..window.readout import Reading
-from . import Capabilities
+from ..window.readout import SlotLogits
+from . import Capabilities, Grader
+from .hf import TransformersEngine
 from .hf_isolated import FIXED_ROPES, rope_type
 
 FAMILIES = ("llama", "qwen2", "qwen3")
@@ -52,10 +53,10 @@ class Layout:
         return self.prefix + sum(self.documents)
 
 
-class PineEngine:
+class PineEngine(Grader):
     """Grades of an `hf` engine's model under order-free attention: a grader, `Scorer(PineEngine(engine), ...)`."""
 
-    def __init__(self, engine: Any):
+    def __init__(self, engine: TransformersEngine):
         config = engine.model.config.get_text_config()
         rope = rope_type(config)
         if config.model_type not in FAMILIES or rope not in FIXED_ROPES or getattr(config, "use_sliding_window", False):
@@ -65,17 +66,17 @@ class PineEngine:
             )
         self.engine, self.name, self.context = engine, f"{engine.name} pine", engine.context
         self.capabilities = Capabilities(gives="distribution", distribution="exact", label_mass=False, deterministic=True)
-        self.trained_settings = engine.trained_settings
+        self.trained_settings, self.options = engine.trained_settings, engine.options
 
     def identity(self) -> dict[str, Any]:
         return self.engine.identity() | {"attention": "pine"}
 
     @torch.inference_mode()
-    def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[Reading]:
+    def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[SlotLogits]:
         return [self._read(prompt) for prompt in prompts]
 
-    def _read(self, prompt: PromptText) -> Reading:
-        ids, layout, slots, grade_tokens = encoded(self.engine.encoder, prompt)
+    def _read(self, prompt: PromptText) -> SlotLogits:
+        ids, layout, slots, grade_tokens = encode(self.engine.encoder, prompt)
         if len(ids) > self.context:
             raise InputError(
                 f"a window of {len(prompt.markers)} candidates needs {len(ids):,} tokens, the model takes {self.context:,}. "
@@ -83,7 +84,7 @@ class PineEngine:
             )
         states = order_free_states(self.engine.model, ids, layout)[slots]
         logits = self.engine.project(states, torch.tensor(grade_tokens, device=states.device))
-        return Reading(logits.float().cpu().numpy())
+        return SlotLogits(logits.float().cpu().numpy())
 
 
 # -- text to segments
@@ -100,7 +101,7 @@ def segments(prompt: PromptText) -> tuple[list[Piece], list[list[Piece]], list[P
     return [*prompt.prefix, body[0]], documents, body[1 + 2 * count :]
 
 
-def encoded(encoder: Encoder, prompt: PromptText) -> tuple[list[int], Layout, list[int], tuple[int, ...]]:
+def encode(encoder: Encoder, prompt: PromptText) -> tuple[list[int], Layout, list[int], tuple[int, ...]]:
     """Token ids of a window, its layout, its slots and the grade tokens."""
     before, after = encoder.template(prompt.system)
     prefix, documents, suffix = segments(prompt)
@@ -124,10 +125,11 @@ def order_free_states(model: Any, ids: Sequence[int], layout: Layout) -> torch.T
     nowhere = torch.zeros_like(tokens)
     rotary = next(module for name, module in model.named_modules() if name.endswith("rotary_emb"))
     with _attention(model, "pine"):
-        found = model.base_model(
+        output = model.base_model(
             input_ids=tokens, position_ids=nowhere, use_cache=False, pine_layout=layout, pine_frequencies=rotary.inv_freq
         )
-    return found.last_hidden_state[0]
+    states: torch.Tensor = output.last_hidden_state[0]
+    return states
 
 
 @contextmanager
@@ -149,14 +151,14 @@ def _attend(
     """An attention function of transformers: (1, H, T, d) in, (1, T, H, d) out."""
     groups = query.shape[1] // key.shape[1]
     q, k, v = query[0], key[0].repeat_interleave(groups, 0), value[0].repeat_interleave(groups, 0)
-    weights = torch.softmax(scores(q, k, pine_layout, pine_frequencies, scaling), dim=-1, dtype=torch.float32)
+    weights = torch.softmax(attention_scores(q, k, pine_layout, pine_frequencies, scaling), dim=-1, dtype=torch.float32)
     return (weights.to(v.dtype) @ v).transpose(0, 1)[None], None
 
 
 ALL_ATTENTION_FUNCTIONS.register("pine", _attend)
 
 
-def scores(q: torch.Tensor, k: torch.Tensor, layout: Layout, frequencies: torch.Tensor, scaling: float) -> torch.Tensor:
+def attention_scores(q: torch.Tensor, k: torch.Tensor, layout: Layout, frequencies: torch.Tensor, scaling: float) -> torch.Tensor:
     """Attention scores (H, T, T) of unrotated queries and keys (H, T, d), -inf where a token does not see another.
 
     A rotary score depends on the distance alone, so a document is rotated once, by the offsets within it, and each query
@@ -168,12 +170,10 @@ def scores(q: torch.Tensor, k: torch.Tensor, layout: Layout, frequencies: torch.
     found = torch.empty(q.shape[0], T, T, dtype=q.dtype, device=q.device)
     plain = torch.arange(T, device=q.device)
     outside = torch.cat([plain[: layout.prefix], plain[layout.suffix :]])
-    found[..., outside] = _rotated(q, at, frequencies) @ _rotated(k[:, outside], outside, frequencies).mT
+    found[..., outside] = _rotate(q, at, frequencies) @ _rotate(k[:, outside], outside, frequencies).mT
     for d, (first, past) in enumerate(layout.bounds):
         offsets = torch.arange(past - first, device=q.device)
-        found[..., first:past] = (
-            _rotated(q, at - starts[..., d], frequencies) @ _rotated(k[:, first:past], offsets, frequencies).mT
-        )
+        found[..., first:past] = _rotate(q, at - starts[..., d], frequencies) @ _rotate(k[:, first:past], offsets, frequencies).mT
     return (found * scaling).masked_fill(~visible, -torch.inf)
 
 
@@ -209,7 +209,7 @@ def _visible(layout: Layout, T: int, device: Any) -> torch.Tensor:
     return seen
 
 
-def _rotated(x: torch.Tensor, positions: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
+def _rotate(x: torch.Tensor, positions: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
     """Rotary embedding of x (H, T, d) at positions (T,) or (H, T)."""
     angles = positions[..., None] * frequencies.double()
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)

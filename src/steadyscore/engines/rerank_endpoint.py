@@ -10,15 +10,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InputError
-from . import Capabilities, EngineOptions
-from .endpoint import Endpoint, Unusable, field, model_at, number
+from . import Capabilities, EngineOptions, Reranker
+from .endpoint import Endpoint, Unusable, field, number, split_model_and_base
 from .wire import Malformed
 
 PROBE = ("why is the sky blue", ["Short waves of light scatter more in air.", "The ferry leaves at nine."])
 
 
-class HttpReranker:
+class HttpReranker(Reranker):
     """`rerank[+shape]:[model@]<url>`: the url of the endpoint itself, such as https://api.cohere.com/v2/rerank."""
+
+    endpoint: Endpoint
 
     def __init__(self, endpoint: Endpoint, model: str, shape: str):
         self.endpoint, self.model, self.shape = endpoint, model, shape
@@ -32,11 +34,13 @@ class HttpReranker:
         return self.endpoint.map(lambda shown: self._ask(query, shown), [list(texts)])[0]
 
     def _ask(self, query: str, texts: list[str]) -> list[float]:
-        return self.endpoint.post("", question(self.shape, self.model, query, texts), lambda answer: scores(answer, len(texts)))
+        return self.endpoint.post(
+            "", build_request(self.shape, self.model, query, texts), lambda answer: parse_scores(answer, len(texts))
+        )
 
 
 def open_rerank(rest: str, options: EngineOptions, shape: str = "") -> HttpReranker:
-    model, base = model_at(rest)
+    model, base = split_model_and_base(rest)
     endpoint = Endpoint(base, options)
     if shape:
         return HttpReranker(endpoint, model, shape)
@@ -52,7 +56,7 @@ def open_rerank(rest: str, options: EngineOptions, shape: str = "") -> HttpReran
     raise InputError(f"{base} answered neither shape of question. {'; '.join(refusals)}. Name the shape: rerank+tei:{rest}.")
 
 
-def question(shape: str, model: str, query: str, texts: list[str]) -> dict[str, Any]:
+def build_request(shape: str, model: str, query: str, texts: list[str]) -> dict[str, Any]:
     if shape == "tei":
         return {"query": query, "texts": texts}
     named = {"model": model} if model else {}
@@ -61,7 +65,7 @@ def question(shape: str, model: str, query: str, texts: list[str]) -> dict[str, 
     return {**named, "query": query, "documents": texts, "top_n": len(texts), **extra}
 
 
-def scores(answer: Any, n: int) -> list[float]:
+def parse_scores(answer: Any, n: int) -> list[float]:
     """Scores in the order the texts were sent."""
     results = answer.get("results", answer.get("data")) if isinstance(answer, dict) else answer
     if not isinstance(results, list) or len(results) != n:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -78,13 +79,13 @@ def _digest_without(stream: IO[bytes], place: int) -> bytes:
     return found.hexdigest().encode()
 
 
-def seal_record(record: dict[str, Any]) -> dict[str, Any]:
+def seal_record(record: Mapping[str, Any]) -> dict[str, Any]:
     """A JSON object with its checksum, which stands first: whoever changes the file by hand can delete that line."""
     rest = {key: value for key, value in record.items() if key != "sha256"}
     return {"sha256": _record_digest(rest), **rest}
 
 
-def record_state(record: dict[str, Any]) -> State:
+def record_state(record: Mapping[str, Any]) -> State:
     """Whether a JSON object is what was written."""
     if "sha256" not in record:
         return "not checksummed"

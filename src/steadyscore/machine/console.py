@@ -42,12 +42,12 @@ def foreign_code() -> Iterator[None]:
 @contextmanager
 def results_only() -> Iterator[None]:
     """Until it ends, stdout takes what the main thread prints outside `foreign_code`; all else goes to stderr."""
-    with _apart(sys.stdout) as results, redirect_stdout(_Stdout(results)):
+    with _separate_stdout(sys.stdout) as results, redirect_stdout(_Stdout(results)):
         yield
 
 
 @contextmanager
-def _apart(stdout: TextIO) -> Iterator[TextIO]:
+def _separate_stdout(stdout: TextIO) -> Iterator[TextIO]:
     """stdout through a descriptor of its own, while descriptor 1, which libraries and child processes write to, is stderr's."""
     if not _is_descriptor(stdout, 1) or not _is_descriptor(sys.stderr, 2):  # captured by a test or a notebook
         yield stdout

@@ -63,13 +63,15 @@ def redact(text: str, *secrets: str) -> str:
 
 def hide(text: str, *secrets: str) -> str:
     """A text without some values, however JSON or a URL spells them."""
-    spellings = {s for secret in secrets if len(secret) >= SHORTEST for s in (secret, quote(secret, safe=""), _escaped(secret))}
+    spellings = {
+        s for secret in secrets if len(secret) >= SHORTEST for s in (secret, quote(secret, safe=""), _escape_json(secret))
+    }
     if not spellings:
         return text
     return re.sub("|".join(map(re.escape, sorted(spellings, key=len, reverse=True))), HIDDEN, text, flags=re.IGNORECASE)
 
 
-def _escaped(secret: str) -> str:
+def _escape_json(secret: str) -> str:
     return secret.replace("\\", "\\\\").replace('"', '\\"').replace("/", "\\/")
 
 

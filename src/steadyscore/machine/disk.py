@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -59,7 +59,7 @@ def open_to_write(file: Path, mode: str, **how: Any) -> IO[Any]:
 
 
 @contextmanager
-def storage(path: Path) -> Iterator[None]:
+def explaining_os_errors(path: Path) -> Iterator[None]:
     """Say what the disk refused, where, and what to do."""
     try:
         yield
@@ -79,13 +79,13 @@ def is_there(path: str | Path) -> bool:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """One process at a time works in a folder; a second one is refused. The lock ends with the process, however it ends."""
     from filelock import FileLock, Timeout
 
     # A soft lock is a file whose presence locks: it would outlive a killed process.
     lock = FileLock(folder / LOCK, timeout=0, fallback_to_soft=False)
-    with storage(folder):
+    with explaining_os_errors(folder):
         make_folder(folder)
         try:
             lock.acquire()
@@ -111,7 +111,7 @@ def scratch_beside(path: Path, suffix: str = "") -> Path:
 def atomic(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears under its name only when it is whole: written beside it, synced, renamed. Gzip by its ending."""
     scratch = scratch_beside(path)
-    with storage(path):
+    with explaining_os_errors(path):
         make_folder(path.parent)
         for left in path.parent.glob(f".{path.name}.*.tmp*"):
             if not _is_running(left.name.removeprefix(f".{path.name}.").split(".")[0]):
@@ -147,7 +147,7 @@ def write_json(file: Path, value: Any) -> None:
         stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
-def write_record(file: Path, record: dict[str, Any]) -> None:
+def write_record(file: Path, record: Mapping[str, Any]) -> None:
     """A JSON object with its checksum."""
     write_json(file, seal_record(record))
 

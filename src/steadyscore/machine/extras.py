@@ -38,13 +38,13 @@ def is_installed(module: str) -> bool:
     return sys.modules[module] is not None if module in sys.modules else find_spec(module) is not None
 
 
-def absent(modules: Iterable[str]) -> list[str]:
+def absent_modules(modules: Iterable[str]) -> list[str]:
     return [module for module in modules if not is_installed(module)]
 
 
 def check_installed(what: str, *modules: str) -> None:
     """Refuse what needs a module that is not there, with the line that installs it."""
-    if missing := absent(modules):
+    if missing := absent_modules(modules):
         raise missing_extra(what, missing)
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 INTERVAL = 60.0
@@ -103,8 +104,8 @@ def _in_notebook() -> bool:
 
 @contextmanager
 def _bar(work: Job) -> Iterator[None]:
-    if _in_notebook():
-        from tqdm.auto import tqdm
+    if _in_notebook() and find_spec("ipywidgets"):  # without widgets tqdm warns, and the bar of a terminal does as well
+        from tqdm.notebook import tqdm
     else:
         from tqdm import tqdm
     how: dict[str, Any] = {"leave": False, "delay": 2} if work.is_part else {}
@@ -165,15 +166,15 @@ class _Lines:
 
     def _tell(self) -> None:
         with self._lock:
-            chain = innermost(self._jobs)
+            chain = innermost_jobs(self._jobs)
         if chain:
-            print(f"steadyscore: {line(chain, time.monotonic())}", file=sys.stderr, flush=True)
+            print(f"steadyscore: {progress_line(chain, time.monotonic())}", file=sys.stderr, flush=True)
 
 
 _lines = _Lines()
 
 
-def innermost(jobs: Sequence[Job]) -> list[Job]:
+def innermost_jobs(jobs: Sequence[Job]) -> list[Job]:
     """The innermost job, after those that it is a part of."""
     start = len(jobs) - 1
     while start > 0 and jobs[start].is_part:
@@ -181,7 +182,7 @@ def innermost(jobs: Sequence[Job]) -> list[Job]:
     return list(jobs[max(start, 0) :])
 
 
-def line(chain: Sequence[Job], now: float) -> str:
+def progress_line(chain: Sequence[Job], now: float) -> str:
     """What is being done, how far it is, its rate and the time left: of the innermost job, inside those it is a part of."""
     outer, inner = chain[0], chain[-1]
     places = [f"{job.unit} {job.count + 1} of {job.total}" for job in chain[:-1]]
@@ -199,7 +200,7 @@ def _pace(chain: Sequence[Job], now: float) -> list[str]:
     outer, inner = chain[0], chain[-1]
     spent, gained = now - outer.began, inner.count - inner.initial
     told = [_rate(60 * gained / (now - inner.began))] if gained and now > inner.began else []
-    done = _done(chain)
+    done = _units_done(chain)
     if outer.total is not None and done:
         ahead = max(outer.total - outer.initial - done, 0)
         told.append(f"about {duration(spent * ahead / done)} left")
@@ -208,7 +209,7 @@ def _pace(chain: Sequence[Job], now: float) -> list[str]:
     return told
 
 
-def _done(chain: Sequence[Job]) -> float:
+def _units_done(chain: Sequence[Job]) -> float:
     """Units of the outermost job since it began, with the share of the one that its parts have done."""
     whole = 0.0
     for work in reversed(chain):

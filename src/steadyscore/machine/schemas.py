@@ -7,22 +7,23 @@ module is imported by the functions that read a file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Protocol
+from functools import cache
+from typing import Annotated, Any, Protocol
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import InputError
 from ..tasks import TASKS
 from ..terms import Markers, Partition, Placeholder, PromptStyle
 
 
-def _known_task(name: str) -> str:
+def _check_task(name: str) -> str:
     if name not in TASKS:
         raise ValueError(f"use one of {', '.join(TASKS)}")
     return name
 
 
-TaskName = Annotated[str, AfterValidator(_known_task)]
+TaskName = Annotated[str, AfterValidator(_check_task)]
 
 
 class HasErrors(Protocol):
@@ -59,87 +60,22 @@ def check_record(schema: type[Record], value: dict[str, Any], intro: str, remedy
         raise InputError(f"{intro}: {'; '.join(mistakes_of(error))}. {remedy}") from None
 
 
+def kind_mistakes(kind: Any, value: object, where: str = "") -> list[str]:
+    """Where a value is not of the kind that a type states (a TypedDict, say); `where` names the place of the whole."""
+    try:
+        _adapter(kind).validate_python(value, strict=True)
+    except ValidationError as error:
+        return mistakes_of(error, place=lambda mistake: ".".join(filter(None, (where, place_of(mistake)))))
+    return []
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
 class Record(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
-
-
-# -- run.json
-
-
-class FailedQuery(Record):
-    query_id: str
-    reason: str
-
-
-class ShrunkWindow(Record):
-    query_id: str
-    window: int
-    chars: int
-
-
-class Session(Record):
-    """What one start of a run cost."""
-
-    seconds: float = 0
-    windows: int = 0
-    shrunk: list[ShrunkWindow] = []
-    spent: dict[str, float] = {}
-
-
-class Coverage(Session):
-    queries: int = Field(ge=0)
-    scored: int = Field(ge=0)
-    failed: list[FailedQuery]
-
-
-class DataIdentity(Record):
-    name: str
-    sha256: str
-
-
-class RunFingerprint(Record):
-    """What had to be equal to go on; only what is read back has a kind here."""
-
-    data: DataIdentity | None = None
-    width: int | None = None
-    permutations: int | None = None
-    canonical: bool | None = None
-    mitigations: list[str] = []
-
-
-class ThresholdChoice(Record):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    cutoff: float | None = None
-    protocol: Literal["midpoints", "reference"] = "midpoints"
-    seed: int = 0
-    retention: float | None = None
-
-
-class RunRecord(Record):
-    """run.json."""
-
-    format: int
-    status: Literal["scoring", "complete"]
-    name: str
-    collection: str
-    task: TaskName
-    fingerprint: RunFingerprint
-    created: str = ""
-    source: str = ""
-    command: list[str] = []
-    capabilities: dict[str, Any] = {}
-    versions: dict[str, str] = {}
-    sessions: list[Session] = []
-    coverage: Coverage | None = None
-    threshold: ThresholdChoice = ThresholdChoice()
-    files: list[str] = []
-
-    @model_validator(mode="after")
-    def _covered(self) -> RunRecord:
-        if self.status == "complete" and self.coverage is None:
-            raise ValueError("a complete run has coverage, and it is missing")
-        return self
 
 
 # -- card.json

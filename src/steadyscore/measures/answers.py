@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..terms import Verdict
+from ..terms import Array, Verdict
 from .flips import Estimator, change
-from .ranking import Array, ranking
+from .ranking import ranking
 
 EVIDENCE = 5
 """Candidates a reader is shown (§5)."""
@@ -111,10 +111,11 @@ def verdict_flip(verdicts: Sequence[str], estimator: Estimator = "pairwise") -> 
 def same_evidence(first: ArrayLike, second: ArrayLike, k: int = EVIDENCE) -> Array:
     """Whether two scorers show a reader the same set of candidates in the same presentation, from scores (..., n)."""
     one, other = (np.sort(evidence(scores, k), axis=-1) for scores in (first, second))
-    return (one == other).all(axis=-1)
+    is_same: Array = (one == other).all(axis=-1)
+    return is_same
 
 
-def same_evidence_control(before: ArrayLike, after: ArrayLike, same: ArrayLike) -> tuple[float, float]:
+def same_evidence_reduction(before: ArrayLike, after: ArrayLike, same: ArrayLike) -> tuple[float, float]:
     """(share of queries with the same evidence, mean flip before minus after on those) (§F.3, block c).
 
     `before` and `after` hold one flip per query, `same` whether its evidence is the same; a positive mean says that

@@ -9,20 +9,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Array = NDArray[np.float64]
+from ..terms import Array
 
 
 def order_marginal(scores: ArrayLike) -> Array:
     """μ_B: the score a permutation-invariant scorer at this width would emit (§3.2), estimated by the mean. (M, n) -> (n,)"""
-    return np.mean(np.asarray(scores, float), axis=-2)
+    marginal: Array = np.mean(np.asarray(scores, float), axis=-2)
+    return marginal
 
 
 def order_residual(scores: ArrayLike) -> Array:
     """δ_B = scores - μ_B: what moves when only the order changes (§3.2). Marginal and residual add up to the scores."""
     scores = np.asarray(scores, float)
-    return scores - scores.mean(axis=-2, keepdims=True)
+    residual: Array = scores - scores.mean(axis=-2, keepdims=True)
+    return residual
 
 
 class Components(NamedTuple):
@@ -190,7 +192,7 @@ def silver_beta(score_vectors: Sequence[ArrayLike]) -> SilverBeta:
     return SilverBeta(_mean(np.concatenate(moves)), _mean(np.concatenate(ratios)), undefined)
 
 
-def _fit(scores: Array, *labels: NDArray[np.int_]) -> tuple[Any, ...]:
+def _fit(scores: Array, *labels: Array) -> tuple[Any, ...]:
     """OLS effects of each label set beside candidate effects, (k,) per set, and the rank of the fit.
 
     Candidate effects are projected out first (Frisch-Waugh-Lovell), which leaves a k x k system instead of (n + k) x (n + k).
@@ -204,10 +206,11 @@ def _fit(scores: Array, *labels: NDArray[np.int_]) -> tuple[Any, ...]:
 
 def _within(values: Array) -> Array:
     """Deviations from each candidate's mean over permutations (axis 0)."""
-    return values - values.mean(axis=0)
+    deviations: Array = values - values.mean(axis=0)
+    return deviations
 
 
-def _cyclic_splits(permutations: int) -> list[tuple[NDArray[np.int_], NDArray[np.int_]]]:
+def _cyclic_splits(permutations: int) -> list[tuple[Array, Array]]:
     half = permutations // 2
     if half < 2:  # one permutation alone says nothing within a candidate
         return []

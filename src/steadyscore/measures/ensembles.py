@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from numpy.typing import ArrayLike
 
 from ..errors import InputError
-from .ranking import Array, TieRule, finite, rank
+from ..terms import Array
+from .ranking import TieRule, finite_scores, rank
 
 
 def ensembles(scores: ArrayLike, serving_permutations: int) -> Array:
@@ -20,7 +21,7 @@ def ensembles(scores: ArrayLike, serving_permutations: int) -> Array:
     Row 0 averages the first K permutations, the ensemble whose quality the paper prints at K. Rows beyond a multiple
     of K are not used: a group shorter than K would be another system.
     """
-    scores = finite(scores)
+    scores = finite_scores(scores)
     permutations, n = scores.shape[-2:]
     if not 1 <= serving_permutations <= permutations:
         raise InputError(
@@ -29,13 +30,15 @@ def ensembles(scores: ArrayLike, serving_permutations: int) -> Array:
         )
     groups = permutations // serving_permutations
     used = scores[..., : groups * serving_permutations, :]
-    return used.reshape(*scores.shape[:-2], groups, serving_permutations, n).mean(axis=-2)
+    means: Array = used.reshape(*scores.shape[:-2], groups, serving_permutations, n).mean(axis=-2)
+    return means
 
 
 def borda(scores: ArrayLike, tie_rule: TieRule = "candidate_id", orders: ArrayLike | None = None) -> Array:
     """Borda points n - 1 - rank, (..., M, n): what `ensembles` averages for a ranker without comparable scores."""
     ranks = rank(scores, tie_rule, orders)
-    return (ranks.shape[-1] - 1 - ranks).astype(float)
+    points: Array = (ranks.shape[-1] - 1 - ranks).astype(float)
+    return points
 
 
 def k_curve(scores: ArrayLike, measure: Callable[[Array], Array], budgets: Iterable[int] | None = None) -> dict[int, Array]:
@@ -43,6 +46,6 @@ def k_curve(scores: ArrayLike, measure: Callable[[Array], Array], budgets: Itera
 
     A pairwise measure is NaN once fewer than two disjoint ensembles are left, that is for K > M / 2.
     """
-    scores = finite(scores)
+    scores = finite_scores(scores)
     budgets = range(1, min(10, scores.shape[-2]) + 1) if budgets is None else budgets
     return {K: measure(ensembles(scores, K)) for K in budgets}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import InputError
+from ..terms import Array
 
 Estimator = Literal["pairwise", "modal"]
 
 
-def change(outputs: Sequence[Hashable] | NDArray[Any], estimator: Estimator = "pairwise") -> NDArray[np.float64]:
+def change(outputs: Sequence[Hashable] | Array, estimator: Estimator = "pairwise") -> Array:
     """How often the output of a consumer changes between M permutations: the one definition behind every flip measure.
 
     `pairwise`: the probability that two permutations disagree, 1 - sum_c n_c (n_c - 1) / (M (M - 1)), as the paper
@@ -27,9 +27,9 @@ def change(outputs: Sequence[Hashable] | NDArray[Any], estimator: Estimator = "p
     if permutations < 2:
         return np.full(codes.shape[:-1], np.nan)[()]
     alike = (codes[..., :, None] == codes[..., None, :]).sum(axis=-1)  # (..., M): how many share each one's output
-    if estimator == "modal":
-        return 1 - alike.max(axis=-1) / permutations
-    return 1 - (alike - 1).mean(axis=-1) / (permutations - 1)
+    modal, pairwise = 1 - alike.max(axis=-1) / permutations, 1 - (alike - 1).mean(axis=-1) / (permutations - 1)
+    rate: Array = modal if estimator == "modal" else pairwise
+    return rate
 
 
 def _codes(outputs: Sequence[Hashable]) -> list[int]:

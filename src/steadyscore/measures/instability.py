@@ -14,7 +14,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .ranking import Array, TieRule, finite, one_of, rank, ranking, ratio, relevant, unless_single
+from ..terms import Array
+from .ranking import TieRule, check_choice, finite_scores, is_relevant, rank, ranking, ratio, unless_single
 
 CHUNK_BYTES = 4_000_000
 """Working memory for one chunk of (..., n, n) comparisons: a few megabytes stay in the processor's cache."""
@@ -48,9 +49,11 @@ def tau_psi(scores: ArrayLike, tie_rule: TieRule = "candidate_id", orders: Array
         above = np.zeros((len(chunk), n, n), count)  # c, for every ordered pair of candidates
         for row in np.moveaxis(chunk, 1, 0):
             above += row[:, :, None] < row[:, None, :]
-        return np.multiply(above, permutations - above, dtype=square).sum(axis=(1, 2), dtype=np.int64)
+        counts: Array = np.multiply(above, permutations - above, dtype=square).sum(axis=(1, 2), dtype=np.int64)
+        return counts
 
-    return _by_chunks(disagreements, ranks, n * n) / (permutations * (permutations - 1) / 2 * n * (n - 1))
+    share: Array = _by_chunks(disagreements, ranks, n * n) / (permutations * (permutations - 1) / 2 * n * (n - 1))
+    return share
 
 
 def _first_places(ordered: Array) -> Array:
@@ -82,7 +85,7 @@ def tau_b_psi(scores: ArrayLike) -> Array:
     tau-b = (concordant - discordant) / sqrt(untied pairs of i x untied pairs of j). Pairs of permutations in which one
     has all candidates tied have no tau-b and are left out; NaN if none is left.
     """
-    scores = finite(scores)
+    scores = finite_scores(scores)
     permutations, n = scores.shape[-2:]
     shared = _shared_rank(scores).astype(np.min_scalar_type(n))
 
@@ -119,7 +122,8 @@ def top_k_instability(scores: ArrayLike, k: int = 10, p: float = 0.9) -> Array:
     weight[:k] = np.cumsum(((1 - p) * p ** (depth - 1) / depth)[::-1])[::-1] + p**k / k
     best_first = np.sort(ranks.astype(np.min_scalar_type(n)), axis=-2)  # place m is the worse one in m pairs
     agreement = np.einsum("...mn,m->...", weight[best_first], np.arange(permutations))
-    return np.clip(1 - agreement / (permutations * (permutations - 1) / 2), 0, 1)  # rounding may leave [0, 1]
+    instability: Array = np.clip(1 - agreement / (permutations * (permutations - 1) / 2), 0, 1)  # rounding may leave [0, 1]
+    return instability
 
 
 def buckets(orders: ArrayLike, relevance: ArrayLike) -> Array:
@@ -180,7 +184,7 @@ def delta_ndcg(quality: ArrayLike, labels: ArrayLike | None = None) -> Array:
 
 def score_variance(scores: ArrayLike) -> Array:
     """Mean over candidates of the population variance of their score over permutations."""
-    scores = finite(scores)
+    scores = finite_scores(scores)
     return unless_single(scores.var(axis=-2).mean(axis=-1), scores.shape[-2])
 
 
@@ -192,7 +196,7 @@ def rank_variance(scores: ArrayLike, tie_rule: TieRule = "candidate_id", orders:
 
 def gold_rank_variance(scores: ArrayLike, relevance: ArrayLike) -> Array:
     """`rank_variance` over the relevant candidates only; NaN where the pool holds none."""
-    ranks, gold = rank(scores), relevant(relevance)
+    ranks, gold = rank(scores), is_relevant(relevance)
     return unless_single(ratio((ranks.var(axis=-2) * gold).sum(axis=-1), gold.sum(axis=-1)), ranks.shape[-2])
 
 
@@ -202,7 +206,7 @@ def normalized_residual(scores: ArrayLike) -> Array:
     Scores are centred within each presentation first, so an offset that moves every candidate alike, and no rank, is
     no residual. NaN where every presentation scores all candidates alike.
     """
-    scores = finite(scores)
+    scores = finite_scores(scores)
     centred = scores - scores.mean(axis=-1, keepdims=True)
     residual = centred.var(axis=-2).mean(axis=-1)
     return unless_single(np.sqrt(ratio(residual, scores.var(axis=-1).mean(axis=-1))), scores.shape[-2])
@@ -210,7 +214,7 @@ def normalized_residual(scores: ArrayLike) -> Array:
 
 def tied_pairs(scores: ArrayLike) -> Array:
     """Share of all pairs of candidates with exactly equal scores, within a presentation, mean over presentations."""
-    scores = finite(scores)
+    scores = finite_scores(scores)
     n = scores.shape[-1]
     # A place less the first place of its run counts the equal scores before it, so the sum counts each pair once.
     ties = (np.arange(n) - _first_places(np.sort(scores, axis=-1))).sum(axis=-1).mean(axis=-1)
@@ -219,7 +223,7 @@ def tied_pairs(scores: ArrayLike) -> Array:
 
 def adjacent_ties(scores: ArrayLike) -> Array:
     """Share of neighbours in the ranking with exactly equal scores, over all presentations (the reference's tie rate)."""
-    gaps = np.diff(np.sort(finite(scores), axis=-1), axis=-1)
+    gaps = np.diff(np.sort(finite_scores(scores), axis=-1), axis=-1)
     return ratio((gaps == 0).sum(axis=(-2, -1)), gaps.shape[-2] * gaps.shape[-1])
 
 
@@ -235,15 +239,16 @@ def tie_sensitivity(
     The decision is the set of the first k (a budget, or a reader's evidence) or the (first, last) pair; what a cutoff
     retains needs no tie-break. Without `orders` the input-position rule is left out.
     """
-    one_of(decision, ("top_k", "pair"), "decision")
-    scores = finite(scores)
+    check_choice(decision, ("top_k", "pair"), "decision")
+    scores = finite_scores(scores)
     random = np.random.default_rng(seed).permuted(np.broadcast_to(np.arange(scores.shape[-1]), scores.shape), axis=-1)
     rules = [ranking(scores), ranking(scores, "input_position", random)]
     if orders is not None:
         rules.append(ranking(scores, "input_position", orders))
     decide = (lambda r: np.sort(r[..., :k], axis=-1)) if decision == "top_k" else (lambda r: r[..., [0, -1]])
     first, *others = (decide(columns) for columns in rules)
-    return np.any([(first != other).any(axis=-1) for other in others], axis=0).mean(axis=-1)
+    share: Array = np.any([(first != other).any(axis=-1) for other in others], axis=0).mean(axis=-1)
+    return share
 
 
 def pool_psi(original: ArrayLike, perturbed: ArrayLike) -> Array:
@@ -254,4 +259,5 @@ def pool_psi(original: ArrayLike, perturbed: ArrayLike) -> Array:
 def top_k_changed(original: ArrayLike, perturbed: ArrayLike, k: int = 10) -> Array:
     """1 where the first k of the shared candidates are another set after the change of the pool, else 0, (...)."""
     before, after = (np.sort(ranking(scores)[..., :k], axis=-1) for scores in (original, perturbed))
-    return (before != after).any(axis=-1).astype(float)[()]
+    changed: Array = (before != after).any(axis=-1).astype(float)[()]
+    return changed

@@ -12,18 +12,16 @@ from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..errors import InputError
+from ..terms import Array
+from .resampling import resample_means
 
-Array = NDArray[np.float64]
 Scheme = Literal["collections_then_queries", "collections", "queries"]
 Method = Literal["expanded", "percentile"]
 
 DRAWS, SEED, LEVEL = 20_000, 4401, 0.95  # the released code's draws and seed, the paper's level (docs/protocol.md#intervals)
-
-_LITERAL = 64  # up to this many queries, resample them one by one: their few means form a lattice that must stay exact
-_BINS, _REACH = 1 << 15, 16.0  # grid of the sum's distribution: 32,768 bins over ±16 of its SDs
 
 
 class Interval(NamedTuple):
@@ -40,7 +38,7 @@ class Interval(NamedTuple):
 
 def collection_mean(values: Sequence[ArrayLike]) -> float:
     """Equal-weight mean of collection means; NaN where no collection has a value."""
-    defined = _defined(values)
+    defined = _defined_values(values)
     return float(np.mean([v.mean() for v in defined])) if defined else float("nan")
 
 
@@ -53,26 +51,29 @@ def bootstrap_means(
     twice gets two independent sets of queries. collections: draw collections, keep their means. queries: keep the
     collections, draw queries inside each; the interval then speaks of these collections only.
 
-    No query is drawn one by one in a large collection. The mean of n draws with replacement follows the n-fold convolution
-    of the empirical distribution; one FFT per collection gives it, and draws are read off its quantile function.
+    No query is drawn one by one in a large collection (`resampling`).
     """
-    rng, defined = np.random.default_rng(seed), _defined(values)
+    rng, defined = np.random.default_rng(seed), _defined_values(values)
     if not defined:
         return np.full(draws, np.nan)
     count = len(defined)
+    means: Array
     if scheme == "queries":
-        return np.mean([_resampled_means(v, draws, rng) for v in defined], axis=0)
+        means = np.mean([resample_means(v, draws, rng) for v in defined], axis=0)
+        return means
     drawn = rng.integers(0, count, (draws, count), dtype=np.int16)
     if scheme == "collections":
-        return np.array([v.mean() for v in defined])[drawn].mean(axis=1)
+        means = np.array([v.mean() for v in defined])[drawn].mean(axis=1)
+        return means
     if scheme != "collections_then_queries":
         raise InputError(f"unknown scheme {scheme!r}: choose collections_then_queries, collections or queries.")
     means = np.empty(draws * count)
     places = np.argsort(drawn, axis=None, kind="stable")  # the draws of collection 0, then of collection 1, ...
     ends = np.cumsum(np.bincount(drawn.ravel(), minlength=count))
     for v, mine in zip(defined, np.split(places, ends[:-1]), strict=True):
-        means[mine] = _resampled_means(v, len(mine), rng)
-    return means.reshape(draws, count).mean(axis=1)
+        means[mine] = resample_means(v, len(mine), rng)
+    means = means.reshape(draws, count).mean(axis=1)
+    return means
 
 
 def mean_interval(
@@ -94,7 +95,7 @@ def mean_interval(
     the study behind this. The p-value belongs to the same interval.
     """
     sample = bootstrap_means(values, scheme=scheme, draws=draws, seed=seed)
-    defined = _defined(values)
+    defined = _defined_values(values)
     units = _units(defined, scheme, method)
     tail = _expanded_tail((1 - level) / 2, units)
     low, high = np.quantile(sample, [tail, 1 - tail])
@@ -161,14 +162,15 @@ class Wins(NamedTuple):
 
 def wins(a: Sequence[ArrayLike], b: Sequence[ArrayLike]) -> Wins:
     """Collections whose mean paired difference a - b is positive, zero, negative; those without a value are in none."""
-    means = np.array([d.mean() for d in _defined(paired_differences(a, b))])
+    means = np.array([d.mean() for d in _defined_values(paired_differences(a, b))])
     return Wins(int((means > 0).sum()), int((means == 0).sum()), int((means < 0).sum()))
 
 
-def leads(levels: ArrayLike) -> NDArray[np.int_]:
+def leads(levels: ArrayLike) -> Array:
     """Collections each system leads, (S, C) -> (S,); higher is better, systems that share the lead each count."""
     levels = np.asarray(levels, float)
-    return (levels == _best(levels)).sum(axis=1)
+    counts: Array = (levels == _best(levels)).sum(axis=1)
+    return counts
 
 
 def percent_closed(single: float, x: float, oc: float) -> float:
@@ -205,32 +207,10 @@ def discordance(quality: ArrayLike, decision: ArrayLike) -> Discordance:
     return Discordance(int((~agree).sum()), int(compared.sum()), disagreement, median)
 
 
-def _defined(values: Sequence[ArrayLike]) -> list[Array]:
+def _defined_values(values: Sequence[ArrayLike]) -> list[Array]:
     """The values without NaN, of the collections that have any."""
     kept = [v[~np.isnan(v)] for v in (np.asarray(collection, float).ravel() for collection in values)]
     return [v for v in kept if len(v)]
-
-
-def _resampled_means(values: Array, count: int, rng: np.random.Generator) -> Array:
-    """`count` independent means of len(values) draws with replacement."""
-    n, mean, sd = len(values), values.mean(), values.std()
-    if sd <= 1e-15 * np.abs(values).max():
-        return np.full(count, mean)
-    if n <= _LITERAL:
-        return values[rng.integers(0, n, (count, n))].mean(axis=1)
-    # Distribution of the sum of n centred draws, on a circle of bins wide enough that nothing wraps around.
-    step = 2 * _REACH * sd * np.sqrt(n) / _BINS
-    place = (values - mean) / step
-    floor = np.floor(place)
-    part = place - floor  # splitting each value between its two bins keeps the mean exact
-    bins = floor.astype(np.int64) % _BINS
-    mass = np.bincount(bins, 1 - part, _BINS) + np.bincount((bins + 1) % _BINS, part, _BINS)
-    total = np.fft.irfft(np.fft.rfft(mass / n) ** n, _BINS)
-    cumulative = np.cumsum(np.maximum(np.fft.fftshift(total), 0))
-    edges = np.arange(_BINS) - _BINS // 2 + 0.5
-    sums = np.interp(rng.random(count) * cumulative[-1], cumulative, edges)
-    sums *= step * sd / np.sqrt(sd**2 + step**2 * np.mean(part * (1 - part)))  # and this undoes what it adds to the variance
-    return np.clip(mean + sums / n, values.min(), values.max())
 
 
 def _units(defined: list[Array], scheme: Scheme, method: Method | None) -> int | None:
@@ -270,4 +250,5 @@ def _nominal_tail(tail: float, units: int | None) -> float:
 
 
 def _best(levels: Array) -> Array:
-    return np.fmax.reduce(levels, axis=0)
+    best: Array = np.fmax.reduce(levels, axis=0)
+    return best

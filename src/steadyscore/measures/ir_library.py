@@ -13,10 +13,11 @@ import numpy as np
 from ..errors import InputError
 from ..machine.extras import check_installed
 from ..runs.table import Scored
+from ..terms import Array
 from .ranking import ranking
 
 
-def parsed(names: Sequence[str]) -> list[Any]:
+def parse_measures(names: Sequence[str]) -> list[Any]:
     """Measures by name; all that ir_measures cannot compute on this machine are told at once."""
     if not names:
         return []
@@ -40,9 +41,9 @@ def parsed(names: Sequence[str]) -> list[Any]:
     return measures
 
 
-def library_values(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, np.ndarray]:
+def library_values(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, Array]:
     """Measure -> (Q,), in first-stage order where that was scored, else the mean over permutations. NaN: not judged."""
-    measures = parsed(names)
+    measures = parse_measures(names)
     import ir_measures
 
     judgements, run = [], []
@@ -51,8 +52,8 @@ def library_values(queries: Sequence[Scored], names: Sequence[str]) -> dict[str,
             continue
         judged = () if query.relevance is None else query.relevance
         pool = {f"in{i}": int(r) for i, r in enumerate(judged) if not np.isnan(r)}
-        outside = _outside(query)
-        served = query.permuted if query.canonical is None else query.canonical[None]
+        outside = _judged_outside(query)
+        served = query.permuted if query.first_stage is None else query.first_stage[None]
         for row, columns in enumerate(ranking(served)):
             key = f"{place}/{row}"
             judgements += [ir_measures.Qrel(key, doc, grade) for doc, grade in {**pool, **outside}.items()]
@@ -64,7 +65,7 @@ def library_values(queries: Sequence[Scored], names: Sequence[str]) -> dict[str,
     return {name: np.array([np.mean(values) if values else np.nan for values in rows]) for name, rows in found.items()}
 
 
-def _outside(query: Scored) -> dict[str, int]:
+def _judged_outside(query: Scored) -> dict[str, int]:
     """Judged documents that are not in the pool: the ideal's gains less the pool's."""
     if query.ideal is None:
         return {}

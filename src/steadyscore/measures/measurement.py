@@ -11,11 +11,12 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import InputError
-from ..runs.table import CANONICAL, Scored
+from ..runs.table import FIRST_STAGE, Scored
+from ..terms import Array
 from . import decomposition, instability, preference, ranking, threshold
 from .ensembles import ensembles
 from .planning import from_permutations
-from .registry import MEASURES, Array, Stack
+from .registry import MEASURES, Stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Threshold:
     cutoff: float | None = None
     """A fixed cutoff; None fits one to F1 on half of the queries (§5)."""
     protocol: Literal["midpoints", "reference"] = "midpoints"
-    """`reference`: the released code's grid, split and canonical presentation (docs/protocol.md#thresholds)."""
+    """`reference`: the released code's grid, split and presentation, permutation 0 (docs/protocol.md#thresholds)."""
     seed: int = 0
     retention: float | None = None
     """Match this share of the pool instead of maximising F1 (matched retention, §F.1)."""
@@ -131,26 +132,26 @@ def _batches(queries: Iterable[Scored]) -> Iterator[tuple[int, list[Scored]]]:
         first += len(batch)
 
 
-def at_budget(query: Scored, serving_permutations: int) -> Scored:
-    """A query as a system that averages K permutations serves it: rows are disjoint ensembles, the first is canonical (§D.4)."""
-    return rows_of(query, ensembles(query.permuted, serving_permutations))
+def average_permutations(query: Scored, serving_permutations: int) -> Scored:
+    """A query as a system that averages K permutations serves it: rows are disjoint ensembles (§D.4)."""
+    return with_scores(query, ensembles(query.permuted, serving_permutations))
 
 
 def pair_values(query: Scored, name: str, cutoff: float | None) -> Array:
     """(M, M) a measure between every two permutations of a query: what planning needs of a pilot. 1 on the diagonal."""
     rows = query.permuted
     if name.startswith("ndcg"):
-        return from_permutations(_stack([rows_of(query, rows)]).quality(int(name.removeprefix("ndcg@")))[0])
+        return from_permutations(_stack([with_scores(query, rows)]).quality(int(name.removeprefix("ndcg@")))[0])
     pairs = np.ones((len(rows), len(rows)))
     for i, j in zip(*np.tril_indices(len(rows), -1), strict=True):
-        stack = _stack([rows_of(query, rows[[i, j]])])
+        stack = _stack([with_scores(query, rows[[i, j]])])
         if "cutoff" in MEASURES[name].needs:
             stack = replace(stack, retained=threshold.retained(stack.scores, cutoff))  # type: ignore[arg-type]
         pairs[i, j] = pairs[j, i] = MEASURES[name].value(stack)[0]  # type: ignore[misc]
     return pairs
 
 
-def rows_of(query: Scored, scores: Array) -> Scored:
+def with_scores(query: Scored, scores: Array) -> Scored:
     """A query with other rows, whose places are not known."""
     return replace(
         query, permutations=np.arange(len(scores)), scores=scores, slots=None, windows=None, grades=None, label_mass=None
@@ -177,7 +178,7 @@ def _equal_shapes(queries: Sequence[Scored]) -> list[Array]:
     """Indices of queries that can be stacked."""
     shapes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for i, q in enumerate(queries):
-        shapes[q.permuted.shape, q.canonical is None, q.is_placed].append(i)
+        shapes[q.permuted.shape, q.first_stage is None, q.is_placed].append(i)
     return [np.array(members) for members in shapes.values()]
 
 
@@ -190,7 +191,7 @@ def _stack(queries: Sequence[Scored]) -> Stack:
     orders = [q.orders() for q in queries]
     return Stack(
         scores=np.stack([q.permuted for q in queries]),
-        canonical=None if queries[0].canonical is None else np.stack([q.canonical for q in queries]),  # type: ignore[misc]
+        first_stage=None if queries[0].first_stage is None else np.stack([q.first_stage for q in queries]),  # type: ignore[misc]
         relevance=np.stack(relevance),
         ideal=ideal,
         orders=None if orders[0] is None else np.stack(orders),  # type: ignore[arg-type]
@@ -202,8 +203,8 @@ class _Survey:
     """What must be known of all queries before the first is measured."""
 
     ids: list[str] = field(default_factory=list)
-    canonical: list[Array] = field(default_factory=list)
-    """The row that a cutoff is fitted on, where one is fitted; and its judgements."""
+    fitting_rows: list[Array] = field(default_factory=list)
+    """Per query the scores that a cutoff is fitted on, where one is fitted; and its judgements."""
     gold: list[Array] = field(default_factory=list)
     has_first_stage: bool = False
     is_judged: bool = False
@@ -226,31 +227,30 @@ class _Survey:
 
 
 def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
-    found = _Survey()
+    survey = _Survey()
     for query in queries:
-        canonical = query.canonical
-        found.has_first_stage = canonical is not None if not found.ids else found.has_first_stage
-        found.is_judged |= query.is_judged
+        first_stage = query.first_stage
+        survey.has_first_stage = first_stage is not None if not survey.ids else survey.has_first_stage
+        survey.is_judged |= query.is_judged
         if by.cutoff is None:
-            # Without a first-stage row the first permutation is the canonical presentation.
-            row = query.permuted[0] if by.protocol == "reference" or canonical is None else canonical
-            found.canonical.append(row.copy())
-            found.gold.append(query.gold.copy())
+            row = query.permuted[0] if by.protocol == "reference" or first_stage is None else first_stage
+            survey.fitting_rows.append(row.copy())
+            survey.gold.append(query.gold.copy())
         if query.is_placed and len(query.permuted) > 1:
-            found.width = max(found.width, int(_places(query)[1].max()) + 1)
-        found.ids.append(query.query_id)
-        found.candidates += len(query.candidate_ids)
-        found.permutations.append(len(query.permuted))
+            survey.width = max(survey.width, int(_places(query)[1].max()) + 1)
+        survey.ids.append(query.query_id)
+        survey.candidates += len(query.candidate_ids)
+        survey.permutations.append(len(query.permuted))
         if not query.is_judged:
-            found.unjudged.append(query.query_id)
-        elif not ranking.relevant(query.gold).any():
-            found.without_relevant.append(query.query_id)
-    return found
+            survey.unjudged.append(query.query_id)
+        elif not ranking.is_relevant(query.gold).any():
+            survey.without_relevant.append(query.query_id)
+    return survey
 
 
 def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
     """The frozen cutoff, and which queries it may be measured on: those it was not fitted on."""
-    ids, canonical = survey.ids, survey.canonical
+    ids, rows = survey.ids, survey.fitting_rows
     everyone = np.ones(len(ids), bool)
     if by.cutoff is not None:
         return Cutoff(by.cutoff, "fixed"), everyone
@@ -258,10 +258,10 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
         how = "none: tuning it to F1 needs two queries and judgements; --cutoff or --match-retention do without judgements"
         return Cutoff(None, how), ~everyone
     reference = by.protocol == "reference"
-    fit_ids, _ = threshold.split(ids, None if reference else by.seed, protocol="reference" if reference else "hashed")
+    fit_ids, _ = threshold.split_queries(ids, None if reference else by.seed, protocol="reference" if reference else "hashed")
     fitted = np.isin(ids, fit_ids)
-    half = [s for s, mine in zip(canonical, fitted, strict=True) if mine]
-    grid = canonical if reference else None
+    half = [s for s, mine in zip(rows, fitted, strict=True) if mine]
+    grid = rows if reference else None
     if by.retention is None:
         value = threshold.fit_cutoff(half, [g for g, mine in zip(survey.gold, fitted, strict=True) if mine], by.protocol, grid)
     else:
@@ -292,7 +292,7 @@ class _Corpus:
         nothing = np.full(shape[:2], np.nan)
         first, tenth = (stack.quality(1), stack.quality(10)) if is_judged else (nothing, nothing)
         labels = None if stack.orders is None else instability.buckets(stack.orders, stack.relevance)
-        kind = (shape[1:], stack.canonical is None, stack.orders is None)
+        kind = (shape[1:], stack.first_stage is None, stack.orders is None)
         self._stacks.setdefault(kind, []).append((is_judged, first, tenth, labels))
 
     def add_places(self, queries: Sequence[Scored]) -> None:
@@ -328,5 +328,5 @@ class _Corpus:
 
 
 def _places(query: Scored) -> tuple[Array, Array, Array]:
-    keep = query.permutations != CANONICAL
+    keep = query.permutations != FIRST_STAGE
     return query.permuted, query.slots[keep], query.windows[keep]  # type: ignore[index]

@@ -12,11 +12,10 @@ from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..errors import InputError
-
-Array = NDArray[np.float64]
+from ..terms import Array
 
 PERMUTATIONS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40)
 
@@ -47,7 +46,8 @@ class Need(NamedTuple):
 def from_permutations(values: ArrayLike) -> Array:
     """Pair values whose mean is the mean of per-permutation `values` (M,), such as nDCG: h(i, j) = (v_i + v_j) / 2."""
     values = np.asarray(values, float)
-    return (values[:, None] + values[None, :]) / 2
+    pairs: Array = (values[:, None] + values[None, :]) / 2
+    return pairs
 
 
 def pilot(pairs: Sequence[ArrayLike]) -> Pilot:
@@ -87,7 +87,9 @@ def half_width(components: Pilot, permutations: int, queries: int, *, level: flo
     return _z(level) * float(np.sqrt(_query_variance(components, permutations) / queries))
 
 
-def required(components: Pilot, margin: float, *, permutations: Sequence[int] = PERMUTATIONS, level: float = 0.95) -> list[Need]:
+def required_queries(
+    components: Pilot, margin: float, *, permutations: Sequence[int] = PERMUTATIONS, level: float = 0.95
+) -> list[Need]:
     """For each number of permutations, the queries whose expected half-width is at most `margin`; at least 2 of each."""
     if not margin > 0:
         raise InputError(f"the margin must be positive, not {margin}.")
@@ -98,7 +100,7 @@ def required(components: Pilot, margin: float, *, permutations: Sequence[int] = 
     return rows
 
 
-class Decision(NamedTuple):
+class StoppingAnswer(NamedTuple):
     answer: Literal["below", "at_least", "undecided"]
     queries: int
     """Queries looked at when the answer fell, or all of them."""
@@ -106,7 +108,7 @@ class Decision(NamedTuple):
     """Queries without a value, passed over."""
 
 
-def decide(values: ArrayLike, bound: float, *, error: float = 0.05) -> Decision:
+def decide(values: ArrayLike, bound: float, *, error: float = 0.05) -> StoppingAnswer:
     """Is the mean over queries below `bound`? Reads per-query values in [0, 1] one by one and stops when it knows.
 
     Testing by betting (Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting"): capital
@@ -121,15 +123,15 @@ def decide(values: ArrayLike, bound: float, *, error: float = 0.05) -> Decision:
     if ((seen < 0) | (seen > 1)).any():
         raise InputError("sequential stopping needs values between 0 and 1; rescale them first.")
     hits: dict[Literal["at_least", "below"], int] = {
-        "at_least": _first(log_capital(seen, bound) >= -np.log(error)),
-        "below": _first(log_capital(1 - seen, 1 - bound) >= -np.log(error)),
+        "at_least": _first_true(log_capital(seen, bound) >= -np.log(error)),
+        "below": _first_true(log_capital(1 - seen, 1 - bound) >= -np.log(error)),
     }
     answer = min(hits, key=lambda side: hits[side])
     if hits[answer] == len(seen):
-        return Decision("undecided", len(seen), len(values) - len(seen))
+        return StoppingAnswer("undecided", len(seen), len(values) - len(seen))
     stop = hits[answer] + 1
     looked = np.flatnonzero(~np.isnan(values))[stop - 1] + 1
-    return Decision(answer, stop, int(looked - stop))
+    return StoppingAnswer(answer, stop, int(looked - stop))
 
 
 def log_capital(values: ArrayLike, bound: float) -> Array:
@@ -142,12 +144,12 @@ def log_capital(values: ArrayLike, bound: float) -> Array:
     seen = np.arange(1, values.shape[-1] + 1)
     means = (0.5 + np.cumsum(values, axis=-1)) / (seen + 1)
     variances = (0.25 + np.cumsum((values - means) ** 2, axis=-1)) / (seen + 1)
-    edge = _before(means, 0.5) - bound
-    stakes = np.clip(edge / (_before(variances, 0.25) + edge**2), 0, 0.5 / bound)
+    edge = _shift(means, 0.5) - bound
+    stakes = np.clip(edge / (_shift(variances, 0.25) + edge**2), 0, 0.5 / bound)
     return np.cumsum(np.log1p(stakes * (values - bound)), axis=-1)
 
 
-def balanced_orders(n: int, permutations: int, rng: np.random.Generator, *, width: int | None = None) -> NDArray[np.int_]:
+def balanced_orders(n: int, permutations: int, rng: np.random.Generator, *, width: int | None = None) -> Array:
     """Orders (M, n) in which every candidate visits the slots of contiguous windows equally often.
 
     Positions are laid out slot by slot and the candidates, in one random sequence, move through that layout by n / M places
@@ -180,11 +182,11 @@ def _z(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def _before(series: Array, start: float) -> Array:
+def _shift(series: Array, start: float) -> Array:
     """Each entry replaced by the one before it, so that a stake never sees the value it is laid on."""
     return np.concatenate([np.full((*series.shape[:-1], 1), start), series[..., :-1]], axis=-1)
 
 
-def _first(hit: NDArray[np.bool_]) -> int:
+def _first_true(hit: Array) -> int:
     """Index of the first True, or the length where there is none."""
     return int(hit.argmax()) if hit.any() else len(hit)

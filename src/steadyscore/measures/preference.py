@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..terms import Array
 from .flips import Estimator, change
-from .ranking import Array, finite, ratio, unless_single, unless_unjudged
+from .ranking import finite_scores, ratio, unless_single, unless_unjudged
 
 
 def pair(scores: ArrayLike) -> Array:
@@ -18,7 +19,7 @@ def pair(scores: ArrayLike) -> Array:
 
     No sort is needed: the first of the highest scores leads the ranking, the last of the lowest ends it.
     """
-    scores = finite(scores)
+    scores = finite_scores(scores)
     return np.stack([scores.argmax(axis=-1), scores.shape[-1] - 1 - scores[..., ::-1].argmin(axis=-1)], axis=-1)
 
 
@@ -60,20 +61,13 @@ def gold_crossing(scores: ArrayLike, relevance: ArrayLike) -> Array:
 
 def label_accuracy(scores: ArrayLike, relevance: ArrayLike) -> Array:
     """Share of permutations whose first response is gold: accuracy of labels made from one permutation, (...)."""
-    return _agrees(scores, relevance).mean(axis=-1)
+    share: Array = _agrees(scores, relevance).mean(axis=-1)
+    return share
 
 
 def label_accuracy_at_k(scores: ArrayLike, relevance: ArrayLike, k: int | None = None) -> Array:
     """Whether the first response by the mean score of the first k permutations (default all M) is gold, (...)."""
-    return label_accuracy(finite(scores)[..., :k, :].mean(axis=-2, keepdims=True), relevance)
-
-
-def chance_level(relevance: ArrayLike) -> Array:
-    """nDCG@1 of a response drawn at random, (...): mean judgement / highest judgement of the pool (0.5 at four golds
-    of eight).
-    """
-    judgement = np.maximum(np.nan_to_num(np.asarray(relevance, float)), 0)
-    return ratio(judgement.mean(axis=-1), judgement.max(axis=-1))
+    return label_accuracy(finite_scores(scores)[..., :k, :].mean(axis=-2, keepdims=True), relevance)
 
 
 def benchmark_scores(quality: ArrayLike) -> Array:

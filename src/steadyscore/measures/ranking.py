@@ -13,12 +13,11 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..errors import InputError
-from ..terms import LARGEST_SCORE
+from ..terms import LARGEST_SCORE, Array
 
-Array = NDArray[Any]
 TieRule = Literal["candidate_id", "input_position"]
 Gain = Literal["linear", "exponential"]
 
@@ -26,13 +25,13 @@ RELEVANT = 1
 """The least judgement that counts as relevant, on graded collections too."""
 
 
-def one_of(value: str, choices: tuple[str, ...], name: str) -> None:
+def check_choice(value: str, choices: tuple[str, ...], name: str) -> None:
     """Refuse a name that is not among the choices, rather than fall back to one of them."""
     if value not in choices:
         raise InputError(f'{name} "{value}" is unknown. Use one of: {", ".join(choices)}.')
 
 
-def finite(scores: ArrayLike) -> Array:
+def finite_scores(scores: ArrayLike) -> Array:
     """`scores` as float64, refused where a sort would misplace them (NaN, infinity) or a variance overflow."""
     array = np.asarray(scores, dtype=np.float64)
     if not np.isfinite(array).all():
@@ -49,7 +48,8 @@ def finite(scores: ArrayLike) -> Array:
 def ratio(numerator: ArrayLike, denominator: ArrayLike, undefined: float = np.nan) -> Array:
     """numerator / denominator, and `undefined` where the denominator is 0."""
     above, below = np.broadcast_arrays(np.asarray(numerator, float), np.asarray(denominator, float))
-    return np.divide(above, below, out=np.full(above.shape, undefined), where=below != 0)[()]
+    quotient: Array = np.divide(above, below, out=np.full(above.shape, undefined), where=below != 0)[()]
+    return quotient
 
 
 def unless_single(value: ArrayLike, permutations: int) -> Array:
@@ -75,8 +75,8 @@ def ranking(scores: ArrayLike, tie_rule: TieRule = "candidate_id", orders: Array
     gives. Under `input_position` they go to the candidate shown first; `orders` (..., M, n) maps a position to its
     column.
     """
-    one_of(tie_rule, get_args(TieRule), "tie_rule")
-    scores = finite(scores)
+    check_choice(tie_rule, get_args(TieRule), "tie_rule")
+    scores = finite_scores(scores)
     if tie_rule == "candidate_id":
         return np.argsort(-scores, axis=-1, kind="stable")
     if orders is None:
@@ -94,22 +94,24 @@ def rank(scores: ArrayLike, tie_rule: TieRule = "candidate_id", orders: ArrayLik
     return ranks
 
 
-def relevant(relevance: ArrayLike) -> Array:
+def is_relevant(relevance: ArrayLike) -> Array:
     """Which candidates are judged relevant, (..., n) bool; the unjudged are not."""
     return np.asarray(relevance, float) >= RELEVANT
 
 
-def _judged(relevance: Array, judged_gains: Array | None) -> Array:
+def _is_judged(relevance: Array, judged_gains: Array | None) -> Array:
     """Whether a query has any judgement at all, (..., 1)."""
     judged = np.any(~np.isnan(relevance), axis=-1, keepdims=True)
-    return judged if judged_gains is None else judged | np.any(~np.isnan(judged_gains), axis=-1, keepdims=True)
+    has_judgement: Array = judged if judged_gains is None else judged | np.any(~np.isnan(judged_gains), axis=-1, keepdims=True)
+    return has_judgement
 
 
 def _gains(relevance: Array, gain: Gain) -> Array:
     """Gain of each judgement; unjudged and negative judgements gain nothing."""
-    one_of(gain, get_args(Gain), "gain")
+    check_choice(gain, get_args(Gain), "gain")
     graded = np.maximum(np.nan_to_num(relevance), 0)
-    return np.exp2(graded) - 1 if gain == "exponential" else graded
+    gains: Array = np.exp2(graded) - 1 if gain == "exponential" else graded
+    return gains
 
 
 def _in_rank_order(values: Array, scores: ArrayLike, k: int | None) -> Array:
@@ -118,10 +120,11 @@ def _in_rank_order(values: Array, scores: ArrayLike, k: int | None) -> Array:
     return np.take_along_axis(np.broadcast_to(values[..., None, :], columns.shape), columns[..., :k], axis=-1)
 
 
-def _discounted(gains: Array) -> Array:
+def _dcg(gains: Array) -> Array:
     """Discounted cumulative gain: sum of gain / log2(rank + 1), ranks from 1."""
     # A sum and not a matrix product: BLAS may round equal rows differently, and equal rankings must score equally.
-    return (gains / np.log2(np.arange(gains.shape[-1]) + 2)).sum(axis=-1)
+    total: Array = (gains / np.log2(np.arange(gains.shape[-1]) + 2)).sum(axis=-1)
+    return total
 
 
 def ndcg(
@@ -136,17 +139,17 @@ def ndcg(
     relevance = np.asarray(relevance, float)
     everything = None if judged_gains is None else np.asarray(judged_gains, float)
     best = np.sort(_gains(relevance if everything is None else everything, gain), axis=-1)[..., ::-1][..., :k]
-    found = _discounted(_in_rank_order(_gains(relevance, gain), scores, k))
-    quality = ratio(found, _discounted(best)[..., None], undefined=0.0)
-    return np.where(_judged(relevance, everything), quality, np.nan)
+    found = _dcg(_in_rank_order(_gains(relevance, gain), scores, k))
+    quality = ratio(found, _dcg(best)[..., None], undefined=0.0)
+    return np.where(_is_judged(relevance, everything), quality, np.nan)
 
 
 def _hits(scores: ArrayLike, relevance: ArrayLike, k: int | None, judged_gains: ArrayLike | None) -> tuple[Array, Array, Array]:
     """Relevance of each rank (..., M, k), number of relevant documents (..., 1), and which queries are judged (..., 1)."""
     relevance = np.asarray(relevance, float)
     everything = None if judged_gains is None else np.asarray(judged_gains, float)
-    total = relevant(relevance if everything is None else everything).sum(axis=-1)[..., None]
-    return _in_rank_order(relevant(relevance), scores, k), total, _judged(relevance, everything)
+    total = is_relevant(relevance if everything is None else everything).sum(axis=-1)[..., None]
+    return _in_rank_order(is_relevant(relevance), scores, k), total, _is_judged(relevance, everything)
 
 
 def average_precision(scores: ArrayLike, relevance: ArrayLike, judged_gains: ArrayLike | None = None) -> Array:
@@ -172,17 +175,20 @@ def recall(scores: ArrayLike, relevance: ArrayLike, k: int = 10, judged_gains: A
 
 def mean_ndcg(scores: ArrayLike, relevance: ArrayLike, k: int = 10, **how: Any) -> Array:
     """Mean over permutations of nDCG@k, (...); `how` is passed to `ndcg`."""
-    return ndcg(scores, relevance, k, **how).mean(axis=-1)
+    mean: Array = ndcg(scores, relevance, k, **how).mean(axis=-1)
+    return mean
 
 
 def worst_ndcg(scores: ArrayLike, relevance: ArrayLike, k: int = 10, **how: Any) -> Array:
     """nDCG@k of each query's worst permutation, (...)."""
-    return ndcg(scores, relevance, k, **how).min(axis=-1)
+    worst: Array = ndcg(scores, relevance, k, **how).min(axis=-1)
+    return worst
 
 
 def best_ndcg(scores: ArrayLike, relevance: ArrayLike, k: int = 10, **how: Any) -> Array:
     """nDCG@k of each query's best permutation, (...)."""
-    return ndcg(scores, relevance, k, **how).max(axis=-1)
+    best: Array = ndcg(scores, relevance, k, **how).max(axis=-1)
+    return best
 
 
 def order_spread(scores: ArrayLike, relevance: ArrayLike, k: int = 10, **how: Any) -> Array:
@@ -198,4 +204,5 @@ def delta_ndcg_pool(
     Judgements are those of the shared candidates, also for the ideal. `absolute` gives its size.
     """
     before, after = np.moveaxis(ndcg(np.stack([original, perturbed], axis=-2), relevance, k, **how), -1, 0)
-    return np.abs(after - before) if absolute else after - before
+    change: Array = np.abs(after - before) if absolute else after - before
+    return change

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
+from ..collection.responses import chance_level
+from ..terms import Array
 from . import instability, preference, ranking, threshold
 
-Array = np.ndarray
 Better = Literal["higher", "lower", "neither"]
 
 
@@ -25,7 +24,7 @@ class Stack:
 
     scores: Array
     """(Q, M, n)"""
-    canonical: Array | None
+    first_stage: Array | None
     """(Q, n) scores in first-stage order"""
     relevance: Array
     """(Q, n), NaN where not judged"""
@@ -39,7 +38,7 @@ class Stack:
     @property
     def served(self) -> Array:
         """(Q, P, n) what quality is measured on: the first-stage order where it was scored, else every permutation (§5)."""
-        return self.scores if self.canonical is None else self.canonical[:, None, :]
+        return self.scores if self.first_stage is None else self.first_stage[:, None, :]
 
     def quality(self, k: int) -> Array:
         """(Q, M) nDCG@k of every permutation."""
@@ -57,16 +56,17 @@ class Measure:
     """Per query; None for a measure of a whole collection or of another input."""
 
 
-def _given(array: Array | None) -> Array:
+def _present(array: Array | None) -> Array:
     """An array that `needs` promised."""
     assert array is not None
     return array
 
 
-def _served(function: Callable[..., Array], *options: Any, ideal: bool = True) -> Callable[[Stack], Array]:
+def _on_served(function: Callable[..., Array], *options: Any, ideal: bool = True) -> Callable[[Stack], Array]:
     def value(s: Stack) -> Array:
         extra = {"judged_gains": s.ideal} if ideal else {}
-        return function(s.served, s.relevance, *options, **extra).mean(axis=-1)
+        mean: Array = function(s.served, s.relevance, *options, **extra).mean(axis=-1)
+        return mean
 
     return value
 
@@ -75,7 +75,7 @@ def _over_permutations(function: Callable[..., Array], k: int) -> Callable[[Stac
     return lambda s: function(s.scores, s.relevance, k, judged_gains=s.ideal)
 
 
-def _ranking(k: int) -> list[Measure]:
+def _ranking_measures(k: int) -> list[Measure]:
     gold = ("relevance",)
     both = ("relevance", "permutations")
     return [
@@ -84,7 +84,7 @@ def _ranking(k: int) -> list[Measure]:
             f"nDCG@{k} in first-stage order, or over all permutations where that was not scored",
             "higher",
             gold,
-            _served(ranking.ndcg, k),
+            _on_served(ranking.ndcg, k),
         ),
         Measure(
             f"mean_ndcg@{k}", f"mean over permutations of nDCG@{k}", "higher", both, _over_permutations(ranking.mean_ndcg, k)
@@ -120,16 +120,16 @@ def _ranking(k: int) -> list[Measure]:
     ]
 
 
-def _placed(function: Callable[[Array, Array], Array]) -> Callable[[Stack], Array]:
+def _by_placement(function: Callable[[Array, Array], Array]) -> Callable[[Stack], Array]:
     """A measure of nDCG@10 by the third of the presentation that holds the strongest positive."""
-    return lambda s: function(s.quality(10), instability.buckets(_given(s.orders), s.relevance))
+    return lambda s: function(s.quality(10), instability.buckets(_present(s.orders), s.relevance))
 
 
-def _scores(function: Callable[..., Array], **options: Any) -> Callable[[Stack], Array]:
+def _on_scores(function: Callable[..., Array], **options: Any) -> Callable[[Stack], Array]:
     return lambda s: function(s.scores, **options)
 
 
-def _kept(function: Callable[..., Array], gold: bool = False) -> Callable[[Stack], Array]:
+def _on_retained(function: Callable[..., Array], gold: bool = False) -> Callable[[Stack], Array]:
     return lambda s: function(s.retained, s.relevance) if gold else function(s.retained)
 
 
@@ -139,22 +139,22 @@ MEASURES: dict[str, Measure] = {
     m.name: m
     for m in [
         # quality
-        *_ranking(10),
-        *_ranking(1),
-        Measure("map", "mean average precision", "higher", ("relevance",), _served(ranking.average_precision)),
+        *_ranking_measures(10),
+        *_ranking_measures(1),
+        Measure("map", "mean average precision", "higher", ("relevance",), _on_served(ranking.average_precision)),
         Measure(
             "mrr",
             "reciprocal rank of the first relevant candidate",
             "higher",
             ("relevance",),
-            _served(ranking.reciprocal_rank, ideal=False),
+            _on_served(ranking.reciprocal_rank, ideal=False),
         ),
         Measure(
             "recall@10",
             "share of the relevant documents among the first 10",
             "higher",
             ("relevance",),
-            _served(ranking.recall, 10),
+            _on_served(ranking.recall, 10),
         ),
         # order instability
         Measure(
@@ -162,7 +162,7 @@ MEASURES: dict[str, Measure] = {
             "order instability: 0 identical rankings, 0.5 unrelated, 1 reversed",
             "lower",
             PERMUTATIONS,
-            _scores(instability.tau_psi),
+            _on_scores(instability.tau_psi),
         ),
         Measure(
             "tau_psi_input_position",
@@ -171,20 +171,20 @@ MEASURES: dict[str, Measure] = {
             ("permutations", "orders"),
             lambda s: instability.tau_psi(s.scores, "input_position", s.orders),
         ),
-        Measure("tau_b_psi", "tau_psi on scores, ties counted as ties", "lower", PERMUTATIONS, _scores(instability.tau_b_psi)),
+        Measure("tau_b_psi", "tau_psi on scores, ties counted as ties", "lower", PERMUTATIONS, _on_scores(instability.tau_b_psi)),
         Measure(
             "top10_instability",
             "1 - rank-biased overlap of the first 10",
             "lower",
             PERMUTATIONS,
-            _scores(instability.top_k_instability, k=10),
+            _on_scores(instability.top_k_instability, k=10),
         ),
         Measure(
             "zeng_psi@10",
             "1 - min/max of nDCG@10 by where the strongest positive stands",
             "lower",
             (*GOLD, "orders"),
-            _placed(instability.zeng_psi),
+            _by_placement(instability.zeng_psi),
         ),
         Measure("zeng_psi_corpus@10", "zeng_psi on bucket means of the whole collection", "lower", (*GOLD, "orders")),
         Measure(
@@ -192,21 +192,21 @@ MEASURES: dict[str, Measure] = {
             "nDCG@10 with the strongest positive at either end minus in the middle",
             "neither",
             (*GOLD, "orders"),
-            _placed(instability.delta_ndcg),
+            _by_placement(instability.delta_ndcg),
         ),
         Measure(
             "score_variance",
             "variance of a candidate's score over permutations",
             "lower",
             PERMUTATIONS,
-            _scores(instability.score_variance),
+            _on_scores(instability.score_variance),
         ),
         Measure(
             "rank_variance",
             "variance of a candidate's rank over permutations",
             "lower",
             PERMUTATIONS,
-            _scores(instability.rank_variance),
+            _on_scores(instability.rank_variance),
         ),
         Measure(
             "gold_rank_variance",
@@ -220,15 +220,17 @@ MEASURES: dict[str, Measure] = {
             "order residual against score dispersion",
             "lower",
             PERMUTATIONS,
-            _scores(instability.normalized_residual),
+            _on_scores(instability.normalized_residual),
         ),
-        Measure("tied_pairs", "share of all candidate pairs with equal scores", "neither", (), _scores(instability.tied_pairs)),
+        Measure(
+            "tied_pairs", "share of all candidate pairs with equal scores", "neither", (), _on_scores(instability.tied_pairs)
+        ),
         Measure(
             "adjacent_ties",
             "share of neighbours in the ranking with equal scores",
             "neither",
             (),
-            _scores(instability.adjacent_ties),
+            _on_scores(instability.adjacent_ties),
         ),
         Measure(
             "tie_sensitivity_top10",
@@ -249,38 +251,44 @@ MEASURES: dict[str, Measure] = {
         Measure("companion_share", "share of order variance left to companions", "neither", ("permutations", "places")),
         Measure("slot_rms", "root mean square of the slot profile ψ(p)", "lower", ("permutations", "places")),
         # the threshold consumer
-        Measure("overlap", "Jaccard of the sets retained under two permutations", "higher", CUTOFF, _kept(threshold.overlap)),
         Measure(
-            "retained_f1", "F1 of the retained set", "higher", (*CUTOFF, "relevance"), _kept(threshold.retained_f1, gold=True)
+            "overlap", "Jaccard of the sets retained under two permutations", "higher", CUTOFF, _on_retained(threshold.overlap)
+        ),
+        Measure(
+            "retained_f1",
+            "F1 of the retained set",
+            "higher",
+            (*CUTOFF, "relevance"),
+            _on_retained(threshold.retained_f1, gold=True),
         ),
         Measure(
             "f1_spread",
             "mean minus worst permutation's retained-set F1",
             "lower",
             (*CUTOFF, "relevance"),
-            _kept(threshold.f1_spread, gold=True),
+            _on_retained(threshold.f1_spread, gold=True),
         ),
-        Measure("retention", "share of the pool that is retained", "neither", CUTOFF, _kept(threshold.retention)),
+        Measure("retention", "share of the pool that is retained", "neither", CUTOFF, _on_retained(threshold.retention)),
         Measure(
             "set_flip_rate",
             "of what is ever retained, the share not always retained",
             "lower",
             CUTOFF,
-            _kept(threshold.set_flip_rate),
+            _on_retained(threshold.set_flip_rate),
         ),
         Measure(
             "churned_relevance",
             "relevance density of documents retained by one of two permutations",
             "neither",
             (*CUTOFF, "relevance"),
-            lambda s: threshold.churned_relevance(_given(s.retained), s.relevance)[0],
+            lambda s: threshold.churned_relevance(_present(s.retained), s.relevance)[0],
         ),
         Measure(
             "kept_relevance",
             "relevance density of documents retained by both",
             "neither",
             (*CUTOFF, "relevance"),
-            lambda s: threshold.churned_relevance(_given(s.retained), s.relevance)[1],
+            lambda s: threshold.churned_relevance(_present(s.retained), s.relevance)[1],
         ),
         Measure(
             "overlap@10",
@@ -295,21 +303,21 @@ MEASURES: dict[str, Measure] = {
             "how often two permutations select another chosen/rejected pair",
             "lower",
             PERMUTATIONS,
-            _scores(preference.pair_flip),
+            _on_scores(preference.pair_flip),
         ),
         Measure(
             "pair_flip_modal",
             "pair_flip by the released code's estimator, 1 - modal share",
             "lower",
             PERMUTATIONS,
-            _scores(preference.pair_flip, estimator="modal"),
+            _on_scores(preference.pair_flip, estimator="modal"),
         ),
         Measure(
             "selection_flip",
             "how often two permutations choose another response",
             "lower",
             PERMUTATIONS,
-            _scores(preference.selection_flip),
+            _on_scores(preference.selection_flip),
         ),
         Measure(
             "selected_quality_flip",
@@ -346,7 +354,7 @@ MEASURES: dict[str, Measure] = {
             "nDCG@1 of a response drawn at random",
             "neither",
             ("relevance",),
-            lambda s: preference.chance_level(s.relevance),
+            lambda s: chance_level(s.relevance),
         ),
         # the reader consumer and perturbed pools: from outputs that a reader or a second scoring gives
         Measure("answer_em", "exact match of the reader's answer", "higher", ("reader",)),

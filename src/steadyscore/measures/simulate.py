@@ -9,28 +9,26 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ..terms import Array
 from .decomposition import Components
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int_]
 
 
 class Simulated(NamedTuple):
     scores: Array  # (M, n)
-    slots: Integers  # (M, n)
-    windows: Integers  # (M, n)
+    slots: Array  # (M, n)
+    windows: Array  # (M, n)
     planted: Components
     """Expected variance over uniformly random orders, ddof-free."""
 
 
-def random_orders(n: int, permutations: int, rng: np.random.Generator) -> Integers:
+def random_orders(n: int, permutations: int, rng: np.random.Generator) -> Array:
     """Independent uniform orders, (M, n)."""
     return rng.permuted(np.tile(np.arange(n), (permutations, 1)), axis=1)
 
 
-def layout(orders: ArrayLike, width: int) -> tuple[Integers, Integers]:
+def layout(orders: ArrayLike, width: int) -> tuple[Array, Array]:
     """Slots and windows (M, n) of each candidate when `orders` are cut into contiguous windows."""
     position = np.argsort(orders, axis=1)  # candidate -> position
     return position % width, position // width
@@ -58,7 +56,7 @@ def simulate(
     n = orders.shape[1]
     slots, windows = layout(orders, width)
     slot = np.broadcast_to(np.asarray(slot, float), width)
-    window = np.broadcast_to(np.asarray(window, float), -(-n // width))
+    window = np.broadcast_to(np.asarray(window, float), _windows(orders, width))
     influence = np.broadcast_to(np.asarray(influence, float), (n, n)) * (1 - np.eye(n))
     scores = base + slot[slots] + window[windows] + _companion_shift(windows, influence)
     if noise:
@@ -133,21 +131,24 @@ def _base(orders: ArrayLike, rng: np.random.Generator) -> Array:
 
 
 def _windows(orders: ArrayLike, width: int) -> int:
-    return -(-np.asarray(orders).shape[1] // width)
+    n: int = np.shape(orders)[1]
+    return -(-n // width)
 
 
 def _spread(profile: ArrayLike, sd: float = 1.0) -> Array:
     """The profile centred, with SD 0.1 times `sd`; zero where it is flat."""
     centred = np.asarray(profile, float) - np.mean(np.asarray(profile, float))
-    return 0.1 * sd * centred / (centred.std() or 1.0)
+    effect: Array = 0.1 * sd * centred / (centred.std() or 1.0)
+    return effect
 
 
-def _companion_shift(windows: Integers, influence: Array) -> Array:
+def _companion_shift(windows: Array, influence: Array) -> Array:
     """Mean influence of the other candidates of the window, (M, n); zero for a candidate alone."""
     if not influence.any():
         return np.zeros(windows.shape)
     together = windows[:, :, None] == windows[:, None, :]  # (M, n, n)
-    return (together * influence).sum(axis=-1) / np.maximum(together.sum(axis=-1) - 1, 1)
+    shift: Array = (together * influence).sum(axis=-1) / np.maximum(together.sum(axis=-1) - 1, 1)
+    return shift
 
 
 def _companion_variance(influence: Array, width: int) -> float:

@@ -1,6 +1,6 @@
 """The threshold consumer: which candidates a frozen cutoff, or a budget, retains (§5 and §F.1 of the paper).
 
-The cutoff is fitted once, on half of a collection's queries in one canonical presentation, and then frozen:
+The cutoff is fitted once, on half of a collection's queries in one presentation (first-stage order), and then frozen:
 reshuffling changes what the filter admits and not how it was tuned. Retained sets are bool arrays (..., M, n) beside
 the scores they come from.
 """
@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import InputError
-from .ranking import Array, finite, one_of, rank, ratio, relevant, spread, unless_single, unless_unjudged
+from ..terms import Array
+from .ranking import check_choice, finite_scores, is_relevant, rank, ratio, spread, unless_single, unless_unjudged
 
 Protocol = Literal["midpoints", "reference"]
 
@@ -24,10 +25,10 @@ REFERENCE_POINTS = 41
 """The split seed and the grid of the authors' code (docs/protocol.md#thresholds)."""
 
 
-# ---- fitting: one canonical presentation, queries of any pool size ----
+# ---- fitting: one presentation, queries of any pool size ----
 
 
-def split(
+def split_queries(
     query_ids: Sequence[str],
     seed: int | None = None,
     fraction: float = 0.5,
@@ -38,7 +39,7 @@ def split(
     `hashed` orders the ids by a hash of seed (default 0) and id, so the input's order plays no part. `reference`
     shuffles the sorted ids with numpy's generator, seed 20260610 unless another is given.
     """
-    one_of(protocol, ("hashed", "reference"), "protocol")
+    check_choice(protocol, ("hashed", "reference"), "protocol")
     ids = sorted(query_ids)
     if protocol == "reference":
         np.random.default_rng(REFERENCE_SEED if seed is None else seed).shuffle(ids)
@@ -54,10 +55,10 @@ def cutoff_grid(scores: Sequence[ArrayLike], protocol: Protocol = "midpoints") -
     `midpoints`: the lowest score (retain all), then the midpoint of every two neighbouring distinct scores, so every
     different decision is tried once. `reference`: 41 equally spaced values from the lowest to the highest score.
     """
-    one_of(protocol, get_args(Protocol), "protocol")
+    check_choice(protocol, get_args(Protocol), "protocol")
     if not len(scores):
         raise InputError("no query to fit a cutoff on. Give at least one query with scores.")
-    distinct = np.unique(finite(np.concatenate([np.ravel(row) for row in scores])))
+    distinct = np.unique(finite_scores(np.concatenate([np.ravel(row) for row in scores])))
     if protocol == "reference":
         return np.unique(np.linspace(distinct[0], distinct[-1], REFERENCE_POINTS))
     return np.concatenate([distinct[:1], distinct[:-1] + np.diff(distinct) / 2])
@@ -78,7 +79,7 @@ def _mean_at(scores: Sequence[ArrayLike], f1_against: Sequence[ArrayLike] | None
         if f1_against is None:
             figure = kept / len(row)
         else:
-            gold = relevant(f1_against[index])[best_first]
+            gold = is_relevant(f1_against[index])[best_first]
             figure = 2 * np.cumsum(gold) / (kept + gold.sum())
         levels.append(row[best_first])
         steps.append(np.diff(figure, prepend=0.0))
@@ -101,9 +102,9 @@ def fit_cutoff(
 ) -> float:
     """The cutoff with the greatest mean per-query F1 of the retained set on the fitting half; ties go to the higher one.
 
-    `scores` and `relevance` hold one (n,) array per query, scored in the canonical presentation (first-stage order).
+    `scores` and `relevance` hold one (n,) array per query, scored in one presentation (first-stage order).
     The grid is made from these scores, so no test query leaks in. The authors' `reference` protocol takes the range of
-    all queries' scores and permutation 0 as canonical: pass those as `grid_scores` and `scores`.
+    all queries' scores, and permutation 0 to fit on: pass those as `grid_scores` and `scores`.
     """
     if len(scores) != len(relevance):
         raise InputError(
@@ -132,7 +133,7 @@ def match_retention(
 
 def retained(scores: ArrayLike, cutoff: float) -> Array:
     """What a frozen or fixed cutoff keeps: score >= cutoff, (..., M, n) bool."""
-    return finite(scores) >= cutoff
+    return finite_scores(scores) >= cutoff
 
 
 def retained_top_k(scores: ArrayLike, k: int) -> Array:
@@ -159,7 +160,7 @@ def set_f1(retained: ArrayLike, relevance: ArrayLike) -> Array:
     0 for an empty set and for a pool without a relevant candidate; NaN for a query without any judgement.
     """
     sets, relevance = np.asarray(retained, bool), np.asarray(relevance, float)
-    gold = relevant(relevance)
+    gold = is_relevant(relevance)
     hits = (sets & gold[..., None, :]).sum(axis=-1)
     f1 = ratio(2 * hits, sets.sum(axis=-1) + gold.sum(axis=-1)[..., None], undefined=0.0)
     return unless_unjudged(f1, relevance[..., None, :])
@@ -167,7 +168,8 @@ def set_f1(retained: ArrayLike, relevance: ArrayLike) -> Array:
 
 def retained_f1(retained: ArrayLike, relevance: ArrayLike) -> Array:
     """Mean over permutations of `set_f1`, (...)."""
-    return set_f1(retained, relevance).mean(axis=-1)
+    mean: Array = set_f1(retained, relevance).mean(axis=-1)
+    return mean
 
 
 def f1_spread(retained: ArrayLike, relevance: ArrayLike) -> Array:
@@ -177,7 +179,8 @@ def f1_spread(retained: ArrayLike, relevance: ArrayLike) -> Array:
 
 def retention(retained: ArrayLike) -> Array:
     """Share of the pool that is retained, mean over permutations, (...)."""
-    return np.asarray(retained, bool).mean(axis=(-2, -1))
+    share: Array = np.asarray(retained, bool).mean(axis=(-2, -1))
+    return share
 
 
 def set_flip_rate(retained: ArrayLike) -> Array:
@@ -196,7 +199,7 @@ def churned_relevance(retained: ArrayLike, relevance: ArrayLike) -> tuple[Array,
     retained by c of M permutations churns in c (M - c) pairs and is kept in c (c - 1) / 2. NaN where nothing churned,
     or was kept, and for a query without any judgement.
     """
-    sets, gold = np.asarray(retained, bool), relevant(relevance)
+    sets, gold = np.asarray(retained, bool), is_relevant(relevance)
     count = sets.sum(axis=-2)
     churned, kept = count * (sets.shape[-2] - count), count * (count - 1) // 2
     return (

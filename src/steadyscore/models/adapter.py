@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DamagedFile, InputError, ModelError, StorageError
-from ..machine.disk import is_there, read_json, sha256, storage, write_json
+from ..machine.disk import explaining_os_errors, is_there, read_json, sha256, write_json
 from .embedded import EMBEDDED, shipped_adapters
 
 WEIGHTS = "adapter_model.safetensors"
@@ -40,7 +40,7 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 
 def write_card(folder: Path, card: dict[str, Any]) -> None:
-    with storage(folder):
+    with explaining_os_errors(folder):
         write_json(folder / "card.json", card)
         (folder / "README.md").write_text(model_card(card))
 
@@ -176,7 +176,7 @@ def halve(folder: Path, out: Path) -> None:
     from safetensors.torch import save_file
 
     card = read_card(folder)
-    with storage(out):
+    with explaining_os_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         halved = {name: tensor.to(torch.bfloat16) for name, tensor in weights(folder).items()}
         save_file(halved, out / WEIGHTS, {"format": "pt"})

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
-from ..tasks import Task
+from ..tasks import Task, reader_kind
 from ..terms import Candidate, Verdict
 from ..window.encoding import Encoder
 from ..window.prompt import Piece, collapse
 
-VERDICTS: tuple[Verdict, ...] = ("SUPPORTED", "REFUTED", "NOT ENOUGH INFO")
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One reading as text."""
+    """What a reader is asked, as text."""
 
     system: str
     user: tuple[Piece, ...]
@@ -34,9 +35,9 @@ VERDICT_SYSTEM = (
 )
 
 
-def question(task: Task, query: str, evidence: Sequence[Candidate]) -> Question:
+def build_question(task: Task, query: str, evidence: Sequence[Candidate]) -> Question:
     """The evidence, numbered from 1 and whole (no cut to the scorer's characters), and what is asked of it."""
-    is_claim = task.reader is not None and task.reader.writes == "verdict"
+    is_claim = reader_kind(task).writes == "verdict"
     user = [
         Piece(
             "Reply with one label: SUPPORTED, REFUTED or NOT ENOUGH INFO." if is_claim else "Give the shortest exact answer.",
@@ -50,16 +51,16 @@ def question(task: Task, query: str, evidence: Sequence[Candidate]) -> Question:
     return Question(VERDICT_SYSTEM if is_claim else ANSWER_SYSTEM, tuple(user))
 
 
-def chat(asked: Question) -> list[dict[str, str]]:
+def chat_messages(question: Question) -> list[dict[str, str]]:
     """The two messages, for engines that take text."""
-    said = "".join(piece.text for piece in asked.user)
-    return [{"role": "system", "content": asked.system}, {"role": "user", "content": said}]
+    user = "".join(piece.text for piece in question.user)
+    return [{"role": "system", "content": question.system}, {"role": "user", "content": user}]
 
 
-def encoded(encoder: Encoder, asked: Question) -> tuple[int, ...]:
+def encode_question(encoder: Encoder, question: Question) -> tuple[int, ...]:
     """Token ids up to where the reader begins to answer."""
-    before, after = encoder.template(asked.system)
-    return (*encoder.fixed(before), *encoder.pieces(asked.user), *encoder.fixed(after))
+    before, after = encoder.template(question.system)
+    return (*encoder.fixed(before), *encoder.pieces(question.user), *encoder.fixed(after))
 
 
 def first_line(written: str) -> str:

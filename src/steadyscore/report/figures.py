@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..terms import Array
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from ..audits.figure import Figure as Measured
 
-Array = np.ndarray
 
 INK, FAINT, RULE = "#010101", "#020202", "#030303"
-"""Stand-ins for the page's text, quiet text and rules."""
+"""Colours that the page replaces by those of its text, quiet text and rules."""
 VARIABLES = {
     INK: "currentColor",
     FAINT: "var(--faint)",
@@ -58,7 +59,7 @@ MARKERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Style:
     """How one variant is drawn, in every figure."""
 
     name: str
@@ -74,17 +75,22 @@ class Look:
         return MARKERS[self.marker]
 
 
-def looks(names: Sequence[str]) -> dict[str, Look]:
+def choose_styles(names: Sequence[str]) -> dict[str, Style]:
     """A colour and a marker for each variant: the method's own where its name tells it, else the next that is free."""
     chosen = {n: c for n in names for pattern, c in METHODS if re.search(pattern, n.lower())}
     rest = [c for c in ("#666666", "#e69f00", "#0072b2", "#009e73", "#cc79a7", "#56b4e9") if c not in chosen.values()]
     others = [n for n in names if n not in chosen]
     chosen |= {n: (rest or ["#666666"])[i % max(len(rest), 1)] for i, n in enumerate(others)}
-    return {n: Look(n, chosen[n], list(MARKERS)[i % len(MARKERS)]) for i, n in enumerate(names)}
+    return {n: Style(n, chosen[n], list(MARKERS)[i % len(MARKERS)]) for i, n in enumerate(names)}
 
 
 def _draw(
-    title: str, paint: Callable[..., None], *, description: str, height: float = 2.8, rows: int = 1, share: bool = True
+    title: str,
+    paint: Callable[..., None],
+    *,
+    description: str,
+    height: float = 2.8,
+    rows: int = 1,
 ) -> str:
     """One figure as SVG text; `paint` gets the axes."""
     import matplotlib
@@ -114,7 +120,7 @@ def _draw(
         warnings.simplefilter("ignore")  # a name in a script the measuring font lacks; the page's own font draws it
         figure: Figure = Figure(figsize=(4.3, height), layout="constrained")
         figure.patch.set_alpha(0)
-        axes = figure.subplots(rows, 1, sharex=share, sharey=share, squeeze=False)[:, 0]
+        axes = figure.subplots(rows, 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         for one in axes:
             one.patch.set_alpha(0)
         paint(axes if rows > 1 else axes[0])
@@ -153,7 +159,7 @@ def _counts(last: int) -> Array:
     return np.arange(1, last + 1, -(-last // 10))
 
 
-def spread(title: str, quality: dict[str, Array], look: dict[str, Look], measure: str) -> str:
+def spread(title: str, quality: dict[str, Array], styles: dict[str, Style], measure: str) -> str:
     """Per-query quality over permutations: worst to best as a line, the mean as a dot (paper, Fig. 3a). Values are (Q, M)."""
 
     def paint(axes: Any) -> None:
@@ -161,9 +167,9 @@ def spread(title: str, quality: dict[str, Array], look: dict[str, Look], measure
         for row, (name, values) in zip(rows, quality.items(), strict=True):
             values = values[np.argsort(values.mean(axis=1), kind="stable")]
             at = np.arange(1, len(values) + 1)
-            colour = look[name].colour
+            colour = styles[name].colour
             row.vlines(at, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.45, linewidth=min(5.0, 130 / len(at)))
-            row.plot(at, values.mean(axis=1), look[name].marker, color=colour, markersize=min(4.0, 120 / len(at)))
+            row.plot(at, values.mean(axis=1), styles[name].marker, color=colour, markersize=min(4.0, 120 / len(at)))
             fall = float((values.mean(axis=1) - values.min(axis=1)).mean())
             row.set_title(f"{_shorten(name)}: spread {fall:.3f}", loc="left", fontsize=9.5)
             row.set_ylim(-0.03, 1.03)
@@ -181,14 +187,14 @@ def spread(title: str, quality: dict[str, Array], look: dict[str, Look], measure
     )
 
 
-def slot_profile(title: str, profiles: dict[str, Sequence[float]], look: dict[str, Look]) -> str:
+def slot_profile(title: str, profiles: dict[str, Sequence[float]], styles: dict[str, Style]) -> str:
     """ψ(p): what a slot adds to a score, on average over candidates and permutations."""
 
     def paint(ax: Axes) -> None:
         ax.axhline(0, color=FAINT, linewidth=1)
         for name, profile in profiles.items():
             slots = np.arange(1, len(profile) + 1)
-            ax.plot(slots, profile, color=look[name].colour, marker=look[name].marker, markersize=4, linewidth=1.6)
+            ax.plot(slots, profile, color=styles[name].colour, marker=styles[name].marker, markersize=4, linewidth=1.6)
         ax.set_xticks(_counts(max(map(len, profiles.values()))))
         ax.set_xlabel("slot in the window (1 = first shown)")
         ax.set_ylabel("ψ(p), in score units")
@@ -197,15 +203,15 @@ def slot_profile(title: str, profiles: dict[str, Sequence[float]], look: dict[st
     return _draw(title, paint, description=f"What each slot adds to a score. {ends}.")
 
 
-def by_query(title: str, values: dict[str, Array], look: dict[str, Look], measure: str) -> str:
+def by_query(title: str, values: dict[str, Array], styles: dict[str, Style], measure: str) -> str:
     """A decision measure query by query, sorted."""
 
     def paint(ax: Axes) -> None:
         for name, found in values.items():
             found = np.sort(found[~np.isnan(found)])
             at = 100 * (np.arange(len(found)) + 0.5) / len(found)
-            marker = look[name].marker if len(found) <= 40 else None
-            ax.plot(at, found, color=look[name].colour, marker=marker, markersize=4, linewidth=1.4)
+            marker = styles[name].marker if len(found) <= 40 else None
+            ax.plot(at, found, color=styles[name].colour, marker=marker, markersize=4, linewidth=1.4)
         ax.set_xlim(0, 100)
         ax.set_ylim(-0.03, 1.03)
         ax.set_xlabel("queries in ascending order, %")
@@ -222,24 +228,24 @@ def _bar(figure: Measured) -> Array | None:
     return np.maximum([[figure.value - figure.low], [figure.high - figure.value]], 0)
 
 
-def scatter(title: str, points: dict[str, tuple[Measured, Measured]], look: dict[str, Look], measures: tuple[str, str]) -> str:
+def scatter(title: str, points: dict[str, tuple[Measured, Measured]], styles: dict[str, Style], measures: tuple[str, str]) -> str:
     """Quality against decision, one point per variant with its 95 % intervals."""
 
     def paint(ax: Axes) -> None:
         for name, (x, y) in points.items():
             ax.errorbar(
                 x.value, y.value, _bar(y), _bar(x),
-                color=look[name].colour, marker=look[name].marker, markersize=8, linewidth=1.2,
+                color=styles[name].colour, marker=styles[name].marker, markersize=8, linewidth=1.2,
             )  # fmt: skip
         ax.margins(0.12)
         ax.set_xlabel(f"{measures[0]} (quality)")
         ax.set_ylabel(f"{measures[1]} (decision)")
 
-    told = "; ".join(f"{name}: {x.value:.3f} and {y.value:.3f}" for name, (x, y) in points.items())
-    return _draw(title, paint, description=f"{measures[0]} and {measures[1]}. {told}.")
+    values = "; ".join(f"{name}: {x.value:.3f} and {y.value:.3f}" for name, (x, y) in points.items())
+    return _draw(title, paint, description=f"{measures[0]} and {measures[1]}. {values}.")
 
 
-def budget_curve(title: str, curves: dict[str, dict[int, Any]], look: dict[str, Look], measure: str) -> str:
+def budget_curve(title: str, curves: dict[str, dict[int, Any]], styles: dict[str, Style], measure: str) -> str:
     """A decision measure when K permutations are averaged before deciding; bars are 95 % intervals."""
 
     def paint(ax: Axes) -> None:
@@ -249,30 +255,30 @@ def budget_curve(title: str, curves: dict[str, dict[int, Any]], look: dict[str, 
             around = np.array([[f.value - f.low for f in found], [f.high - f.value for f in found]])
             ax.errorbar(
                 budgets, values, np.maximum(around, 0),
-                color=look[name].colour, marker=look[name].marker, markersize=5, linewidth=1.6, elinewidth=0.9,
+                color=styles[name].colour, marker=styles[name].marker, markersize=5, linewidth=1.6, elinewidth=0.9,
             )  # fmt: skip
         ax.set_xticks(sorted({k for curve in curves.values() for k in curve}))
         ax.set_ylim(-0.03, 1.03)
         ax.set_xlabel("K, permutations averaged per decision")
         ax.set_ylabel(measure)
 
-    told = "; ".join(
+    values = "; ".join(
         f"{name}: {c[min(c)].value:.2f} at K = {min(c)}, {c[max(c)].value:.2f} at K = {max(c)}" for name, c in curves.items()
     )
-    return _draw(title, paint, description=f"{measure} against the serving budget. {told}.")
+    return _draw(title, paint, description=f"{measure} against the serving budget. {values}.")
 
 
-def sweep(title: str, curves: dict[str, tuple[Array, Array, tuple[float, float]]], look: dict[str, Look]) -> str:
+def sweep(title: str, curves: dict[str, tuple[Array, Array, tuple[float, float]]], styles: dict[str, Style]) -> str:
     """Overlap at every cutoff against the share it keeps: (retention, overlap, both at the frozen cutoff, the large marker)."""
 
     def paint(ax: Axes) -> None:
         for name, (kept, overlap, at) in curves.items():
-            ax.plot(100 * kept, overlap, color=look[name].colour, linewidth=1.6)
-            ax.plot(100 * at[0], at[1], look[name].marker, color=look[name].colour, markersize=9, clip_on=False)
+            ax.plot(100 * kept, overlap, color=styles[name].colour, linewidth=1.6)
+            ax.plot(100 * at[0], at[1], styles[name].marker, color=styles[name].colour, markersize=9, clip_on=False)
         ax.set_xlim(0, 100)
         ax.set_ylim(-0.03, 1.03)
         ax.set_xlabel("share of the pool kept, %")
         ax.set_ylabel("overlap")
 
-    told = "; ".join(f"{n}: overlap {at[1]:.2f} where {100 * at[0]:.0f} % is kept" for n, (_, _, at) in curves.items())
-    return _draw(title, paint, description=f"Overlap of retained sets at every cutoff. At the frozen cutoff, {told}.")
+    values = "; ".join(f"{n}: overlap {at[1]:.2f} where {100 * at[0]:.0f} % is kept" for n, (_, _, at) in curves.items())
+    return _draw(title, paint, description=f"Overlap of retained sets at every cutoff. At the frozen cutoff, {values}.")

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..collection.format import CONTROL
 from ..errors import InputError
-from ..terms import LARGEST_SCORE
-from .table import CANONICAL, GRADE_COLUMNS, schema
-from ..terms import Partition
+from ..terms import LARGEST_SCORE, Array, Partition
+from .layout import GRADE_COLUMNS, score_schema
+from .table import FIRST_STAGE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 REQUIRED = ("query_id", "permutation", "candidate_id", "score")
 TEXTS = ("query_id", "candidate_id", "partition")
 SHARES = (*GRADE_COLUMNS, "label_mass")
-MENTIONED = 5
+MAX_EXAMPLES = 5
 """Places that one kind of mistake names before it only counts."""
 SLACK = 1e-3
 """What rounding may add to a probability."""
@@ -37,25 +37,26 @@ class Rows:
     table: pa.Table
     name: str
     """The file as messages call it."""
-    lines_of: Callable[[np.ndarray], list[str]]
+    lines_of: Callable[[Array], list[str]]
     """Row numbers of the file -> "line 3"."""
-    origin: np.ndarray | None = None
+    origin: Array | None = None
     """Row of this table -> row of the file; None where they are the same."""
 
-    def places(self, rows: np.ndarray) -> str:
+    def places(self, rows: Array) -> str:
         """The first rows by line, query, permutation and candidate."""
-        first = rows[:MENTIONED]
+        first = rows[:MAX_EXAMPLES]
         where = self.lines_of(first if self.origin is None else self.origin[first])
         words = {"query_id": "query", "permutation": "permutation", "candidate_id": "candidate"}
         named = [
             ", ".join([line, *(f"{word} {row[name]}" for name, word in words.items() if row[name] is not None)])
             for line, row in zip(where, self.table.select(list(words)).take(first).to_pylist(), strict=True)
         ]
-        return "; ".join(named) + (f"; and {len(rows) - MENTIONED:,} more" if len(rows) > MENTIONED else "")
+        return "; ".join(named) + (f"; and {len(rows) - MAX_EXAMPLES:,} more" if len(rows) > MAX_EXAMPLES else "")
 
-    def values(self, name: str) -> np.ndarray:
+    def values(self, name: str) -> Array:
         """A column as float64, NaN where it is empty."""
-        return self.table.column(name).cast("float64").to_numpy(zero_copy_only=False)
+        values: Array = self.table.column(name).cast("float64").to_numpy(zero_copy_only=False)
+        return values
 
 
 def sort_rows(rows: Rows) -> Rows:
@@ -75,18 +76,18 @@ def check_columns(rows: Rows) -> Rows:
     """The columns with the kinds of the score table; every value that has another kind is named."""
     import pyarrow as pa
 
-    mistakes, columns = _absent_beside(rows), {}
-    for kind in schema():
+    mistakes, columns = _incomplete_groups(rows), {}
+    for kind in score_schema():
         if kind.name not in rows.table.column_names:
             continue
         column = rows.table.column(kind.name)
-        holes = _true(column.is_null())
+        holes = _true_rows(column.is_null())
         if kind.name in REQUIRED and len(holes):
             mistakes.append(f"{len(holes):,} rows have no {kind.name}: {rows.places(holes)}. Fill them in.")
         try:
             columns[kind.name] = _texts(column) if kind.name in TEXTS else _numbers(column, kind)
         except pa.ArrowException:
-            mistakes.append(_of_another_kind(rows, kind))
+            mistakes.append(_kind_mistake(rows, kind))
         if kind.name in ("query_id", "candidate_id") and kind.name in columns:
             mistakes += _bad_ids(rows, kind.name, columns[kind.name])
     if mistakes:
@@ -94,7 +95,7 @@ def check_columns(rows: Rows) -> Rows:
     return replace(rows, table=pa.table(columns))
 
 
-def _absent_beside(rows: Rows) -> list[str]:
+def _incomplete_groups(rows: Rows) -> list[str]:
     """Columns that mean nothing without others."""
     names, found = set(rows.table.column_names), []
     for group in (("slot", "window"), GRADE_COLUMNS):
@@ -138,7 +139,7 @@ def _numbers(column: pa.ChunkedArray, kind: pa.Field) -> pa.ChunkedArray:
     return column.cast(pa.float64(), safe=False).cast(kind.type, safe=False)
 
 
-def _of_another_kind(rows: Rows, kind: pa.Field) -> str:
+def _kind_mistake(rows: Rows, kind: pa.Field) -> str:
     """The rows whose value cannot be read as what the column holds."""
     import pyarrow as pa
 
@@ -161,7 +162,7 @@ def _of_another_kind(rows: Rows, kind: pa.Field) -> str:
     odd = [name for name, value in dict(zip(values, text.to_pylist(), strict=True)).items() if not fits(value)]
     places = np.flatnonzero(np.isin(values, odd))
     hint = "Number all or name all" if kind.name == "permutation" else f"Write {what}"
-    named = ", ".join(value if len(value) <= 60 else f"{value[:57]}..." for value in odd[:MENTIONED])
+    named = ", ".join(value if len(value) <= 60 else f"{value[:57]}..." for value in odd[:MAX_EXAMPLES])
     return f"{len(places):,} rows have {named} as {kind.name}, which is not {what}: {rows.places(places)}. {hint}."
 
 
@@ -170,21 +171,21 @@ def _bad_ids(rows: Rows, name: str, column: pa.ChunkedArray) -> list[str]:
     import pyarrow.compute as pc
 
     blank = pc.equal(pc.utf8_trim_whitespace(column), "")
-    bad = _true(pc.fill_null(pc.or_(pc.match_substring_regex(column, CONTROL_CLASS), blank), False))
+    bad = _true_rows(pc.fill_null(pc.or_(pc.match_substring_regex(column, CONTROL_CLASS), blank), False))
     if not len(bad):
         return []
-    places = _printable(rows.places(bad))
+    places = _escape_controls(rows.places(bad))
     return [f"{len(bad):,} rows have a blank {name}, or one with a control character: {places}. Write text of one line."]
 
 
 CONTROL_CLASS = CONTROL.pattern.replace(r"\x7f-\x9f", r"\x{7f}-\x{9f}")  # RE2's spelling of characters beyond ASCII
 
 
-def _printable(text: str) -> str:
+def _escape_controls(text: str) -> str:
     return CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
 
 
-def _true(column: pa.ChunkedArray) -> np.ndarray:
+def _true_rows(column: pa.ChunkedArray) -> Array:
     return np.flatnonzero(column.to_numpy())
 
 
@@ -196,9 +197,9 @@ class _Sorted:
     """Sorted rows as codes that numpy compares."""
 
     rows: Rows
-    query: np.ndarray
-    permutation: np.ndarray
-    candidate: np.ndarray
+    query: Array
+    permutation: Array
+    candidate: Array
 
     def groups(self) -> Iterator[tuple[int, int]]:
         """First and last row + 1 of every query."""
@@ -213,8 +214,8 @@ def check_rows(rows: Rows) -> None:
     )
     table = _Sorted(rows, query, rows.table.column("permutation").to_numpy(), candidate)
     mistakes = [*_bad_scores(rows), *_bad_permutations(table)]
-    mistakes += _twice(table) or [*_unequal(table), *_rejudged(table)]
-    mistakes += [*_misplaced(table), *_improbable(rows), *_cut_differently(table)]
+    mistakes += _repeated_rows(table) or [*_unequal_pools(table), *_changed_relevance(table)]
+    mistakes += [*_bad_places(table), *_bad_probabilities(rows), *_bad_partitions(table)]
     if mistakes:
         raise InputError([f"{rows.name}: {mistake}" for mistake in mistakes])
 
@@ -233,16 +234,16 @@ def _bad_scores(rows: Rows) -> list[str]:
 
 
 def _bad_permutations(table: _Sorted) -> list[str]:
-    below = np.flatnonzero(table.permutation < CANONICAL)
+    below = np.flatnonzero(table.permutation < FIRST_STAGE)
     if not len(below):
         return []
     return [
-        f"{len(below):,} rows have a permutation below {CANONICAL}: {table.rows.places(below)}. "
-        f"Number permutations from 0; {CANONICAL} is the canonical presentation."
+        f"{len(below):,} rows have a permutation below {FIRST_STAGE}: {table.rows.places(below)}. "
+        f"Number permutations from 0; {FIRST_STAGE} is the first-stage order."
     ]
 
 
-def _twice(table: _Sorted) -> list[str]:
+def _repeated_rows(table: _Sorted) -> list[str]:
     same = (np.diff(table.query) == 0) & (np.diff(table.permutation) == 0) & (np.diff(table.candidate) == 0)
     twice = np.flatnonzero(np.r_[False, same])
     if not len(twice):
@@ -250,7 +251,7 @@ def _twice(table: _Sorted) -> list[str]:
     return [f"{len(twice):,} rows stand twice: {table.rows.places(twice)}. Keep one score per query, permutation and candidate."]
 
 
-def _unequal(table: _Sorted) -> list[str]:
+def _unequal_pools(table: _Sorted) -> list[str]:
     """Queries whose permutations do not hold the same candidates."""
     permutation, candidate, found = table.permutation, table.candidate, []
     for start, stop in table.groups():
@@ -266,11 +267,11 @@ def _unequal(table: _Sorted) -> list[str]:
             found.append(f"query {names['query_id']} lacks candidate {names['candidate_id']} in permutation {odd}")
     if not found:
         return []
-    more = f" and {len(found) - MENTIONED:,} more queries" if len(found) > MENTIONED else ""
-    return [f"every permutation must hold the same candidates; {'; '.join(found[:MENTIONED])}{more}."]
+    more = f" and {len(found) - MAX_EXAMPLES:,} more queries" if len(found) > MAX_EXAMPLES else ""
+    return [f"every permutation must hold the same candidates; {'; '.join(found[:MAX_EXAMPLES])}{more}."]
 
 
-def _rejudged(table: _Sorted) -> list[str]:
+def _changed_relevance(table: _Sorted) -> list[str]:
     """A candidate has one relevance, whatever the permutation."""
     if "relevance" not in table.rows.table.column_names:
         return []
@@ -283,7 +284,7 @@ def _rejudged(table: _Sorted) -> list[str]:
     return [f"{len(changed):,} rows give a candidate another relevance than its row before: {table.rows.places(changed)}."]
 
 
-def _misplaced(table: _Sorted) -> list[str]:
+def _bad_places(table: _Sorted) -> list[str]:
     """Every candidate of a query has a place of its own under each permutation, or no place is known."""
     rows = table.rows
     if "slot" not in rows.table.column_names:
@@ -317,7 +318,7 @@ def _misplaced(table: _Sorted) -> list[str]:
     return found
 
 
-def _improbable(rows: Rows) -> list[str]:
+def _bad_probabilities(rows: Rows) -> list[str]:
     """Grades and label mass are probabilities; a row has all four grades or none."""
     found = []
     given = [name for name in SHARES if name in rows.table.column_names]
@@ -332,7 +333,7 @@ def _improbable(rows: Rows) -> list[str]:
     return found
 
 
-def _cut_differently(table: _Sorted) -> list[str]:
+def _bad_partitions(table: _Sorted) -> list[str]:
     """A query's orders are cut in one way, and in one that places can be read by."""
     if "partition" not in table.rows.table.column_names:
         return []
@@ -340,9 +341,10 @@ def _cut_differently(table: _Sorted) -> list[str]:
     codes, names = given.indices.to_numpy(), given.dictionary.to_pylist()
     known = get_args(Partition)
     if unknown := {name: np.flatnonzero(codes == i) for i, name in enumerate(names) if name not in ("", *known)}:
+        use = f"Use {' or '.join(known)}."
         return [
-            f"partition is {_printable(name)[:60]} in {len(rows):,} rows: {table.rows.places(rows)}. Use {' or '.join(known)}."
-            for name, rows in list(unknown.items())[:MENTIONED]
+            f"partition is {_escape_controls(name)[:60]} in {len(rows):,} rows: {table.rows.places(rows)}. {use}"
+            for name, rows in list(unknown.items())[:MAX_EXAMPLES]
         ]
     changed = np.flatnonzero(np.r_[False, (np.diff(table.query) == 0) & (np.diff(codes) != 0)])
     if not len(changed):

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..collection.files import Report, Unreadable, lines, parsed
-from ..collection.trec import read_qrels, read_run
+from ..collection.files import Report, Unreadable, lines, parse_line
+from ..collection.trec import read_qrels, read_trec_run
 from ..errors import InputError
+from ..terms import Array
+from .layout import score_schema
 from .score_columns import REQUIRED, Rows, check_columns, check_rows, sort_rows
-from .table import Scored, from_table, schema
+from .table import Scored, from_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +51,7 @@ def read_scores(files: Sequence[Path], relevance: Path | None = None) -> list[Sc
             f"several files must be TREC runs, one per permutation; these are tables: {', '.join(tables)}. "
             "Join them into one file, with a column `permutation`."
         )
-    rows = _trec_runs(files) if len(files) > 1 or suffix(files[0]) in TREC else _columns(files[0])
+    rows = _read_trec_runs(files) if len(files) > 1 or suffix(files[0]) in TREC else _read_columns(files[0])
     if not rows.table.num_rows:
         raise InputError(f"{rows.name} holds no row.")
     rows = sort_rows(rows)
@@ -72,7 +74,7 @@ def _with_judgements(queries: list[Scored], file: Path) -> list[Scored]:
     report = Report()
     qrels = read_qrels(file, report)
     if report.mistakes:
-        raise InputError(_some(report.mistakes))
+        raise InputError(_first_mistakes(report.mistakes))
     found = []
     for query in queries:
         mine = qrels.get(query.query_id, {})
@@ -85,14 +87,14 @@ def _with_judgements(queries: list[Scored], file: Path) -> list[Scored]:
 # -- reading
 
 
-def _columns(file: Path) -> Rows:
+def _read_columns(file: Path) -> Rows:
     """The columns of a table that we know, of the kinds they must have."""
     import pyarrow as pa
 
     kind = suffix(file)
-    readers = {PARQUET: _parquet, DELIMITED: _delimited, JSON_LINES: _json_lines}
+    readers = {PARQUET: _read_parquet, DELIMITED: _read_delimited, JSON_LINES: _read_json_lines}
     read = next((reader for endings, reader in readers.items() if kind in endings), None)
-    if read is None or (read is _parquet and file.suffix.lower() == ".gz"):
+    if read is None or (read is _read_parquet and file.suffix.lower() == ".gz"):
         raise InputError(f"{file} is none of .parquet, .csv, .tsv, .jsonl or a TREC run (.gz may follow all but .parquet).")
     try:
         table = read(file)
@@ -100,14 +102,14 @@ def _columns(file: Path) -> Rows:
         raise InputError(f"{file} holds bytes that are not UTF-8. Save it as UTF-8.") from refusal
     except (pa.ArrowException, OSError, EOFError, zlib.error, csv.Error) as refusal:
         told = str(refusal).splitlines()[0] if str(refusal) else type(refusal).__name__
-        raise InputError(_ragged(file) or f"{file} cannot be read as {kind[1:]}: {told}") from refusal
+        raise InputError(_ragged_lines(file) or f"{file} cannot be read as {kind[1:]}: {told}") from refusal
     rows = Rows(table, str(file), lambda indices: _lines_of(file, indices))
     return check_columns(rows)
 
 
-def _known(names: Sequence[str], file: Path) -> list[str]:
+def _known_columns(names: Sequence[str], file: Path) -> list[str]:
     """The columns of a file that are read; refuses a file that lacks some, or has one twice."""
-    known = schema().names
+    known = score_schema().names
     mistakes = []
     if absent := [name for name in REQUIRED if name not in names]:
         has = ", ".join(names[:30]) + (", ..." if len(names) > 30 else "")
@@ -119,11 +121,11 @@ def _known(names: Sequence[str], file: Path) -> list[str]:
     return [name for name in known if name in names]
 
 
-def _parquet(file: Path) -> pa.Table:
+def _read_parquet(file: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file) as source:
-        known, about = _known(source.schema_arrow.names, file), source.metadata
+        known, about = _known_columns(source.schema_arrow.names, file), source.metadata
         # By row group: pyarrow ends the process where the record of a single column is damaged.
         size = sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups))
         refuse_beyond_memory(file, about.num_rows * ROW_BYTES + size, f"{about.num_rows:,} rows")
@@ -132,7 +134,7 @@ def _parquet(file: Path) -> pa.Table:
     return table
 
 
-def _delimited(file: Path) -> pa.Table:
+def _read_delimited(file: Path) -> pa.Table:
     import pyarrow as pa
     import pyarrow.csv as pc
 
@@ -140,7 +142,7 @@ def _delimited(file: Path) -> pa.Table:
     header = next((fields for _, fields in _fields_by_line(file, errors="strict")), [])
     if not header:
         raise InputError(f"{file} holds no row.")
-    known = _known(header, file)
+    known = _known_columns(header, file)
     return pc.read_csv(
         pa.BufferReader(content) if content is not None else str(file),
         parse_options=pc.ParseOptions(delimiter=_delimiter(file)),
@@ -154,7 +156,7 @@ def _delimited(file: Path) -> pa.Table:
 
 def _content(file: Path) -> bytes | None:
     """The text of a gzipped table, or None for a plain one; either way no more than memory holds."""
-    most = _memory() // (2 * SHARE)
+    most = _memory_bytes() // (2 * SHARE)
     if file.suffix.lower() != ".gz":
         refuse_beyond_memory(file, 2 * file.stat().st_size, f"{file.stat().st_size:,} bytes")
         return None
@@ -168,17 +170,17 @@ class _Fraction(str):
     """A JSON number with a point or an exponent, as it was written."""
 
 
-def _json_lines(file: Path) -> pa.Table:
+def _read_json_lines(file: Path) -> pa.Table:
     """Our columns as text, each value as it is written: a number that stands for an id must not lose a digit."""
     import pyarrow as pa
 
-    known, seen = schema().names, dict[str, None]()
+    known, seen = score_schema().names, dict[str, None]()
     chunks: dict[str, list[pa.Array]] = {name: [] for name in known}
     waiting: dict[str, list[str | None]] = {name: [] for name in known}
     mistakes: list[str] = []
     count = 0
     for count, (number, line) in enumerate(lines(file), 1):
-        record = parsed(line, parse_int=str, parse_float=_Fraction, parse_constant=_Fraction, object_pairs_hook=_keys_once)
+        record = parse_line(line, parse_int=str, parse_float=_Fraction, parse_constant=_Fraction, object_pairs_hook=_keys_once)
         if not isinstance(record, dict):
             mistakes.append(f"{file}:{number}: {record if isinstance(record, Unreadable) else 'the line is not a JSON object'}.")
             continue
@@ -190,16 +192,16 @@ def _json_lines(file: Path) -> pa.Table:
             values.append(value if value is None or isinstance(value, str) else str(value).lower())
         if not count % CHUNK:
             refuse_beyond_memory(file, count * ROW_BYTES, f"more than {count:,} rows")
-            _move(waiting, chunks)
+            _move_to_chunks(waiting, chunks)
     if mistakes:
-        raise InputError(_some(mistakes))
+        raise InputError(_first_mistakes(mistakes))
     if not count:
         raise InputError(f"{file} holds no row.")
-    _move(waiting, chunks)
-    return pa.table({name: pa.chunked_array(chunks[name], pa.string()) for name in _known([*seen], file)})
+    _move_to_chunks(waiting, chunks)
+    return pa.table({name: pa.chunked_array(chunks[name], pa.string()) for name in _known_columns([*seen], file)})
 
 
-def _move(waiting: dict[str, list[str | None]], chunks: dict[str, list[pa.Array]]) -> None:
+def _move_to_chunks(waiting: dict[str, list[str | None]], chunks: dict[str, list[pa.Array]]) -> None:
     import pyarrow as pa
 
     for name, values in waiting.items():
@@ -237,7 +239,7 @@ def _fields_by_line(file: Path, errors: str = "replace") -> Iterator[tuple[int, 
         yield from ((reader.line_num, fields) for fields in reader if fields)
 
 
-def _ragged(file: Path) -> list[str]:
+def _ragged_lines(file: Path) -> list[str]:
     """Lines of a delimited file that have more or fewer fields than its header."""
     if suffix(file) not in DELIMITED:
         return []
@@ -246,17 +248,19 @@ def _ragged(file: Path) -> list[str]:
     except (OSError, EOFError, zlib.error, csv.Error):
         return []  # damaged as a whole: its reader said how
     odd = [(number, len(fields)) for number, fields in rows if len(fields) != len(header)]
-    return _some([f"{file}:{number}: the line has {count} fields, the header has {len(header)}." for number, count in odd])
+    return _first_mistakes(
+        [f"{file}:{number}: the line has {count} fields, the header has {len(header)}." for number, count in odd]
+    )
 
 
-def _trec_runs(files: Sequence[Path]) -> Rows:
+def _read_trec_runs(files: Sequence[Path]) -> Rows:
     import pyarrow as pa
 
     report = Report()
     columns: dict[str, list[Any]] = {name: [] for name in REQUIRED}
     places: list[str] = []
     for permutation, file in enumerate(files):
-        for where, query, document, _, score in read_run(file, report):
+        for where, query, document, _, score in read_trec_run(file, report):
             if score is None:
                 report.mistakes.append(f"{where}: the line has no score; give `query Q0 document rank score tag`")
                 continue
@@ -264,14 +268,14 @@ def _trec_runs(files: Sequence[Path]) -> Rows:
             for name, value in zip(REQUIRED, (query, permutation, document, score), strict=True):
                 columns[name].append(value)
     if report.mistakes:
-        raise InputError(_some(report.mistakes))
-    kinds = schema()
+        raise InputError(_first_mistakes(report.mistakes))
+    kinds = score_schema()
     table = pa.table(columns, schema=pa.schema([kinds.field(name) for name in REQUIRED]))
     name = ", ".join(str(file) for file in files[:2]) + (", ..." if len(files) > 2 else "")
     return Rows(table, name, lambda indices: [places[index] for index in indices])
 
 
-def _lines_of(file: Path, rows: np.ndarray) -> list[str]:
+def _lines_of(file: Path, rows: Array) -> list[str]:
     """Where rows stand in their file. Read again: only a mistake asks."""
     kind = suffix(file)
     if kind in PARQUET:
@@ -284,20 +288,20 @@ def _lines_of(file: Path, rows: np.ndarray) -> list[str]:
 # -- bounds
 
 
-def _memory() -> int:
+def _memory_bytes() -> int:
     """Bytes of memory that this machine has."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def refuse_beyond_memory(file: Path, needed: int, holds: str) -> None:
     """Refuse what would fill the memory before it is read: a few megabytes may unpack to hundreds of millions of rows."""
-    if needed > _memory() // SHARE:
+    if needed > _memory_bytes() // SHARE:
         raise InputError(
             f"{file} holds {holds}, which need about {needed / 2**30:,.1f} GB of memory; "
-            f"this machine has {_memory() / 2**30:,.1f} GB, of which a score file may take half. "
+            f"this machine has {_memory_bytes() / 2**30:,.1f} GB, of which a score file may take half. "
             "Split it by query, or measure it on a larger machine."
         )
 
 
-def _some(mistakes: list[str], most: int = 20) -> list[str]:
+def _first_mistakes(mistakes: list[str], most: int = 20) -> list[str]:
     return mistakes if len(mistakes) <= most else [*mistakes[:most], f"... and {len(mistakes) - most:,} more."]

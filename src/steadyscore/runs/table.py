@@ -1,7 +1,7 @@
 """The score table: one row per (query, permutation, candidate), and the arrays every measure is a function of.
 
 Columns of an array are candidates sorted by id, so a stable sort on them is the order-independent tie-break (§B.1) and
-no measure needs ids. Permutation -1 is the canonical presentation, the first stage's own order.
+no measure needs ids. Permutation -1 is the first-stage order, beside the random ones.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..machine.checksums import State, parquet_state
 from ..errors import DamagedFile
-from ..terms import Partition
+from ..machine.checksums import State, parquet_state
+from ..terms import Array, Partition
+from .layout import GRADE_COLUMNS, score_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CANONICAL = -1
+FIRST_STAGE = -1
 """The permutation index of the first-stage order."""
-
-GRADE_COLUMNS = ("grade_0", "grade_1", "grade_2", "grade_3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,34 +33,35 @@ class Scored:
     query_id: str
     candidate_ids: tuple[str, ...]
     """Sorted; the columns of every array."""
-    permutations: np.ndarray
-    """(P,) permutation index of each row, CANONICAL first where it was scored."""
-    scores: np.ndarray
+    permutations: Array
+    """(P,) permutation index of each row, FIRST_STAGE first where it was scored."""
+    scores: Array
     """(P, n)"""
-    slots: np.ndarray | None = None
+    slots: Array | None = None
     """(P, n) 0-based slot of each candidate in its window."""
-    windows: np.ndarray | None = None
+    windows: Array | None = None
     """(P, n) 0-based window of each candidate."""
-    grades: np.ndarray | None = None
+    grades: Array | None = None
     """(P, n, 4) grade distribution, where the scorer gives one."""
-    label_mass: np.ndarray | None = None
+    label_mass: Array | None = None
     """(P, n)"""
-    relevance: np.ndarray | None = None
+    relevance: Array | None = None
     """(n,) gold grades, NaN where a candidate is not judged; None where no candidate is."""
-    ideal: np.ndarray | None = None
+    ideal: Array | None = None
     """Relevance of every judged document of the query, also outside the pool; None: the pool's own."""
     partition: Partition = "contiguous"
     """How each order was cut into windows: what places mean."""
 
     @property
-    def permuted(self) -> np.ndarray:
-        """(M, n) scores under the M permutations, without the canonical row."""
-        return self.scores[self.permutations != CANONICAL]
+    def permuted(self) -> Array:
+        """(M, n) scores under the M permutations, without the row of the first-stage order."""
+        rows: Array = self.scores[self.permutations != FIRST_STAGE]
+        return rows
 
     @property
-    def canonical(self) -> np.ndarray | None:
+    def first_stage(self) -> Array | None:
         """(n,) scores in first-stage order, where it was scored."""
-        rows = self.scores[self.permutations == CANONICAL]
+        rows = self.scores[self.permutations == FIRST_STAGE]
         return rows[0] if len(rows) else None
 
     @property
@@ -71,7 +71,7 @@ class Scored:
         return any(not np.isnan(values).all() for values in known)
 
     @property
-    def gold(self) -> np.ndarray:
+    def gold(self) -> Array:
         """(n,) what measures take as relevance: 0 for the unjudged candidates of a judged query, else NaN for all."""
         unknown = np.full(len(self.candidate_ids), 0.0 if self.is_judged else np.nan)
         return unknown if self.relevance is None else np.where(np.isnan(self.relevance), unknown, self.relevance)
@@ -81,33 +81,14 @@ class Scored:
         """Whether the place of every candidate is known."""
         return self.slots is not None and self.windows is not None
 
-    def orders(self) -> np.ndarray | None:
+    def orders(self) -> Array | None:
         """(M, n) the permutations themselves: position -> column. None where places are unknown."""
         if self.slots is None or self.windows is None:
             return None
-        keep = self.permutations != CANONICAL
+        keep = self.permutations != FIRST_STAGE
         slots, windows = self.slots[keep], self.windows[keep]
         # Contiguous windows follow one another; round-robin ones are dealt, one candidate to each in turn.
         return np.lexsort((slots, windows) if self.partition == "contiguous" else (windows, slots), axis=-1)
-
-
-def schema() -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            ("query_id", pa.string()),
-            ("permutation", pa.int32()),
-            ("candidate_id", pa.string()),
-            ("slot", pa.int32()),
-            ("window", pa.int32()),
-            ("partition", pa.string()),
-            ("score", pa.float64()),
-            *((name, pa.float32()) for name in GRADE_COLUMNS),
-            ("label_mass", pa.float32()),
-            ("relevance", pa.int32()),
-        ]
-    )
 
 
 def to_table(scored: Scored) -> pa.Table:
@@ -116,7 +97,7 @@ def to_table(scored: Scored) -> pa.Table:
 
     rows, n = scored.scores.shape
 
-    def column(values: np.ndarray | None, kind: pa.DataType) -> pa.Array:
+    def column(values: Array | None, kind: pa.DataType) -> pa.Array:
         return pa.nulls(rows * n, kind) if values is None else pa.array(np.ravel(values), kind, from_pandas=True)
 
     relevance = None if scored.relevance is None else np.tile(scored.relevance, rows)
@@ -135,7 +116,7 @@ def to_table(scored: Scored) -> pa.Table:
         "label_mass": column(None if scored.label_mass is None else scored.label_mass.astype(np.float32), pa.float32()),
         "relevance": column(relevance, pa.int32()),
     }
-    return pa.table(columns, schema=schema())
+    return pa.table(columns, schema=score_schema())
 
 
 MAKE_AGAIN = "Run the command that made it again: it sets the file aside and makes it anew."
@@ -215,7 +196,7 @@ def table_mistakes(table: pa.Table) -> list[str]:
     return found
 
 
-def from_table(table: pa.Table, ideals: dict[str, np.ndarray] | None = None) -> Iterator[Scored]:
+def from_table(table: pa.Table, ideals: dict[str, Array] | None = None) -> Iterator[Scored]:
     """The queries of a table, in the order of their first rows. Rows must stand as `to_table` writes them."""
     if not table.num_rows:
         return
@@ -230,7 +211,7 @@ def from_table(table: pa.Table, ideals: dict[str, np.ndarray] | None = None) -> 
         permutations = np.unique(arrays["permutation"][start:stop]).astype(np.int64)
         shape = (len(permutations), (stop - start) // len(permutations))
 
-        def block(name: str, start: int = start, stop: int = stop, shape: tuple[int, int] = shape) -> np.ndarray | None:
+        def block(name: str, start: int = start, stop: int = stop, shape: tuple[int, int] = shape) -> Array | None:
             values = arrays.get(name)
             if values is None or np.isnan(values[start:stop]).all():
                 return None
@@ -255,8 +236,9 @@ def from_table(table: pa.Table, ideals: dict[str, np.ndarray] | None = None) -> 
         )
 
 
-def _numpy(table: pa.Table, name: str) -> np.ndarray:
+def _numpy(table: pa.Table, name: str) -> Array:
     """A column as float64 with NaN for nulls."""
     import pyarrow.compute as pc
 
-    return pc.cast(table.column(name), "float64").to_numpy(zero_copy_only=False)
+    values: Array = pc.cast(table.column(name), "float64").to_numpy(zero_copy_only=False)
+    return values

@@ -16,7 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..engines import EngineOptions, open_engine
+from ..engines import EngineOptions
+from ..engines.address import open_engine
 from ..engines.llamacpp import embedded_gguf
 from ..engines.parity import probe_prompts
 from ..errors import SteadyscoreError
@@ -27,25 +28,25 @@ HEADROOM = 1.25
 """How many times faster than `hf` llama.cpp must be: less is noise, and not worth leaving the reference for."""
 
 
-class Choice(NamedTuple):
+class EngineChoice(NamedTuple):
     address: str
     why: str
     """One sentence; empty where there was nothing to choose."""
 
 
-def scoring_address(address: str, options: EngineOptions, begun: Iterable[Path] = ()) -> Choice:
+def scoring_address(address: str, options: EngineOptions, begun: Iterable[Path] = ()) -> EngineChoice:
     """The address that scores what `address` names. `begun`: run folders that this command may go on in."""
-    file = _alternative(address, options)
+    file = _gguf_alternative(address, options)
     if file is None:
-        return Choice(address, "")
+        return EngineChoice(address, "")
     ours = {"hf": address, "llamacpp": f"llamacpp:{file}"}
-    if kind := next((kind for folder in begun if (kind := _kind(folder)) in ours), None):
-        return Choice(ours[kind], f"{address} is scored through {kind}, as the run in --out began.")
+    if kind := next((kind for folder in begun if (kind := _kind_of_run(folder)) in ours), None):
+        return EngineChoice(ours[kind], f"{address} is scored through {kind}, as the run in --out began.")
     try:
         rates = {kind: _rate(kind, ours[kind], options) for kind in ours}
     except SteadyscoreError as refusal:
-        return Choice(address, f"{address} is scored through hf: {refusal}")
-    return Choice(ours[faster(rates)], _why(address, rates))
+        return EngineChoice(address, f"{address} is scored through hf: {refusal}")
+    return EngineChoice(ours[faster(rates)], _reason(address, rates))
 
 
 def faster(rates: dict[str, float]) -> str:
@@ -53,14 +54,14 @@ def faster(rates: dict[str, float]) -> str:
     return "llamacpp" if rates["llamacpp"] >= HEADROOM * rates["hf"] else "hf"
 
 
-def _why(address: str, rates: dict[str, float]) -> str:
+def _reason(address: str, rates: dict[str, float]) -> str:
     return (
         f"{address} is scored through {faster(rates)}: {rates['hf']:,.0f} tokens a second through hf and "
         f"{rates['llamacpp']:,.0f} through llama.cpp, measured once on this machine. Write hf:{address} to fix the engine."
     )
 
 
-def _alternative(address: str, options: EngineOptions) -> Path | None:
+def _gguf_alternative(address: str, options: EngineOptions) -> Path | None:
     """The file that llama.cpp would score: of a plain embedded model, on a CPU, in the precision of the file."""
     if address not in EMBEDDED or options.dtype != "float32" or find_spec("llama_cpp") is None:
         return None
@@ -74,7 +75,7 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def _kind(folder: Path) -> str | None:
+def _kind_of_run(folder: Path) -> str | None:
     """The engine of the run in a folder, if there is one."""
     try:
         kind: str = json.loads((folder / "run.json").read_text())["fingerprint"]["scorer"]["kind"]
@@ -87,7 +88,7 @@ def _rate(kind: str, address: str, options: EngineOptions) -> float:
     """Tokens a second, measured once per version and kept."""
     key = f"choice: {address} with {_version({'hf': 'transformers', 'llamacpp': 'llama_cpp_python'}[kind])}"
     if key not in (known := speeds()):
-        known = {key: keep_speed(key, _measured(open_engine(address, options)))}
+        known = {key: keep_speed(key, _measure_rate(open_engine(address, options)))}
     return known[key]
 
 
@@ -98,7 +99,7 @@ def _version(distribution: str) -> str:
         return distribution
 
 
-def _measured(engine: Any) -> float:
+def _measure_rate(engine: Any) -> float:
     prompts = probe_prompts(engine)
     seconds = []
     for _ in range(2):  # the first warms up

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..collection import Data, open_collection
-from ..engines import KINDS, Price, parse_address
-from ..engines.chat import estimated_cost
+from ..engines import Price
+from ..engines.address import KINDS, parse_address
+from ..engines.chat import estimate_cost
 from ..engines.systems import SYSTEMS
 from ..machine.disk import cache_folder, write_json
 from ..models.adapter import read_card, split
 from ..tasks import TASKS
 from ..terms import Collection
 from ..window.prompt import CHARS_PER_TOKEN, prompt_text, shown
-from .mitigations import cost
+from .mitigations import count_windows
 from .score import AuditConfig, cut_instances, settings_for
 from .scorer import Settings
 
@@ -46,17 +47,17 @@ def estimate(
     characters = grades = 0.0
     for instance in cut_instances(opened.instances(), config.cut):
         n = len(instance.pool)
-        count = cost(n, width, mitigations, passes)
+        count = count_windows(n, width, mitigations, passes)
         fixed = prompt_text(task, instance.query, [], instruction=settings.instruction, style=settings.prompt or "paper")
         frame = sum(len(piece.text) for piece in (*fixed.prefix, *fixed.body)) + len(fixed.system)
         pool = sum(len(shown(candidate, settings.chars)) for candidate in instance.pool) + 20 * n
         queries, windows = queries + 1, windows + round(count)
-        shown_times = count / cost(n, width)  # how often each candidate stands in a window
+        shown_times = count / count_windows(n, width)  # how often each candidate stands in a window
         characters += count * frame + shown_times * pool
         grades += shown_times * n
     tokens = round(characters / CHARS_PER_TOKEN)
     rate = speeds().get(address)
-    money = estimated_cost(tokens, round(grades), price) if price and is_hosted(address) else None
+    money = estimate_cost(tokens, round(grades), price) if price and is_hosted(address) else None
     return Estimate(queries, windows, tokens, tokens / rate if rate else None, money)
 
 

@@ -14,18 +14,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engines import Backend, Recording, Watch, watch_of
+from ..engines import Recording
 from ..errors import InputError
 from ..measures.ensembles import borda
-from ..measures.measurement import rows_of
+from ..measures.measurement import with_scores
 from ..runs.table import Scored
-from ..tasks import Task
-from ..terms import Candidate, Instance
+from ..terms import Array, Candidate, Instance
 from ..window import readout
 from ..window.presentation import permutations, windows
-from .scorer import Scorer, Settings
-
-Array = np.ndarray
+from .scorer import PoolScorer, Scorer, Settings
 
 
 class Mitigation(NamedTuple):
@@ -44,22 +41,20 @@ class Mitigation(NamedTuple):
     """Whether all orders of a query are served from one."""
 
 
-class Mitigated:
-    """A scorer under one mitigation; it has everything an audit asks of a `Scorer`."""
+class Mitigated(PoolScorer):
+    """A scorer under one mitigation."""
 
-    def __init__(self, scorer: Scorer | Mitigated, name: str):
+    def __init__(self, scorer: PoolScorer, name: str):
         self.scorer = scorer
-        self.mitigation, self.number = _parsed(name)
+        self.mitigation, self.number = _parse(name)
         self.label = name if ":" in name or self.mitigation.number is None else f"{name}:{self.number}"
         if isinstance(scorer.backend, Recording):
             raise InputError(
                 f"{scorer.name} holds scores that were given before, and {name} needs others. "
                 "For batched self-consistency from stored scores use --serving-permutations."
             )
-        self.backend: Backend = scorer.backend
-        self.task: Task = scorer.task
-        self.settings: Settings = scorer.settings
-        self.shrunk: list[tuple[str, int, int]] = scorer.shrunk
+        self.backend, self.task, self.settings, self.shrunk = scorer.backend, scorer.task, scorer.settings, scorer.shrunk
+        self.mitigations = (*scorer.mitigations, self.label)
         self.content_free: dict[tuple[str, str, int], Array] = {}
         """(query id, query, window length) -> (length, 4): CapCal's probes."""
 
@@ -75,56 +70,53 @@ class Mitigated:
     def width(self) -> int | None:
         return self.scorer.width
 
-    @property
-    def mitigations(self) -> list[str]:
-        """Every mitigation between the model and the user, innermost first."""
-        return [*getattr(self.scorer, "mitigations", []), self.label]
-
     def identity(self) -> dict[str, Any]:
-        return self.scorer.identity() | {"mitigations": self.mitigations}
+        return self.scorer.identity() | {"mitigations": list(self.mitigations)}
 
-    def watch(self) -> Watch:
-        return watch_of(self.backend)
+    def with_settings(self, settings: Settings) -> Mitigated:
+        return Mitigated(self.scorer.with_settings(settings), self.label)
 
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> Array:
-        """Scores (n,) in pool order. Without an order, the pool's own."""
         presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
         found = self.score_orders(instance, presented[None], [0])
         column = {candidate: c for c, candidate in enumerate(found.candidate_ids)}
-        return found.scores[0][[column[candidate.id] for candidate in instance.pool]]
+        scores: Array = found.scores[0]
+        return scores[[column[candidate.id] for candidate in instance.pool]]
 
     def score_orders(self, instance: Instance, orders: Array, permutations: Sequence[int]) -> Scored:
         found = self.mitigation.serve(self, instance, np.asarray(orders))
         return replace(found, permutations=np.asarray(permutations, dtype=np.int64))
 
 
-def mitigated(scorer: Any, names: Sequence[str]) -> Any:
+def mitigate(scorer: PoolScorer, names: Sequence[str]) -> PoolScorer:
     """The scorer under several mitigations, the first one innermost; the scorer itself where none is named."""
     for name in names:
-        scorer = _order_free(scorer) if name == "pine" else Mitigated(scorer, name)
+        scorer = _use_order_free_attention(scorer) if name == "pine" else Mitigated(scorer, name)
     return scorer
 
 
-def _order_free(scorer: Any) -> Scorer:
+def _use_order_free_attention(scorer: PoolScorer) -> Scorer:
     """The scorer with its model's attention made order-free: a change inside the model, so the innermost there is."""
     if not isinstance(scorer, Scorer) or scorer.backend.identity().get("kind") != "hf":
-        raise InputError(f"pine changes the attention of a local model (hf:...), and {scorer.name} is none. Name it first.")
+        raise InputError(f"pine changes the attention of a local model (hf:...), and {scorer.name} is not one. Name pine first.")
+    from ..engines.hf import TransformersEngine
     from ..engines.pine import PineEngine
 
+    assert isinstance(scorer.backend, TransformersEngine)
     return Scorer(PineEngine(scorer.backend), scorer.task, scorer.settings)
 
 
-def cost(n: int, width: int | None, names: Sequence[str] = (), orders: int = 1) -> float:
+def count_windows(n: int, width: int | None, names: Sequence[str] = (), orders: int = 1) -> float:
     """Windows that some orders of a pool of n cost under mitigations, innermost first; for one, what a request pays (§D.4)."""
     width = width or n
     passes, probes = float(orders), 0
-    for mitigation, number in map(_parsed, reversed([name for name in names if name != "pine"])):  # pine costs no window
+    for mitigation, number in map(_parse, reversed([name for name in names if name != "pine"])):  # pine costs no window
         passes = mitigation.passes(n, width, number) * (1 if mitigation.one_for_all else passes)
         probes += mitigation.probes(n, width)
     return passes * -(-n // width) + probes
 
 
-def _parsed(name: str) -> tuple[Mitigation, int]:
+def _parse(name: str) -> tuple[Mitigation, int]:
     head, colon, number = name.partition(":")
     if head not in MITIGATIONS:
         raise InputError(f"unknown mitigation {name!r}. Known: {', '.join([*MITIGATIONS, 'pine'])}.")
@@ -143,17 +135,18 @@ def derived_orders(instance: Instance, order: Array, count: int, purpose: str = 
     """(K, n) permutations of the pool that are a function of what was presented: two orders get independent ensembles."""
     presented = "\x1f".join([instance.id, *(instance.pool[int(i)].id for i in order)])
     digest = hashlib.blake2b(presented.encode(), digest_size=16).hexdigest()
-    return np.asarray(order)[permutations(len(order), count, seed=0, query_id=f"{purpose} {digest}")]
+    orders: Array = np.asarray(order)[permutations(len(order), count, seed=0, query_id=f"{purpose} {digest}")]
+    return orders
 
 
-def _averaged(merge: Callable[[Array], Array], keep_grades: bool = False) -> Callable[[Mitigated, Instance, Array], Scored]:
+def _average(merge: Callable[[Array], Array], keep_grades: bool = False) -> Callable[[Mitigated, Instance, Array], Scored]:
     """Serve K derived orders for each given one; `merge` takes their scores (P, K, n) to (P, n)."""
 
     def serve(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
         K = mitigated.number
         inner = np.vstack([derived_orders(instance, order, K) for order in orders])  # (P K, n)
         found = mitigated.scorer.score_orders(instance, inner, range(len(inner)))
-        served = rows_of(found, merge(found.scores.reshape(len(orders), K, -1)))
+        served = with_scores(found, merge(found.scores.reshape(len(orders), K, -1)))
         if keep_grades and found.grades is not None:  # the mean score is the mean distribution's score
             served = replace(served, grades=found.grades.reshape(len(orders), K, -1, 4).mean(axis=1))
         return served
@@ -163,12 +156,13 @@ def _averaged(merge: Callable[[Array], Array], keep_grades: bool = False) -> Cal
 
 def mean_score(scores: Array) -> Array:
     """Batched self-consistency: mean, then rank (§D.4). (P, K, n) -> (P, n)."""
-    return scores.mean(axis=1)
+    mean: Array = scores.mean(axis=1)
+    return mean
 
 
 def mean_borda(scores: Array) -> Array:
     """Mean Borda points, for scores that cannot be compared between presentations. (P, K, n) -> (P, n)."""
-    return borda(scores).mean(axis=1)
+    return mean_score(borda(scores))
 
 
 def central_ranking(scores: Array) -> Array:
@@ -178,10 +172,10 @@ def central_ranking(scores: Array) -> Array:
     (local Kemenisation, Dwork et al., 2001). The result is n - rank, as for any ranker.
     """
     points = borda(scores)  # (P, K, n)
-    return np.stack([_kemenised(row) for row in points])
+    return np.stack([_improve_by_neighbours(row) for row in points])
 
 
-def _kemenised(points: Array) -> Array:
+def _improve_by_neighbours(points: Array) -> Array:
     n = points.shape[-1]
     prefers = (points[:, :, None] > points[:, None, :]).sum(axis=0)  # (n, n): rankings that place row above column
     order = np.argsort(-points.mean(axis=0), kind="stable").tolist()
@@ -195,24 +189,24 @@ def _kemenised(points: Array) -> Array:
     return ranking
 
 
-# -- canonical order
+# -- one order for all: `canonical-order`
 
 
-def canonical_order(instance: Instance) -> Array:
+def hash_order(instance: Instance) -> Array:
     """(n,) the pool by a hash of each candidate's text and id: the same whatever order the pool came in."""
 
     def key(i: int) -> tuple[bytes, str]:
         candidate = instance.pool[i]
-        said = "\x1f".join([candidate.title or "", candidate.text, candidate.id])
-        return hashlib.blake2b(said.encode(), digest_size=16).digest(), candidate.id
+        text = "\x1f".join([candidate.title or "", candidate.text, candidate.id])
+        return hashlib.blake2b(text.encode(), digest_size=16).digest(), candidate.id
 
     return np.array(sorted(range(len(instance.pool)), key=key), dtype=np.int64)
 
 
-def _canonical(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
+def _serve_hash_order(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
     """One presentation for every order: nothing can move under reordering, all else can when the pool changes."""
-    found = mitigated.scorer.score_orders(instance, canonical_order(instance)[None], [0])
-    served = rows_of(found, np.repeat(found.scores, len(orders), axis=0))
+    found = mitigated.scorer.score_orders(instance, hash_order(instance)[None], [0])
+    served = with_scores(found, np.repeat(found.scores, len(orders), axis=0))
     return served if found.grades is None else replace(served, grades=np.repeat(found.grades, len(orders), axis=0))
 
 
@@ -225,7 +219,7 @@ def logit_capcal(distribution: Array, content_free: Array, strength: float = 1.0
     return readout.grade_distribution(logits)
 
 
-def _calibrated(calibrate: Callable[..., Array]) -> Callable[[Mitigated, Instance, Array], Scored]:
+def _calibrate(calibrate: Callable[..., Array]) -> Callable[[Mitigated, Instance, Array], Scored]:
     def serve(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
         found = mitigated.scorer.score_orders(instance, orders, range(len(orders)))
         if found.grades is None or found.slots is None or found.windows is None:
@@ -265,7 +259,7 @@ def _lengths(n: int, width: int) -> int:
 # -- tournaments
 
 
-def _tournaments(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
+def _serve_tournaments(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
     """R tournaments for each order, their standings averaged (TourRank, Chen et al., 2025)."""
     scorer, rounds = mitigated.scorer, mitigated.number
     if scorer.width == 1:
@@ -276,11 +270,11 @@ def _tournaments(mitigated: Mitigated, instance: Instance, orders: Array) -> Sco
     of_pool = np.array([column[candidate.id] for candidate in instance.pool])
     reached = np.empty_like(found.scores)
     for row, start in enumerate(starts):
-        reached[row, of_pool] = standing(scorer, instance, start, found.scores[row, of_pool])
-    return rows_of(found, reached.reshape(len(orders), rounds, -1).mean(axis=1))
+        reached[row, of_pool] = tournament_standing(scorer, instance, start, found.scores[row, of_pool])
+    return with_scores(found, reached.reshape(len(orders), rounds, -1).mean(axis=1))
 
 
-def standing(scorer: Scorer | Mitigated, instance: Instance, order: Array, scores: Array) -> Array:
+def tournament_standing(scorer: PoolScorer, instance: Instance, order: Array, scores: Array) -> Array:
     """(n,) in pool order: stages won, plus the share of its last window that a candidate left behind.
 
     The better half of every window goes on; winners meet in new windows until they fit in one. `scores` (n,) are those
@@ -314,25 +308,26 @@ def _stages(n: int, width: int) -> float:
     return total / -(-n // width)
 
 
-def _K(n: int, width: int, K: int) -> float:
-    return K
-
-
-def _once(n: int, width: int, number: int) -> float:
-    return 1
-
-
 MITIGATIONS: dict[str, Mitigation] = {
-    "self-consistency": Mitigation("mean score of K presentations", _averaged(mean_score, keep_grades=True), _K, 10),
-    "borda": Mitigation("mean Borda points of K presentations", _averaged(mean_borda), _K, 10),
-    "central-ranking": Mitigation("the ranking closest to those of K presentations", _averaged(central_ranking), _K, 10),
-    "canonical-order": Mitigation("candidates sorted by a hash of their text", _canonical, _once, one_for_all=True),
-    "capcal": Mitigation(
-        "grades moved by what each slot says about empty documents", _calibrated(readout.capcal), _once, probes=_lengths
+    "self-consistency": Mitigation(
+        "mean score of K presentations", _average(mean_score, keep_grades=True), lambda n, width, K: K, 10
     ),
-    "capcal-logit": Mitigation("the same in logit space", _calibrated(logit_capcal), _once, probes=_lengths),
+    "borda": Mitigation("mean Borda points of K presentations", _average(mean_borda), lambda n, width, K: K, 10),
+    "central-ranking": Mitigation(
+        "the ranking closest to those of K presentations", _average(central_ranking), lambda n, width, K: K, 10
+    ),
+    "canonical-order": Mitigation(
+        "candidates sorted by a hash of their text", _serve_hash_order, lambda n, width, number: 1, one_for_all=True
+    ),
+    "capcal": Mitigation(
+        "grades moved by what each slot says about empty documents",
+        _calibrate(readout.capcal),
+        lambda n, width, number: 1,
+        probes=_lengths,
+    ),
+    "capcal-logit": Mitigation("the same in logit space", _calibrate(logit_capcal), lambda n, width, number: 1, probes=_lengths),
     "tournament": Mitigation(
-        "winners of windows meet again, R times over", _tournaments, lambda n, width, R: R * _stages(n, width), 2
+        "winners of windows meet again, R times over", _serve_tournaments, lambda n, width, R: R * _stages(n, width), 2
     ),
 }
 """Names of `--mitigation`."""

@@ -13,29 +13,31 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from ..collection import Data, Source, open_collection
-from ..engines import Backend, Engine, EngineOptions, Recording, open_engine, spent
+from ..engines import Backend, Engine, EngineOptions, Recording, TrainedSettings
+from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
 from ..machine.credentials import redact
-from ..machine.disk import held
-from ..measures.measurement import Threshold, rows_of
+from ..machine.disk import lock_folder
+from ..measures.measurement import Threshold, with_scores
 from ..measures.planning import balanced_orders
 from ..models.adapter import prompt_mistakes, refuse
 from ..runs.folder import Run, versions
-from ..runs.table import CANONICAL, Scored
+from ..runs.layout import Coverage, FailedQuery, QueryRow, Session, ShrunkWindow
+from ..runs.table import FIRST_STAGE, Scored
 from ..tasks import TASKS
 from ..terms import Candidate, Collection, Failure, Instance, Prompt, Window
 from ..window.presentation import generator, permutations
-from .mitigations import cost
-from .scorer import Scorer, Settings, ideal_gains, resolved, trained_settings
+from .mitigations import count_windows
+from .scorer import PoolScorer, Scorer, Settings, ideal_gains, resolve_settings
 from .starts import Start, note_start, start_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +97,23 @@ def refuse_mismatch(scorer: Scorer) -> None:
         return
     at_home = Scorer(scorer.backend, TASKS[trained["task"]], scorer.settings)
     probe = at_home.prompt(Instance("probe", "probe", (Candidate("a", "a"),)), Window(0, (0,)))
-    allowed = getattr(scorer.backend, "options", EngineOptions()).allow_base_mismatch
+    allowed = scorer.backend.options.allow_base_mismatch
     assert isinstance(probe, Prompt)
     refuse(prompt_mistakes(trained, at_home.identity()["prompt_hash"], probe.grade_tokens), allowed)
 
 
-def settings_for(config: AuditConfig, collection: Collection, trained: dict[str, Any]) -> Settings:
+def settings_for(config: AuditConfig, collection: Collection, trained: TrainedSettings) -> Settings:
     """How a collection is presented: as was asked, else as an adapter was trained, else as the collection says."""
     settings = replace(
         config.settings,
         chars=config.chars or trained.get("chars") or collection.chars,
         instruction=config.settings.instruction or collection.instruction,
     )
-    return resolved(settings, trained)
+    return resolve_settings(settings, trained)
 
 
 def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) -> Scorer:
-    scorer = Scorer(backend, TASKS[collection.task], settings_for(config, collection, trained_settings(backend)))
+    scorer = Scorer(backend, TASKS[collection.task], settings_for(config, collection, backend.trained_settings))
     refuse_mismatch(scorer)
     return scorer
 
@@ -134,7 +136,7 @@ def refuse_none_scored(name: str, failed: Sequence[Failure], queries: int) -> No
 
 
 def score_collection(
-    scorer: Scorer,
+    scorer: PoolScorer,
     data: Data,
     folder: Path,
     config: AuditConfig,
@@ -150,7 +152,7 @@ def score_collection(
     is lost. A run whose scorer has changed since is refused, or goes on and says so (`starts.py`).
     """
     source = open_collection(data)
-    with held(folder):
+    with lock_folder(folder):
         run = _begin(scorer, source, folder, config, command or [])
         note_start(run, start_of(scorer.backend), allow_scorer_change=allow_scorer_change)
         if not run.is_complete or run.record["coverage"]["failed"]:
@@ -158,7 +160,7 @@ def score_collection(
         return run
 
 
-def _begin(scorer: Scorer, source: Source, folder: Path, config: AuditConfig, command: list[str]) -> Run:
+def _begin(scorer: PoolScorer, source: Source, folder: Path, config: AuditConfig, command: list[str]) -> Run:
     collection = source.collection
     fingerprint = scorer.identity() | {
         "data": {"name": collection.name, "sha256": source.digest},
@@ -169,7 +171,7 @@ def _begin(scorer: Scorer, source: Source, folder: Path, config: AuditConfig, co
         "seed": config.seed,
         "scheme": config.scheme,
     }
-    return Run.begin(
+    return Run.create_or_resume(
         folder,
         fingerprint,
         name=scorer.name,
@@ -181,18 +183,18 @@ def _begin(scorer: Scorer, source: Source, folder: Path, config: AuditConfig, co
     )
 
 
-def _score_missing(run: Run, scorer: Scorer, source: Source, config: AuditConfig, progress: Progress | None) -> None:
+def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditConfig, progress: Progress | None) -> None:
     """Score the queries that are not on disk and complete the run. Of the others only the ids are held."""
     if run.is_complete:
         run.reopen()
-    done, order = run.done(), []
+    done, order = run.scored_ids(), []
     failed: list[Failure] = []
-    session, began, before = run.begin_session(), time.monotonic(), spent(scorer.backend)
-    session.update(windows=0, tokens=0, shrunk=[])
-    charges = hasattr(scorer.backend, "endpoint")
+    session, began, before = run.begin_session(), time.monotonic(), scorer.backend.spent()
+    session["windows"], session["tokens"], session["shrunk"] = 0, 0, []
+    charges = scorer.backend.endpoint is not None
 
     def account() -> None:
-        session.update(seconds=round(time.monotonic() - began, 1), spent=spent(scorer.backend, before))
+        session["seconds"], session["spent"] = round(time.monotonic() - began, 1), scorer.backend.spent_since(before)
 
     def missing() -> Iterator[Instance]:
         for instance in cut_instances(source.instances(), config.cut):
@@ -215,25 +217,26 @@ def _score_missing(run: Run, scorer: Scorer, source: Source, config: AuditConfig
         account()
         run.flush()
     refuse_none_scored(scorer.name, failed, len(order))
-    named = [failure.to_json() for failure in failed]
-    coverage = {"queries": len(order), "scored": len(order) - len(failed), "failed": named, **_together(run.record["sessions"])}
-    run.finish(coverage, order, _query_tables(map(_query_row, cut_instances(source.instances(), config.cut))))
+    named = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
+    counts = Coverage(queries=len(order), scored=len(order) - len(failed), failed=named)
+    coverage: Coverage = {**counts, **_sum_sessions(run.record["sessions"])}
+    run.finish(coverage, order, map(_query_row, cut_instances(source.instances(), config.cut)))
 
 
-def _score_query(scorer: Scorer, instance: Instance, config: AuditConfig) -> tuple[Scored, int, list[dict[str, Any]]]:
+def _score_query(scorer: PoolScorer, instance: Instance, config: AuditConfig) -> tuple[Scored, int, list[ShrunkWindow]]:
     """A query under all its orders, the windows that took, and those that were cut to fit."""
     n, cuts = len(instance.pool), len(scorer.shrunk)
-    orders, permutation = drawn_orders(instance, config, scorer.width or n), [*range(config.permutations)]
+    orders, permutation = draw_orders(instance, config, scorer.width or n), [*range(config.permutations)]
     if config.canonical:
-        orders, permutation = np.vstack([np.arange(n)[None], orders]), [CANONICAL, *permutation]
+        orders, permutation = np.vstack([np.arange(n)[None], orders]), [FIRST_STAGE, *permutation]
     scored = scorer.score_orders(instance, orders, permutation)
-    windows = round(cost(n, scorer.width, getattr(scorer, "mitigations", ()), len(orders)))
-    return scored, windows, [{"query_id": q, "window": w + 1, "chars": c} for q, w, c in scorer.shrunk[cuts:]]
+    windows = round(count_windows(n, scorer.width, scorer.mitigations, len(orders)))
+    return scored, windows, [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
 
 
-def _together(sessions: list[dict[str, Any]]) -> dict[str, Any]:
+def _sum_sessions(sessions: list[Session]) -> Session:
     """What all sessions of a run cost. A query that was scored again, as its shard was lost, has the cuts of the last time."""
-    shrunk: dict[str, list[dict[str, Any]]] = {}
+    shrunk: dict[str, list[ShrunkWindow]] = {}
     charged: Counter[str] = Counter()
     for session in sessions:
         shrunk |= {query_id: list(cuts) for query_id, cuts in groupby(session.get("shrunk", []), key=itemgetter("query_id"))}
@@ -253,22 +256,22 @@ def keep_scores(
     """Scores that somebody else gave, as a run folder like any other: for a page, a gate, a comparison."""
     fingerprint = {"scores": list(digests)}
     about = {"name": name, "collection": "scores", "task": "passage_reranking"}
-    with held(folder):
-        run = Run.begin(folder, fingerprint, **about, command=command or [])
+    with lock_folder(folder):
+        run = Run.create_or_resume(folder, fingerprint, **about, command=command or [])
         note_start(run, Start(versions()))
         if run.is_complete:
             return run
-        done = run.done()
+        done = run.scored_ids()
         for query in queries:
             if query.query_id not in done:
                 run.append(query)
-        rows = ({"query_id": q.query_id, "judged": None if q.ideal is None else q.ideal.astype(int).tolist()} for q in queries)
-        coverage = {"queries": len(queries), "scored": len(queries), "failed": []}
-        run.finish(coverage, [query.query_id for query in queries], _query_tables(rows))
+        rows = (QueryRow(query_id=q.query_id, judged=None if q.ideal is None else q.ideal.astype(int).tolist()) for q in queries)
+        coverage = Coverage(queries=len(queries), scored=len(queries), failed=[])
+        run.finish(coverage, [query.query_id for query in queries], rows)
     return run
 
 
-def drawn_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndarray:
+def draw_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndarray:
     """The M permutations of a query under the run's scheme, (M, n)."""
     n = len(instance.pool)
     if config.scheme == "balanced":
@@ -278,7 +281,7 @@ def drawn_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndar
 
 
 def noise_floor(
-    scorer: Scorer, data: Data, config: AuditConfig, known: Sequence[Scored] = (), progress: Progress | None = None
+    scorer: PoolScorer, data: Data, config: AuditConfig, known: Sequence[Scored] = (), progress: Progress | None = None
 ) -> tuple[list[Scored], list[Failure]]:
     """The same presentation scored again, each time in another batch composition: what an engine moves by itself.
 
@@ -294,11 +297,11 @@ def noise_floor(
     for instance in progress(todo, _count(source.collection, cut)) if progress else todo:
         if instance.id not in done:
             with naming_failures(failed, instance.id):
-                found.append(_repeated(scorer, instance, config.seed))
+                found.append(_score_repeatedly(scorer, instance, config.seed))
     return found, failed
 
 
-def _repeated(scorer: Scorer, instance: Instance, seed: int) -> Scored:
+def _score_repeatedly(scorer: PoolScorer, instance: Instance, seed: int) -> Scored:
     n = len(instance.pool)
     order = permutations(n, 1, seed=seed, query_id=instance.id)[0]
     rows = []
@@ -306,7 +309,7 @@ def _repeated(scorer: Scorer, instance: Instance, seed: int) -> Scored:
         # Other windows of the same query share the passes, as many as the repeat's number.
         others = permutations(n, repeat, seed=seed + 1, query_id=instance.id)
         rows.append(scorer.score_orders(instance, np.vstack([order[None], others]), range(repeat + 1)))
-    return rows_of(rows[0], np.stack([row.scores[0] for row in rows]))
+    return with_scores(rows[0], np.stack([row.scores[0] for row in rows]))
 
 
 def _count(collection: Collection, cut: Cut) -> int | None:
@@ -314,7 +317,7 @@ def _count(collection: Collection, cut: Cut) -> int | None:
     return min(known) if known else None
 
 
-def _query_row(instance: Instance) -> dict[str, Any]:
+def _query_row(instance: Instance) -> QueryRow:
     ideal = ideal_gains(instance)
     return {
         "query_id": instance.id,
@@ -323,18 +326,3 @@ def _query_row(instance: Instance) -> dict[str, Any]:
         "verdict": instance.verdict,
         "judged": None if ideal is None else ideal.astype(int).tolist(),
     }
-
-
-def _query_tables(rows: Iterator[dict[str, Any]], at_once: int = 1000) -> Iterator[pa.Table]:
-    """The rows as tables, a part at a time."""
-    import pyarrow as pa
-
-    kinds = [
-        ("query_id", pa.string()),
-        ("query", pa.string()),
-        ("answers", pa.list_(pa.string())),
-        ("verdict", pa.string()),
-        ("judged", pa.list_(pa.int32())),
-    ]
-    while part := list(islice(rows, at_once)):
-        yield pa.Table.from_pylist(part, schema=pa.schema(kinds))

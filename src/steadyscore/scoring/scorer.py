@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
-from ..engines import Backend, Engine, Grader, Recording, Reranker, Watch, watch_of
+from ..engines import Backend, Engine, Grader, Recording, Reranker, TrainedSettings, Watch
 from ..errors import InputError, ModelError, WindowTooLong
 from ..runs.table import Scored
 from ..tasks import Task
@@ -38,34 +39,92 @@ class Settings:
     label_mass: bool = True
 
 
-class Scorer:
+class PoolScorer(ABC):
+    """What scores the pool of a query under an order: a `Scorer`, or one under a mitigation (`mitigations.py`)."""
+
+    backend: Backend
+    task: Task
+    settings: Settings
+    mitigations: Sequence[str] = ()
+    """Every mitigation between the model and the user, innermost first."""
+    shrunk: list[tuple[str, int, int]]
+    """(query id, window, characters kept) of every window that was cut to fit."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def tokens(self) -> int:
+        """Tokens of every prompt so far; of scorers that take text, by its length."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int | None:
+        """Candidates per prompt, B; None: the whole pool."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Everything that determines a score besides the instance and the order."""
+
+    @abstractmethod
+    def with_settings(self, settings: Settings) -> PoolScorer:
+        """The same scorer, which presents a pool in another way."""
+
+    @abstractmethod
+    def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
+        """f_B(x, π): scores (n,) in pool order. Without an order, the pool's own."""
+
+    @abstractmethod
+    def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
+        """Scores under several orders, (P, n), as the arrays every measure takes: columns sorted by candidate id."""
+
+    def watch(self) -> Watch:
+        """The files behind the backend, which may change while `identity` stays."""
+        return self.backend.watch()
+
+    def presentation(self, order: Sequence[int] | np.ndarray) -> Presentation:
+        """The setting of all four channels (§3) that this scorer shows an order in."""
+        s = self.settings
+        return Presentation(tuple(int(i) for i in order), s.partition, s.markers, s.placeholder)
+
+    def score_presentation(self, instance: Instance, presentation: Presentation) -> np.ndarray:
+        """Scores (n,) in pool order under any setting of the four channels, this scorer's own or another."""
+        p = presentation
+        settings = replace(self.settings, partition=p.partition, markers=p.markers, placeholder=p.placeholder)
+        return self.with_settings(settings).score(instance, p.order)
+
+
+class Scorer(PoolScorer):
     """f_B: scores a candidate set under an order, aligned back to candidate identity."""
 
     def __init__(self, backend: Backend, task: Task, settings: Settings | None = None):
         self.backend, self.task = backend, task
-        self.settings = resolved(settings or Settings(), trained_settings(backend))
+        self.settings = resolve_settings(settings or Settings(), backend.trained_settings)
         if self.settings.prompt == "isolated" and isinstance(backend, Grader) and not backend.capabilities.isolation:
             raise ModelError(
                 f"{backend.name} cannot keep candidates from seeing each other, which --prompt isolated asks for. "
                 "The hf engine can, for models with full attention and fixed rotary positions, without --mitigation pine."
             )
-        self.shrunk: list[tuple[str, int, int]] = []
-        """(query id, window, characters kept) of every window that was cut to fit."""
-        self.tokens = 0
-        """Tokens of every prompt so far; of scorers that take text, by its length."""
+        self.shrunk = []
+        self._tokens = 0
 
     @property
     def name(self) -> str:
         return self.backend.name
 
     @property
+    def tokens(self) -> int:
+        return self._tokens
+
+    @property
     def width(self) -> int | None:
         if self.settings.width is not None:
             return self.settings.width
-        return self.task.width if isinstance(self.backend, Grader) else getattr(self.backend, "width", None)
+        return self.task.width if isinstance(self.backend, Grader) else self.backend.width
 
     def identity(self) -> dict[str, Any]:
-        """Everything that determines a score besides the instance and the order."""
         identity = {
             "scorer": self.backend.identity(),
             "task": self.task.prompt_task,
@@ -79,43 +138,29 @@ class Scorer:
             identity["prompt_hash"] = prompt_hash(self.task, s.markers, s.placeholder, s.prompt or "paper", template)
         return identity
 
-    def watch(self) -> Watch:
-        """The files behind the backend, which may change while `identity` stays."""
-        return watch_of(self.backend)
+    def with_settings(self, settings: Settings) -> Scorer:
+        return Scorer(self.backend, self.task, settings)
 
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
-        """f_B(x, π): scores (n,) in pool order. Without an order, the pool's own."""
-        given = np.arange(len(instance.pool)) if order is None else np.asarray(order)
-        scores = self._present(instance, given[None])["scores"]
-        assert scores is not None
-        return scores[0]
-
-    def presentation(self, order: Sequence[int] | np.ndarray) -> Presentation:
-        """The setting of all four channels (§3) that this scorer shows an order in."""
-        s = self.settings
-        return Presentation(tuple(int(i) for i in order), s.partition, s.markers, s.placeholder)
-
-    def score_presentation(self, instance: Instance, presentation: Presentation) -> np.ndarray:
-        """Scores (n,) in pool order under any setting of the four channels, this scorer's own or another."""
-        p = presentation
-        settings = replace(self.settings, partition=p.partition, markers=p.markers, placeholder=p.placeholder)
-        return Scorer(self.backend, self.task, settings).score(instance, p.order)
+        presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
+        rows = self._present(instance, presented[None])["scores"]
+        assert rows is not None
+        scores: np.ndarray = rows[0]
+        return scores
 
     def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
-        """Scores under several orders, (P, n), as the arrays every measure takes: columns sorted by candidate id."""
         if isinstance(self.backend, Recording):
             return self._recalled(instance, permutations)
         found = self._present(instance, np.asarray(orders))
         ids = [candidate.id for candidate in instance.pool]
         by_id = np.array(sorted(range(len(ids)), key=ids.__getitem__))
         columns = {name: None if values is None else values[:, by_id] for name, values in found.items()}
-        judged = {c.id: c.relevance for c in instance.pool if c.relevance is not None}
-        relevance = np.array([judged.get(ids[i], np.nan) for i in by_id], dtype=float) if judged else None
+        sorted_ids = tuple(ids[i] for i in by_id)
         return Scored(
             query_id=instance.id,
-            candidate_ids=tuple(ids[i] for i in by_id),
+            candidate_ids=sorted_ids,
             permutations=np.asarray(permutations, dtype=np.int64),
-            relevance=relevance,
+            relevance=instance.relevance(sorted_ids),
             ideal=ideal_gains(instance),
             partition=self.settings.partition,
             **columns,  # type: ignore[arg-type]
@@ -131,10 +176,9 @@ class Scorer:
 
     def _recalled(self, instance: Instance, permutations: Sequence[int]) -> Scored:
         """A recording's rows, judged by the collection."""
-        found: Scored = self.backend.recall(instance, permutations)  # type: ignore[union-attr]
-        judged = {c.id: c.relevance for c in instance.pool if c.relevance is not None}
-        relevance = np.array([judged.get(i, np.nan) for i in found.candidate_ids], dtype=float) if judged else None
-        return replace(found, relevance=relevance, ideal=ideal_gains(instance))
+        assert isinstance(self.backend, Recording)
+        found = self.backend.recall(instance, permutations)
+        return replace(found, relevance=instance.relevance(found.candidate_ids), ideal=ideal_gains(instance))
 
     # -- graders: grades at slots
 
@@ -144,7 +188,7 @@ class Scorer:
         prompts = [[self.prompt(instance, window) for window in cut] for cut in cuts]
         # Two presentations may hold the same window (always at width 1): one prompt, one pass, one score.
         unique = list(dict.fromkeys(prompt for row in prompts for prompt in row))
-        self.tokens += sum(map(token_count, unique))
+        self._tokens += sum(map(token_count, unique))
         readings = dict(zip(unique, grader.grade_logits(unique, label_mass=told), strict=True))
         n = len(instance.pool)
         grades = np.stack(
@@ -219,7 +263,7 @@ class Scorer:
     def _rerank(self, instance: Instance, window: Window) -> np.ndarray:
         reranker: Reranker = self.backend  # type: ignore[assignment]
         texts = [shown(instance.pool[i], self.settings.chars) for i in window.candidates]
-        self.tokens += round(sum(map(len, texts)) / CHARS_PER_TOKEN)
+        self._tokens += round(sum(map(len, texts)) / CHARS_PER_TOKEN)
         found = as_numbers(answer := reranker.score(instance.query, texts))
         if found is None or found.shape != (len(texts),):
             raise InputError(
@@ -261,12 +305,8 @@ def token_count(prompt: Prompt | PromptText) -> int:
     return len(prompt) if isinstance(prompt, Prompt) else round(prompt.characters / CHARS_PER_TOKEN)
 
 
-def trained_settings(backend: Backend) -> dict[str, Any]:
-    """The presentation an adapter was trained with, from its card: what holds where the user says nothing else."""
-    return getattr(backend, "trained_settings", {})
-
-
-def resolved(settings: Settings, trained: dict[str, Any]) -> Settings:
+def resolve_settings(settings: Settings, trained: TrainedSettings) -> Settings:
+    """The prompt and the width that hold: those asked for, else those that the adapter was trained with."""
     return replace(
         settings, prompt=settings.prompt or trained.get("prompt") or "paper", width=settings.width or trained.get("width")
     )
@@ -274,5 +314,5 @@ def resolved(settings: Settings, trained: dict[str, Any]) -> Settings:
 
 def ideal_gains(instance: Instance) -> np.ndarray | None:
     """Relevance of every judged document of a query: what nDCG's ideal ranking may use (§5)."""
-    judged = {c.id: c.relevance for c in instance.pool if c.relevance is not None} | (instance.judged or {})
+    judged = instance.judgements()
     return np.array(sorted(judged.values(), reverse=True), dtype=float) if judged else None

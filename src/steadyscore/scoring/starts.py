@@ -13,9 +13,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ..engines import Backend, endpoint_of, watch_of
+from ..engines import Backend
 from ..errors import RunMismatch
 from ..runs.folder import Run, versions
+from ..runs.layout import RunRecord
 
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 
@@ -53,9 +54,10 @@ class Start:
 
 def start_of(backend: Backend) -> Start:
     """What stands behind a scorer now."""
-    watch, identity = watch_of(backend), backend.identity()
+    watch, identity = backend.watch(), backend.identity()
     revision = identity.get("weights") or identity.get("revision")
-    return Start(versions(), endpoint_of(backend), revision, watch.files, watch.unwatched)
+    endpoint = None if backend.endpoint is None else backend.endpoint.base
+    return Start(versions(), endpoint, revision, watch.files, watch.unwatched)
 
 
 def note_start(run: Run, now: Start, *, allow_scorer_change: bool = False) -> None:
@@ -64,16 +66,16 @@ def note_start(run: Run, now: Start, *, allow_scorer_change: bool = False) -> No
     if noted and (changed := scorer_changes(noted[-1], now)):
         if not allow_scorer_change:
             raise RunMismatch(_refusal(run, changed))
-        now = replace(now, changed=tuple(changed), queries_before=len(run.done()))
+        now = replace(now, changed=tuple(changed), queries_before=len(run.scored_ids()))
     time = datetime.now(UTC).isoformat(timespec="seconds")
     if noted and not now.changed and now == replace(noted[-1], changed=(), queries_before=0, times=()):
         noted[-1] = replace(noted[-1], times=(*noted[-1].times, time))
     else:
         noted.append(replace(now, times=(time,)))
-    run.keep(starts=[start.to_json() for start in noted])
+    run.update_record(starts=[start.to_json() for start in noted])
 
 
-def starts_of(record: dict[str, Any]) -> list[Start]:
+def starts_of(record: RunRecord) -> list[Start]:
     """The starts of a run. One that was scored before they were noted has its first versions."""
     if "starts" in record:
         return [Start.from_json(start) for start in record["starts"]]
@@ -107,14 +109,14 @@ def scorer_changes(before: Start, now: Start) -> list[str]:
 # -- what a run says about its starts
 
 
-def start_remarks(record: dict[str, Any]) -> list[str]:
+def start_remarks(record: RunRecord) -> list[str]:
     """What a reader of a run's numbers must know of the starts that scored them."""
     noted = starts_of(record)
     scored = sorted({session.get("start", 0) for session in record.get("sessions", []) if session.get("windows")})
     return _change_remarks(noted, scored) + _version_remarks([noted[i] for i in scored if i < len(noted)])
 
 
-def unwatched(record: dict[str, Any]) -> list[str]:
+def unwatched_parts(record: RunRecord) -> list[str]:
     """What of its scorer a run could not watch, in sentences."""
     return list(dict.fromkeys(sentence for start in starts_of(record) for sentence in start.unwatched))
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RunMismatch, StorageError
-from ..machine.disk import storage, write_json
+from ..machine.disk import explaining_os_errors, write_json
 from ..models.adapter import WEIGHTS
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -28,7 +28,7 @@ def begin(out: Path, fingerprint: dict[str, Any], **about: Any) -> dict[str, Any
     file = out / "train.json"
     if not file.exists():
         record = {"status": "training", "fingerprint": fingerprint, **about}
-        with storage(out):
+        with explaining_os_errors(out):
             out.mkdir(parents=True, exist_ok=True)
             write_json(file, record)
         return record
@@ -70,7 +70,7 @@ def save(
 
     root = out / "checkpoints"
     folder, scratch = root / f"step-{step:06d}", root / f".step-{step:06d}.{os.getpid()}"
-    with storage(folder):
+    with explaining_os_errors(folder):
         root.mkdir(parents=True, exist_ok=True)
         for leftover in root.glob(".step-*"):
             shutil.rmtree(leftover, ignore_errors=True)

@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..measures.instability import tau_psi
 from ..measures.ranking import ndcg
 from ..measures.threshold import fit_cutoff, overlap, retained
-from ..runs.table import CANONICAL
+from ..runs.table import FIRST_STAGE
 from ..scoring.scorer import Scorer
 from ..terms import Instance
 from ..window.presentation import permutations
@@ -32,7 +32,7 @@ def evaluate(scorer: Scorer, instances: Sequence[Instance], count: int, seed: in
     for instance in instances:
         orders = permutations(len(instance.pool), count, seed=seed, query_id=instance.id)
         scored.append(
-            scorer.score_orders(instance, np.vstack([np.arange(len(instance.pool))[None], orders]), [CANONICAL, *range(count)])
+            scorer.score_orders(instance, np.vstack([np.arange(len(instance.pool))[None], orders]), [FIRST_STAGE, *range(count)])
         )
     judged = [s for s in scored if s.relevance is not None]
     if not judged:
@@ -40,14 +40,14 @@ def evaluate(scorer: Scorer, instances: Sequence[Instance], count: int, seed: in
             "no held-out query has judgements, so its ranking quality is unknown. Give held-out data with relevance."
         )
     k = scorer.task.quality_cutoff
-    quality = np.array([ndcg(s.canonical[None], s.relevance, k, judged_gains=s.ideal)[0] for s in judged])  # type: ignore[index, arg-type]
-    cutoff = fit_cutoff([s.canonical for s in judged], [s.relevance for s in judged])  # type: ignore[misc]
+    quality = np.array([ndcg(s.first_stage[None], s.relevance, k, judged_gains=s.ideal)[0] for s in judged])  # type: ignore[index, arg-type]
+    cutoff = fit_cutoff([s.first_stage for s in judged], [s.relevance for s in judged])  # type: ignore[misc]
     return {
         "quality": float(quality.mean()),
         "quality_se": float(quality.std(ddof=1) / np.sqrt(len(quality))) if len(quality) > 1 else None,
         "tau_psi": float(np.mean([tau_psi(s.permuted) for s in scored])),
         "overlap": float(np.mean([overlap(retained(s.permuted, cutoff)) for s in judged])),
-        "dispersion": float(np.mean([s.canonical.std() for s in scored])),  # type: ignore[union-attr]
+        "dispersion": float(np.mean([s.first_stage.std() for s in scored])),  # type: ignore[union-attr]
         "queries": len(scored),
         "per_query": [round(float(q), 6) for q in quality],
     }

@@ -17,10 +17,11 @@ import numpy as np
 
 from ..collection import open_collection
 from ..errors import InputError
-from ..machine.disk import is_there, sha256, storage, write_parquet, write_record
+from ..machine.disk import explaining_os_errors, is_there, sha256, write_parquet, write_record
 from ..measures.decomposition import silver_beta
 from ..measures.ranking import ndcg
 from ..runs.folder import Run
+from ..runs.layout import DERIVED_FILE, LABELS_FILE, RECORD_FILE, label_schema
 from ..runs.table import Scored, read_table
 from ..scoring.score import AuditConfig, score_collection
 from ..scoring.scorer import Scorer, ideal_gains
@@ -81,7 +82,7 @@ def label_collection(
     """Score the pools under T = config.permutations orders (resumable) and keep the labels beside the run."""
     how = {"command": command, "progress": progress, "allow_scorer_change": allow_scorer_change}
     run = score_collection(scorer, source, folder, config, **how)  # type: ignore[arg-type]
-    labels = [from_scored(scored, scale, scorer.name) for scored in run.iter_scored()]
+    labels = [from_scored(scored, scale, scorer.name) for scored in run.iter_queries()]
     write_labels(folder, labels)
     return labels
 
@@ -111,22 +112,22 @@ def _unit(scores: np.ndarray, scale: Scale, name: str, query_id: str) -> np.ndar
 
 
 def _firsts(scored: Scored) -> np.ndarray | None:
-    if scored.canonical is None or scored.windows is None:
+    if scored.first_stage is None or scored.windows is None:
         return None
     windows = scored.windows[scored.permutations < 0][0]
     first = np.zeros(len(windows), bool)
     for window in np.unique(windows):
         members = np.flatnonzero(windows == window)
-        first[members[np.argmax(scored.canonical[members])]] = True
+        first[members[np.argmax(scored.first_stage[members])]] = True
     return first
 
 
 def from_judgements(instance: Instance, top: int = 3) -> Label | None:
     """Human judgements as a label: relevance · 3 / top; unjudged candidates are 0. None where nothing is judged."""
-    relevance = [c.relevance for c in instance.pool]
-    if all(r is None for r in relevance):
+    relevance = instance.relevance()
+    if relevance is None:
         return None
-    grades = np.array([max(r or 0, 0) for r in relevance], float)
+    grades = np.maximum(np.nan_to_num(relevance), 0)
     if grades.max() > top:
         raise InputError(
             f"query {instance.id} has relevance {grades.max():g}, above the top judgement {top}. "
@@ -184,25 +185,18 @@ def write_labels(folder: Path, labels: Sequence[Label], record: dict[str, Any] |
         for label in labels
         for i, id in enumerate(label.candidate_ids)
     ]
-    kinds = [
-        ("query_id", pa.string()),
-        ("candidate_id", pa.string()),
-        ("vector", pa.list_(pa.float64())),
-        ("grades", pa.list_(pa.float32())),
-        ("first", pa.bool_()),
-    ]
-    with storage(folder):
+    with explaining_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if record is not None:
-            write_record(folder / "derived.json", record)
-        write_parquet(folder / "labels.parquet", pa.Table.from_pylist(rows, schema=pa.schema(kinds)))
+            write_record(folder / DERIVED_FILE, record)
+        write_parquet(folder / LABELS_FILE, pa.Table.from_pylist(rows, schema=label_schema()))
 
 
 def read_labels(folder: Path) -> list[Label]:
-    if not is_there(folder / "labels.parquet"):
+    if not is_there(folder / LABELS_FILE):
         raise InputError(f"{folder} holds no labels.parquet. Make it with: steadyscore label ... --out {folder}")
     remedy = "Make it again with the `steadyscore label` command that made it."
-    table = read_table(folder / "labels.parquet", remedy=remedy).to_pydict()
+    table = read_table(folder / LABELS_FILE, remedy=remedy).to_pydict()
     found: dict[str, list[int]] = {}
     for row, query_id in enumerate(table["query_id"]):
         found.setdefault(query_id, []).append(row)
@@ -225,8 +219,8 @@ def labels_identity(source: str) -> dict[str, Any]:
     if source == "judgements":
         return {"source": "judgements"}
     folder = Path(source)
-    record: dict[str, Any] = {"source": folder.name, "sha256": sha256(folder / "labels.parquet")[:16]}
-    if (folder / "run.json").exists():
+    record: dict[str, Any] = {"source": folder.name, "sha256": sha256(folder / LABELS_FILE)[:16]}
+    if (folder / RECORD_FILE).exists():
         asked = Run.open(folder).record["fingerprint"]
         record |= {"teacher": asked.get("scorer"), "teacher_orders": asked.get("permutations"), "width": asked.get("width")}
     return record
@@ -243,10 +237,10 @@ def label_quality(labels: Sequence[Label], source: str, k: int = 10) -> dict[str
         label, ideal = by_id.get(instance.id), ideal_gains(instance)
         if label is None or ideal is None:
             continue
-        judged = {c.id: c.relevance for c in instance.pool}
-        relevance = [np.nan if judged.get(i) is None else judged[i] for i in label.candidate_ids]
+        relevance = instance.relevance(label.candidate_ids)
+        relevance = np.full(len(label.candidate_ids), np.nan) if relevance is None else relevance
         both = np.stack([target(label), target(label, 1)])
-        averaged, single = ndcg(both, np.array(relevance, float), k, judged_gains=ideal)
+        averaged, single = ndcg(both, relevance, k, judged_gains=ideal)
         found["averaged"].append(averaged)
         found["single"].append(single)
     beta = silver_beta([label.vectors for label in labels])

@@ -20,11 +20,12 @@ from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dic
 from safetensors.torch import load_file
 
 from ..collection import path_of
-from ..engines import EngineOptions, open_engine
+from ..engines import EngineOptions
+from ..engines.address import open_local_model
 from ..engines.device import device_of
 from ..engines.hf import TransformersEngine
 from ..errors import InputError, ModelError
-from ..machine.disk import sha256, storage, write_json
+from ..machine.disk import explaining_os_errors, sha256, write_json
 from ..machine.progress import job
 from ..models.adapter import WEIGHTS, base_mistake, read_card, refuse, refuse_pickles, write_card
 from ..runs.folder import versions
@@ -133,7 +134,7 @@ def train(config: TrainConfig, *, command: list[str] | None = None) -> dict[str,
                 _collapsed(out, record, history, accelerator)
     if accelerator.is_main_process:
         card = card | {"held_out": curve(history)}
-        with storage(out):
+        with explaining_os_errors(out):
             final = load_file(checkpoints.latest(out) / WEIGHTS)  # type: ignore[operator]
             checkpoints.save_adapter(out, final, student.peft_config["default"])
         write_card(out, card)
@@ -170,7 +171,7 @@ def accelerator_for(config: TrainConfig) -> Accelerator:
 
 
 def open_base(config: TrainConfig, accelerator: Accelerator) -> TransformersEngine:
-    engine = open_engine(config.base, EngineOptions(device=str(accelerator.device), dtype=config.dtype, share_prefix=False))
+    engine = open_local_model(config.base, EngineOptions(device=str(accelerator.device), dtype=config.dtype, share_prefix=False))
     if not isinstance(engine, TransformersEngine):
         raise InputError(f"{config.base} cannot be trained; a base is an embedded model, a folder or a hub id.")
     return engine
@@ -243,7 +244,7 @@ class Log:
     def write(self, row: dict[str, Any], seconds: float) -> None:
         self.steps, self.seconds = self.steps + 1, self.seconds + seconds
         if self.accelerator.is_main_process:
-            with storage(self.file), open(self.file, "a") as stream:
+            with explaining_os_errors(self.file), open(self.file, "a") as stream:
                 stream.write(json.dumps(row) + "\n")
         if self.tracked:
             self.accelerator.log({k: v for k, v in row.items() if k != "step"}, step=row["step"])

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..engines import EngineOptions, open_engine
+from ..engines import EngineOptions
+from ..engines.address import open_local_model
 from ..errors import ModelError
-from ..machine.disk import storage, write_json
+from ..machine.disk import explaining_os_errors, write_json
 from ..models.adapter import (
     adapter_identity,
     base_mistake,
@@ -36,8 +37,8 @@ def verify(folder: Path, base: str | None = None, allow_base_mismatch: bool = Fa
     refuse_pickles(folder)
     card = read_card(folder)
     tensors = weights(folder)
-    plain = open_engine(scorer_address(base or card["base"]["model"]), EngineOptions(share_prefix=False))
-    adapted = open_engine(
+    plain = open_local_model(scorer_address(base or card["base"]["model"]), EngineOptions(share_prefix=False))
+    adapted = open_local_model(
         f"{scorer_address(base or card['base']['model'])}+{folder}",
         EngineOptions(share_prefix=False, allow_base_mismatch=allow_base_mismatch),
     )
@@ -62,7 +63,7 @@ def merge(folder: Path, out: Path, base: str | None = None, allow_base_mismatch:
     from ..engines.hf import TransformersEngine
 
     card = read_card(folder)
-    engine = open_engine(scorer_address(base or card["base"]["model"]), EngineOptions(share_prefix=False))
+    engine = open_local_model(scorer_address(base or card["base"]["model"]), EngineOptions(share_prefix=False))
     assert isinstance(engine, TransformersEngine)
     mistake = base_mistake(card, engine.identity())
     refuse([mistake] if mistake else [], allow_base_mismatch)
@@ -76,7 +77,7 @@ def merge(folder: Path, out: Path, base: str | None = None, allow_base_mismatch:
             f"merged and unmerged scores of {folder} differ by {difference:.2g}, more than {AGREEMENT:g}. "
             "The merged model was not written."
         )
-    with storage(out):
+    with explaining_os_errors(out):
         merged.save_pretrained(out)
         engine.encoder.tokenizer.save_pretrained(out)
         write_json(out / "merged.json", {"adapter": card, "largest difference of a probe score": difference})

@@ -16,13 +16,14 @@ import torch
 from accelerate import Accelerator
 from peft import PeftModel
 
+from ..engines import Engine
 from ..engines.hf import TransformersEngine
 from ..errors import ModelError
 from ..machine.progress import job
 from ..scoring.scorer import Scorer
 from ..terms import Prompt
 from ..window.presentation import generator
-from ..window.readout import Reading
+from ..window.readout import SlotLogits
 from . import objectives, recipe
 from .examples import Data, Example, View, step_indices, views
 from .recipe import TrainConfig
@@ -39,7 +40,7 @@ class Slots(torch.nn.Module):
         return self._engine[0].slot_logits(prompts)
 
 
-class TrainedEngine:
+class TrainedEngine(Engine):
     """The student as an `Engine`, for held-out evaluation through whatever Accelerate wrapped around it."""
 
     def __init__(self, engine: TransformersEngine, module: torch.nn.Module, advance: Callable[[int], None], per_pass: int = 8):
@@ -49,13 +50,16 @@ class TrainedEngine:
             engine.encoder,
             engine.context,
         )
-        self.identity, self._module, self._advance, self._per_pass = engine.identity, module, advance, per_pass
+        self._engine, self._module, self._advance, self._per_pass = engine, module, advance, per_pass
+
+    def identity(self) -> dict[str, Any]:
+        return self._engine.identity()
 
     @torch.no_grad()
-    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
+    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
         found = []
         for batch in (prompts[i : i + self._per_pass] for i in range(0, len(prompts), self._per_pass)):
-            found += [Reading(logits.cpu().numpy()) for logits in self._module(batch)]
+            found += [SlotLogits(logits.cpu().numpy()) for logits in self._module(batch)]
             self._advance(len(batch))
         return found
 

@@ -22,7 +22,8 @@ def visible(candidates: Bounds, tokens: int) -> np.ndarray:
     for number, (first, _, end) in enumerate(candidates, start=1):
         owner[first:end] = number
     row, column = owner[:, None], owner[None, :]
-    return np.tri(tokens, dtype=bool) & ((row == 0) | (column == 0) | (row == column))
+    seen: np.ndarray = np.tri(tokens, dtype=bool) & ((row == 0) | (column == 0) | (row == column))
+    return seen
 
 
 def positions(candidates: Bounds, tokens: int) -> np.ndarray:

@@ -50,7 +50,8 @@ def permutations(n: int, count: int, *, seed: int, query_id: str, scheme: str = 
 
 def permutation(n: int, *, seed: int, query_id: str, index: int, scheme: str = "hashed") -> np.ndarray:
     """Permutation number `index` of a query, (n,): position -> candidate."""
-    return permutations(n, index + 1, seed=seed, query_id=query_id, scheme=scheme)[index]
+    order: np.ndarray = permutations(n, index + 1, seed=seed, query_id=query_id, scheme=scheme)[index]
+    return order
 
 
 def _reference(n: int, seed: int) -> list[int]:

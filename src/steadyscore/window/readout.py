@@ -11,7 +11,7 @@ from ..terms import GRADES
 _GRADES = np.array(GRADES, dtype=np.float64)
 
 
-class Reading(NamedTuple):
+class SlotLogits(NamedTuple):
     """What an engine reads at the B slots of a window."""
 
     logits: np.ndarray
@@ -24,27 +24,32 @@ def grade_distribution(logits: np.ndarray) -> np.ndarray:
     """Softmax over the four grade logits, (..., 4)."""
     logits = np.asarray(logits, dtype=np.float64)
     weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return weights / weights.sum(axis=-1, keepdims=True)
+    distribution: np.ndarray = weights / weights.sum(axis=-1, keepdims=True)
+    return distribution
 
 
 def expected_grade(distribution: np.ndarray) -> np.ndarray:
     """E[g] = Σ g P(g), from 0 to 3."""
-    return distribution @ _GRADES
+    grade: np.ndarray = distribution @ _GRADES
+    return grade
 
 
 def score(distribution: np.ndarray) -> np.ndarray:
     """The expected grade on [0, 1]: the paper's score."""
-    return expected_grade(distribution) / _GRADES[-1]
+    scores: np.ndarray = expected_grade(distribution) / _GRADES[-1]
+    return scores
 
 
 def argmax_grade(distribution: np.ndarray) -> np.ndarray:
     """The likeliest grade; the lower one on a tie."""
-    return np.asarray(distribution).argmax(axis=-1)
+    grade: np.ndarray = np.asarray(distribution).argmax(axis=-1)
+    return grade
 
 
 def grade_at_least(distribution: np.ndarray, grade: int = 2) -> np.ndarray:
     """P(g >= grade)."""
-    return np.asarray(distribution)[..., grade:].sum(axis=-1)
+    probability: np.ndarray = np.asarray(distribution)[..., grade:].sum(axis=-1)
+    return probability
 
 
 def capcal(distribution: np.ndarray, content_free: np.ndarray, strength: float = 1.0) -> np.ndarray:
@@ -55,4 +60,5 @@ def capcal(distribution: np.ndarray, content_free: np.ndarray, strength: float =
     p = np.asarray(distribution, dtype=np.float64)
     entropy = -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0), axis=-1, keepdims=True)
     moved = np.clip(p - strength * entropy * (np.asarray(content_free) - 1 / len(GRADES)), 1e-8, None)
-    return moved / moved.sum(axis=-1, keepdims=True)
+    calibrated: np.ndarray = moved / moved.sum(axis=-1, keepdims=True)
+    return calibrated

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import InputError, ModelError
-from .. import Capabilities, EngineOptions
+from .. import Capabilities, EngineOptions, Reranker
 from .pointwise import Score
 
 
@@ -79,8 +79,8 @@ SYSTEMS: dict[str, System] = {
 }
 
 
-class SystemReranker:
-    """One of `SYSTEMS` behind the reranker protocol."""
+class SystemReranker(Reranker):
+    """One of `SYSTEMS` as a reranker."""
 
     def __init__(self, name: str, system: System, source: str, revision: str | None, function: Score, dtype: str):
         self.name, self.width, self._function = name, system.width, function

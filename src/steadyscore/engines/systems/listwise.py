@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from ...errors import InputError, ModelError
 from .. import EngineOptions
 from ..device import device_of
-from .pointwise import Score, load, plain
+from .pointwise import Score, load, strip_markup
 
 WINDOW, STRIDE = 20, 10
 WORDS = 300
@@ -53,15 +53,15 @@ def jina(source: str, revision: str | None, options: EngineOptions) -> Score:
 
 def rank_zephyr(source: str, revision: str | None, options: EngineOptions) -> Score:
     """RankZephyr: one turn, numbered passages, a generated `[2] > [1] > ...`."""
-    return sliding(Chat(source, revision, options).ranker(one_turn))
+    return sliding(Chat(source, revision, options).ranker(single_turn_prompt))
 
 
 def rank_gpt(source: str, revision: str | None, options: EngineOptions) -> Score:
     """RankGPT's conversation with any chat model: a local one, or `openai:<model>@<base url>`."""
     if source.startswith("openai:"):
         write = _hosted(source, options)
-        return sliding(lambda query, texts: written_order(write(many_turns(query, texts)), len(texts)))
-    return sliding(Chat(source, revision, options).ranker(many_turns))
+        return sliding(lambda query, texts: parse_order(write(conversation_prompt(query, texts)), len(texts)))
+    return sliding(Chat(source, revision, options).ranker(conversation_prompt))
 
 
 def first_token(source: str, revision: str | None, options: EngineOptions) -> Score:
@@ -69,7 +69,7 @@ def first_token(source: str, revision: str | None, options: EngineOptions) -> Sc
     chat = Chat(source, revision, options)
 
     def order(query: str, texts: list[str]) -> list[int]:
-        logits = chat.next_letters(chat.fit(lettered, query, texts), len(texts))
+        logits = chat.next_letters(chat.fit(letter_prompt, query, texts), len(texts))
         return sorted(range(len(texts)), key=lambda i: (-logits[i], i))
 
     return sliding(order)
@@ -87,14 +87,14 @@ def sliding(order: OrderWindow, window: int = WINDOW, stride: int = STRIDE) -> S
         while end > 0:
             start = max(0, end - window)
             shown = ranking[start:end]
-            ranking[start:end] = [shown[i] for i in completed(order(query, [texts[i] for i in shown]), len(shown))]
+            ranking[start:end] = [shown[i] for i in complete_order(order(query, [texts[i] for i in shown]), len(shown))]
             end = 0 if start == 0 else end - stride
         return from_ranking(ranking)
 
     return score
 
 
-def completed(order: Sequence[int], n: int) -> list[int]:
+def complete_order(order: Sequence[int], n: int) -> list[int]:
     """An order with repeats dropped and what it left out appended in input order."""
     kept = list(dict.fromkeys(i for i in order if 0 <= i < n))
     return kept + [i for i in range(n) if i not in set(kept)]
@@ -108,20 +108,20 @@ def from_ranking(ranking: Sequence[int]) -> list[float]:
     return scores
 
 
-def written_order(text: str, n: int) -> list[int]:
-    """0-based indices in the order their numbers were written; what is out of range is left to `completed`."""
+def parse_order(text: str, n: int) -> list[int]:
+    """0-based indices in the order their numbers were written; what is out of range is left to `complete_order`."""
     return [int(number) - 1 for number in re.findall(r"\[(\d+)\]", text)] or [int(k) - 1 for k in re.findall(r"\d+", text)][:n]
 
 
 # -- three ways to ask
 
 
-def one_turn(query: str, texts: list[str]) -> Messages:
+def single_turn_prompt(query: str, texts: list[str]) -> Messages:
     body = "\n".join(f"[{i}] {text}" for i, text in enumerate(texts, 1))
     return _request(query, body, len(texts), "a numerical", "[2] > [1]")
 
 
-def lettered(query: str, texts: list[str]) -> Messages:
+def letter_prompt(query: str, texts: list[str]) -> Messages:
     body = "\n".join(f"[{chr(ord('A') + i)}] {text}" for i, text in enumerate(texts))
     return _request(query, body, len(texts), "an alphabetical", "[B] > [A]")
 
@@ -138,7 +138,7 @@ def _request(query: str, body: str, count: int, kind: str, example: str) -> Mess
     return [{"role": "system", "content": RANKLLM}, {"role": "user", "content": request}]
 
 
-def many_turns(query: str, texts: list[str]) -> Messages:
+def conversation_prompt(query: str, texts: list[str]) -> Messages:
     count = len(texts)
     opening = (
         f"I will provide you with {count} passages, each indicated by number identifier [].\n"
@@ -171,13 +171,13 @@ class Chat:
         """The order that the model writes of a window."""
 
         def order(query: str, texts: list[str]) -> list[int]:
-            return written_order(self.write(self.fit(ask, query, texts), ANSWER_TOKENS * len(texts)), len(texts))
+            return parse_order(self.write(self.fit(ask, query, texts), ANSWER_TOKENS * len(texts)), len(texts))
 
         return order
 
     def fit(self, ask: Callable[[str, list[str]], Messages], query: str, texts: list[str]) -> list[int]:
         """The prompt with as many words of each candidate as the context takes, at most 300."""
-        query, texts = plain(self.tokenizer, query), [plain(self.tokenizer, text) for text in texts]
+        query, texts = strip_markup(self.tokenizer, query), [strip_markup(self.tokenizer, text) for text in texts]
         room = self.context - ANSWER_TOKENS * len(texts)
 
         def ids(words: int) -> list[int]:
@@ -220,12 +220,12 @@ class Chat:
 
 
 def _hosted(address: str, options: EngineOptions) -> Callable[[Messages], str]:
-    from ..chat import content, open_openai
+    from ..chat import open_openai, written_text
 
     engine = open_openai(address.removeprefix("openai:"), options)
 
     def write(messages: Messages) -> str:
         body = {"model": engine.model, "messages": messages, "temperature": 0}
-        return engine.endpoint.map(lambda b: engine.endpoint.post("/chat/completions", b, content), [body])[0]
+        return engine.endpoint.map(lambda b: engine.endpoint.post("/chat/completions", b, written_text), [body])[0]
 
     return write

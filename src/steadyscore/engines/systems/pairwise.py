@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import ModelError
 from .. import EngineOptions
 from ..device import device_of
-from .pointwise import Score, plain
+from .pointwise import Score, strip_markup
 
 SOURCE, FIRST, SECOND = "<|source|>", "<|candidate1|>", "<|candidate2|>"
 SOURCE_TOKENS, CANDIDATE_TOKENS = 1224, 412
@@ -73,18 +73,19 @@ def copeland(logits: np.ndarray) -> np.ndarray:
     """
     margins = (logits - logits.T) / 2
     others = max(len(logits) - 1, 1)
-    return (margins > 0).sum(axis=1) + (margins == 0).sum(axis=1) / 2 - 0.5 + np.tanh(margins.sum(axis=1) / others) / 4.01
+    wins: np.ndarray = (margins > 0).sum(axis=1) + (margins == 0).sum(axis=1) / 2
+    return wins - 0.5 + np.tanh(margins.sum(axis=1) / others) / 4.01
 
 
 def _encode(tokenizer: Any, query: str, first: str, second: str) -> list[int]:
-    query, first, second = (_unmarked(plain(tokenizer, text)) for text in (query, first, second))
+    query, first, second = (_strip_markers(strip_markup(tokenizer, text)) for text in (query, first, second))
     source = tokenizer.encode(SOURCE + query, max_length=SOURCE_TOKENS, truncation=True)
     room = (SOURCE_TOKENS + 2 * CANDIDATE_TOKENS - len(source)) // 2  # what the query leaves goes to the candidates
     sides = [tokenizer.encode(m + text, max_length=room, truncation=True) for m, text in ((FIRST, first), (SECOND, second))]
     return [*source, *sides[0], *sides[1]]
 
 
-def _unmarked(text: str) -> str:
+def _strip_markers(text: str) -> str:
     for marker in (SOURCE, FIRST, SECOND):
         text = text.replace(marker, " ")
     return text

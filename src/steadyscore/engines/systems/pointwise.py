@@ -144,7 +144,10 @@ def _two_tokens(
     @torch.inference_mode()
     def score(query: str, texts: Sequence[str]) -> list[float]:
         found: list[float] = []
-        rows = [[*head, *encode(pieces(plain(tokenizer, query), plain(tokenizer, text)))[:room], *tail] for text in texts]
+        rows = [
+            [*head, *encode(pieces(strip_markup(tokenizer, query), strip_markup(tokenizer, text)))[:room], *tail]
+            for text in texts
+        ]
         for part in _batches(rows, options.batch_tokens):
             inputs = tokenizer.pad({"input_ids": part}, padding_side="left", return_tensors="pt").to(model.device)
             logits = model(**inputs, logits_to_keep=1).logits[:, -1, sides].float()
@@ -170,7 +173,7 @@ def load(auto: Any, source: str, revision: str | None, options: EngineOptions, *
     return model.to(device).eval(), tokenizer
 
 
-def plain(tokenizer: Any, text: str) -> str:
+def strip_markup(tokenizer: Any, text: str) -> str:
     """Somebody's text without the tokenizer's markup, so that it cannot speak for the template."""
     for markup in tokenizer.all_special_tokens:
         text = text.replace(markup, " ")

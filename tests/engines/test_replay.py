@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from steadyscore.collection import open_collection
-from steadyscore.engines import Recording, open_engine
+from steadyscore.engines import Recording
+from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
-from tests.helpers.collections import some_instances, write_collection
+from tests.helpers.pools import some_instances, write_collection
 
 CONFIG = AuditConfig(permutations=3)
 
@@ -28,7 +29,7 @@ def same(a, b):
         and np.array_equal(x.scores, y.scores)
         and np.array_equal(x.slots, y.slots)
         and np.array_equal(x.relevance, y.relevance)
-        for x, y in zip(a.scored(), b.scored(), strict=True)
+        for x, y in zip(a.read_queries(), b.read_queries(), strict=True)
     )
 
 
@@ -41,9 +42,9 @@ def test_a_run_replays_itself(original, collection_file, tmp_path):
 
 def test_a_file_replays_with_fewer_permutations(original, collection_file, tmp_path):
     file = original.folder / "scores.parquet"
-    found = score(f"scores:{file}", collection_file, tmp_path / "fewer", AuditConfig(permutations=2)).scored()
+    found = score(f"scores:{file}", collection_file, tmp_path / "fewer", AuditConfig(permutations=2)).read_queries()
     assert [q.permutations.tolist() for q in found] == [[-1, 0, 1]] * 4
-    assert np.array_equal(found[0].scores, original.scored()[0].scores[:3])
+    assert np.array_equal(found[0].scores, original.read_queries()[0].scores[:3])
 
 
 def test_the_first_stage_row_may_be_absent(original, collection_file, tmp_path):
@@ -52,9 +53,9 @@ def test_the_first_stage_row_may_be_absent(original, collection_file, tmp_path):
     table = pq.read_table(original.folder / "scores.parquet")
     file = tmp_path / "permuted.parquet"
     pq.write_table(table.filter(np.asarray(table["permutation"]) >= 0), file)
-    found = score(f"scores:{file}", collection_file, tmp_path / "run").scored()
-    assert found[0].canonical is None
-    assert np.array_equal(found[0].permuted, original.scored()[0].permuted)
+    found = score(f"scores:{file}", collection_file, tmp_path / "run").read_queries()
+    assert found[0].first_stage is None
+    assert np.array_equal(found[0].permuted, original.read_queries()[0].permuted)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +81,7 @@ def test_a_recording_of_a_distribution_says_so(tiny_engine, collection_file, tmp
     recording = open_engine(f"scores:{tmp_path / 'run'}")
     assert recording.capabilities.gives == "distribution"
     again = score(recording.name, collection_file, tmp_path / "again", config)
-    assert np.allclose(again.scored()[0].grades.sum(-1), 1)
+    assert np.allclose(again.read_queries()[0].grades.sum(-1), 1)
 
 
 def test_files_that_are_not_there(tmp_path):
