@@ -11,8 +11,8 @@ from steadyscore.reproduce.index import index_page
 from steadyscore.reproduce.jobs import jobs_of, requests_of
 from steadyscore.reproduce.layout import column_key, paper_values
 from steadyscore.reproduce.library import PER_COLLECTION, PER_QUERY
-from steadyscore.reproduce.names import COLLECTIONS, GROUPS, SYSTEMS, bases_in
 from steadyscore.reproduce.names import BASES as KNOWN_BASES
+from steadyscore.reproduce.names import COLLECTIONS, GROUPS, SYSTEMS, bases_in
 from steadyscore.reproduce.scale import SCALES, choices_from
 from steadyscore.reproduce.statistics import STATISTICS
 from tests.helpers.paths import ROOT

@@ -9,7 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from ..collection import Source, open_collection, write
-from ..scoring.perturb import forced_position, neighbour_swaps, perturbed_rank, pool_replace, score_noise, strongest
+from ..scoring.perturbation import (
+    forced_position,
+    neighbour_swaps,
+    perturbed_rank,
+    pool_replace,
+    score_noise,
+    strongest_candidate,
+)
 from ..terms import Instance
 from ..window.presentation import generator
 from .jobs import Content
@@ -67,8 +74,8 @@ def pool_order(instance: Instance, arrangement: Arrangement, tag: str = "") -> n
     if arrangement == "reverse":
         return np.arange(n)[::-1]
     if arrangement in ("top", "middle", "bottom"):
-        best = strongest([c.relevance or 0 for c in instance.pool], [c.id for c in instance.pool])
-        return np.arange(n) if best is None else forced_position(n, best, arrangement)  # type: ignore[arg-type]
+        best = strongest_candidate([c.relevance or 0 for c in instance.pool], [c.id for c in instance.pool])
+        return np.arange(n) if best is None else forced_position(n, best, arrangement)
     if arrangement == "swaps":
         return neighbour_swaps(n, n, rng)
     if arrangement == "noise":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..machine.extras import absent
-from ..report.figures import Look, _draw, looks
+from ..machine.extras import absent_modules
+from ..report.figures import Style, _draw, choose_styles
 from .layout import Filled, Grid
 
 if TYPE_CHECKING:
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def drawing(grid: Grid, filled: Filled) -> str:
     """A panel as an SVG element; empty where matplotlib is not installed or nothing is there to draw."""
-    if absent(("matplotlib",)) or not any(value.value is not None for row in grid.values for value in row):
+    if absent_modules(("matplotlib",)) or not any(value.value is not None for row in grid.values for value in row):
         return ""
     title = f"{filled.artifact.number} {grid.block.title}".strip()
-    look = looks([line.label for line in grid.block.rows])
+    look = choose_styles([line.label for line in grid.block.rows])
     paint = {"lines": _lines, "points": _points, "boxes": _boxes}[grid.block.draw or "lines"]
     return _draw(title, lambda ax: paint(ax, grid, look), description=_words(grid))
 
@@ -34,7 +34,7 @@ def _words(grid: Grid) -> str:
     return f"{grid.block.axes[1]} against {grid.block.axes[0]}. " + "; ".join(told) + "."
 
 
-def _lines(ax: Axes, grid: Grid, look: dict[str, Look]) -> None:
+def _lines(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
     """A series per row over the places of the columns."""
     for r, line in enumerate(grid.block.rows):
         points = [
@@ -50,13 +50,13 @@ def _lines(ax: Axes, grid: Grid, look: dict[str, Look]) -> None:
         ax.set_xscale("log")
 
 
-def _points(ax: Axes, grid: Grid, look: dict[str, Look]) -> None:
+def _points(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
     """A point per row: the first column across, the second up; or, with places on the rows, every column over them.
 
     Behind a point that averages several bases and collections stand these.
     """
     for r, line in enumerate(grid.block.rows):
-        style = {"color": look[line.label].colour, "marker": look[line.label].marker, "linestyle": "none"}
+        style: dict[str, Any] = {"color": look[line.label].colour, "marker": look[line.label].marker, "linestyle": "none"}
         if grid.cell(r, 0).at:
             for value in grid.values[r]:
                 if value.value is not None:
@@ -71,14 +71,14 @@ def _points(ax: Axes, grid: Grid, look: dict[str, Look]) -> None:
     _finish(ax, grid)
 
 
-def _boxes(ax: Axes, grid: Grid, look: dict[str, Look]) -> None:
+def _boxes(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
     """A box per row: the means of collections and bases that its first value averages, the mean as a diamond."""
     firsts = [(line.label, values[0]) for line, values in zip(grid.block.rows, grid.values, strict=True)]
-    rows = [(name, value) for name, value in firsts if value.value is not None]
-    names, boxes = [name for name, _ in rows], [list(value.parts) or [value.value] for _, value in rows]
-    ax.boxplot(boxes, orientation="horizontal", tick_labels=names)
-    for place, (name, value) in enumerate(rows, start=1):
-        ax.plot(value.value, place, marker="D", color=look[name].colour, markersize=5)
+    rows = [(name, value.value, value.parts) for name, value in firsts if value.value is not None]
+    boxes = [list(parts) or [mean] for _, mean, parts in rows]
+    ax.boxplot(boxes, orientation="horizontal", tick_labels=[name for name, _, _ in rows])
+    for place, (name, mean, _) in enumerate(rows, start=1):
+        ax.plot(mean, place, marker="D", color=look[name].colour, markersize=5)
     ax.set_xlabel(grid.block.axes[0])
 
 

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from ..collection import Source, open_collection
-from ..engines import Backend, EngineOptions, open_engine
+from ..engines import Backend, EngineOptions
+from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
 from ..machine.disk import is_there, read_json, write_json
 from ..machine.progress import bar
-from ..readers.reader import read_run
+from ..readers.reader import ask_reader
 from ..runs.folder import Run, read_run_record
-from ..scoring.mitigations import mitigated
-from ..scoring.perturbed import score_perturbed
+from ..scoring.mitigations import mitigate
+from ..scoring.perturbation import score_perturbed
 from ..scoring.score import AuditConfig, Cut, noise_floor, score_collection, scorer_for
 from ..scoring.scorer import Settings
 from ..training.labels import label_collection, read_labels, recalibrated, write_labels
@@ -79,7 +80,7 @@ class Workshop:
     def do(self, job: Job, say: Callable[[str], None]) -> Run:
         """Score a job, or resume it, and keep beside it what was asked for."""
         source = open_data(job.data, self.store.collections)
-        scorer = mitigated(scorer_for(self._backend(job.scoring, source, job), source.collection, job.config), job.mitigations)
+        scorer = mitigate(scorer_for(self._backend(job.scoring, source, job), source.collection, job.config), job.mitigations)
         known = self.store.find_run(job.content, job.beside.permutations)
         permutations = job.beside.permutations if known is None else int(known.folder.name[1:])
         folder = self.store.run_folder(job.content, permutations)
@@ -97,13 +98,13 @@ class Workshop:
     def _keep_beside(self, job: Job, run: Run, source: Source, scorer: Any, config: AuditConfig) -> None:
         if job.beside.perturb:
             score_perturbed(scorer, run, source, config, sorted(job.beside.perturb))
-        if job.beside.noise and not run.noise():
-            floor, _ = noise_floor(scorer, source, config, run.noise())
-            run.keep_noise(floor)
+        if job.beside.noise and not run.read_noise():
+            floor, _ = noise_floor(scorer, source, config, run.read_noise())
+            run.write_noise(floor)
         for reader, serving in sorted(job.beside.readings):
             engine = PlantedReader(reader, source.instances()) if self.choices.is_planted else None
             address = reader_name(reader, self.choices)
-            read_run(run, source, address, serving_permutations=serving, options=self.options, engine=engine)
+            ask_reader(run, source, address, serving_permutations=serving, options=self.options, engine=engine)
 
     def _backend(self, scoring: Scoring, source: Source, job: Job) -> Backend:
         if "planted" in scoring.value:

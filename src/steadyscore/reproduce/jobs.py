@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from ..scoring.perturbed import Kind
+from ..scoring.perturbation import Perturbation
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
 from ..terms import Markers, Partition, Placeholder
@@ -42,7 +42,7 @@ class Beside:
 
     permutations: int = 0
     """M; a run of more holds every smaller one."""
-    perturb: frozenset[Kind] = frozenset()
+    perturb: frozenset[Perturbation] = frozenset()
     noise: bool = False
     readings: frozenset[tuple[str, int]] = frozenset()
     """Readers, each with the budget K that it reads at."""

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ..audits.load import own_threshold, serve
+from ..audits.load import own_threshold, serve_ensembles
 from ..errors import InputError
+from ..measures.answers import EVIDENCE
 from ..measures.decomposition import silver_beta
 from ..measures.measurement import Measured, Threshold, measure
 from ..measures.registry import MEASURES
-from ..readers.outputs import Readings, reader_label, readings_of
-from ..readers.reader import EVIDENCE
+from ..readers.outputs import ReaderResult, reader_label, reader_results
 from ..runs.folder import Run
 from ..runs.table import Scored
 from . import studies
@@ -103,11 +103,11 @@ class Library:
     def _queries(self, side: Side, base: str, seed: int, collection: str) -> list[Scored]:
         """A run's queries under the first M permutations, read out as the side says, each as its K-ensembles."""
         run = self.run(side, base, seed, collection)
-        stored = [studies.first_permutations(query, side.permutations) for query in run.scored()]
+        stored = [studies.first_permutations(query, side.permutations) for query in run.read_queries()]
         read = [studies.read_out(query, side.readout) for query in stored]
         if side.ties == "input_position":
             read = [studies.break_ties_by_position(query) for query in read]
-        return list(serve(read, side.serving))
+        return list(serve_ensembles(read, side.serving))
 
     def threshold(self, side: Side, base: str, seed: int, collection: str) -> Threshold:
         """Tuned to F1, or to the share that another system's tuned cutoff keeps on its fitting half, at the same budget."""
@@ -126,15 +126,15 @@ class Library:
         queries = self.queries(side, base, seed, collection)
         found = measure(queries, self.threshold(side, base, seed, collection))
         run = self.run(side, base, seed, collection)
-        beside = run.perturbed(found.query_ids) if side.serving == 1 else {}
+        beside = run.read_perturbed(found.query_ids) if side.serving == 1 else {}
         if side.reader:
             beside |= self.readings(side, base, seed, collection).values
         return replace(found, values=found.values | beside)
 
-    def readings(self, side: Side, base: str, seed: int, collection: str) -> Readings:
+    def readings(self, side: Side, base: str, seed: int, collection: str) -> ReaderResult:
         run, queries = self.run(side, base, seed, collection), self.queries(side, base, seed, collection)
         label = reader_label(reader_name(side.reader, self.choices), EVIDENCE, side.serving)
-        found = readings_of(run, [query.query_id for query in queries])
+        found = reader_results(run, [query.query_id for query in queries])
         if label not in found:
             raise Missing(f"{_named(side, base, seed, collection)} was not read by the {side.reader} reader yet.")
         return found[label]
@@ -142,7 +142,7 @@ class Library:
     def noise(self, side: Side, base: str, seed: int, collection: str) -> Measured:
         """Measures of one presentation that was scored repeatedly, at the cutoff of the run."""
         run = self.run(side, base, seed, collection)
-        if not (repeats := run.noise()):
+        if not (repeats := run.read_noise()):
             raise Missing(f"{_named(side, base, seed, collection)} has no noise floor yet.")
         cutoff = self.measured(side, base, seed, collection).cutoff.value
         return measure(repeats, replace(own_threshold(run), cutoff=cutoff))

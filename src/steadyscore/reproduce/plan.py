@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from ..collection import open_collection
 from ..collection.catalogue import CATALOGUE
-from ..engines import Price, check_address
-from ..engines.chat import estimated_cost
+from ..engines import Price
+from ..engines.address import check_address
+from ..engines.chat import estimate_cost
 from ..errors import InputError, SteadyscoreError
 from ..models.embedded import where_to_get
 from ..scoring.estimate import is_hosted, speeds
@@ -82,7 +83,7 @@ def size_of(job: Job, price: Price | None = None) -> Size:
     tokens = round((windows * FRAME + queries * orders * pool * shape.characters) / CHARS_PER_TOKEN)
     address = job.scoring.training.base if job.scoring.training else job.scoring.address
     rate = speeds().get(address)
-    money = estimated_cost(tokens, round(queries * orders * pool), price) if price and is_hosted(address) else None
+    money = estimate_cost(tokens, round(queries * orders * pool), price) if price and is_hosted(address) else None
     return Size(queries, windows, tokens, tokens / rate if rate else None, money)
 
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..engines import Capabilities
+from ..engines import Capabilities, Grader
+from ..engines.generator import Generator
 from ..terms import Instance
 from ..window.prompt import PromptText, collapse, shown
-from ..window.readout import Reading
+from ..window.readout import SlotLogits
 
 KEY = 120
 """Characters by which a shown text is recognised."""
@@ -44,7 +45,7 @@ class Effects:
     """Tells two fixed numbers of the same query and text apart: base and training seed."""
 
 
-class PlantedGrader:
+class PlantedGrader(Grader):
     """A grader whose scores are judgement, chance and planted effects."""
 
     def __init__(self, name: str, effects: Effects, gold: Mapping[str, float]):
@@ -59,8 +60,8 @@ class PlantedGrader:
     def identity(self) -> dict[str, Any]:
         return {"kind": "planted", **asdict(self.effects)}
 
-    def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[Reading]:
-        return [Reading(self._logits(prompt).astype(np.float32)) for prompt in prompts]
+    def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[SlotLogits]:
+        return [SlotLogits(self._logits(prompt).astype(np.float32)) for prompt in prompts]
 
     def _logits(self, prompt: PromptText) -> np.ndarray:
         texts = [piece.text.strip() for piece in prompt.body if not piece.trusted]
@@ -100,10 +101,11 @@ def judgements_by_text(instances: Iterable[Instance]) -> dict[str, float]:
     return found
 
 
-class PlantedReader:
+class PlantedReader(Generator):
     """Answers from the first two passages it is shown, and gives a verdict by the first one: evidence order moves both."""
 
     name = "planted reader"
+    capabilities = Capabilities(gives="score", deterministic=True)
 
     def __init__(self, salt: str, instances: Iterable[Instance]):
         self._salt = salt

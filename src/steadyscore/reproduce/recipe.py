@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 
 from ..measures.intervals import Scheme
-from ..scoring.perturbed import Kind
+from ..scoring.perturbation import Perturbation
 from ..terms import Markers, Partition, Placeholder
 from .names import SEEDS, bases_in, collections_in
 
@@ -38,7 +38,7 @@ class Fields(TypedDict, total=False):
     mitigation: str
     permutations: int
     pool: int
-    perturb: tuple[Kind, ...]
+    perturb: tuple[Perturbation, ...]
     noise: bool
     reader: str
     serving: int
@@ -101,7 +101,7 @@ class Side:
     mitigation: str = ""
     permutations: int = 10
     pool: int | None = None
-    perturb: tuple[Kind, ...] = ()
+    perturb: tuple[Perturbation, ...] = ()
     noise: bool = False
     reader: str = ""
     serving: int = 1
@@ -157,6 +157,14 @@ class Line:
 
 def line(label: str, /, group: str = "", is_rival: bool = False, **given: Unpack[Fields]) -> Line:
     return Line(label, given, group, is_rival)
+
+
+def joined(*parts: Fields) -> Fields:
+    """What several parts say together; a later one has the last word."""
+    whole: dict[str, Any] = {}
+    for part in parts:
+        whole |= part
+    return cast(Fields, whole)
 
 
 @dataclass(frozen=True)

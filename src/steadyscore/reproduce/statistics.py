@@ -10,8 +10,8 @@ import numpy as np
 from ..collection import open_collection
 from ..errors import InputError
 from ..measures.answers import EVIDENCE
-from ..measures.intervals import mean_interval
-from ..readers.outputs import control
+from ..measures.intervals import Discordance, mean_interval
+from ..readers.outputs import compare_on_same_evidence
 from ..tasks import TASKS
 from . import studies
 from .collate import (
@@ -141,9 +141,11 @@ def disagreement(cell: Cell, library: Library) -> Value:
     return Value(found.median, basis=Basis(0, found.collections, 1, 1))
 
 
-def _discordance(cell: Cell, library: Library):  # type: ignore[no-untyped-def]
-    sides = [[o for rival in cell.rivals for o in _of(cell, library, rival, m)] for m in (cell.measure, cell.second)]
-    return discordance_of(*sides, cell.rivals, (better_of(cell.measure), better_of(cell.second)))
+def _discordance(cell: Cell, library: Library) -> Discordance:
+    first, second = (
+        [o for rival in cell.rivals for o in _of(cell, library, rival, measure)] for measure in (cell.measure, cell.second)
+    )
+    return discordance_of(first, second, cell.rivals, (better_of(cell.measure), better_of(cell.second)))
 
 
 def spread_of_rivals(cell: Cell, library: Library) -> Value:
@@ -330,10 +332,10 @@ def same_evidence(cell: Cell, library: Library) -> Value:
             place = (replace(side, collections=collection, seeds=()), cell.base, side.seeds[0], collection)
             sides.append((library.queries(*place), library.readings(*place).outputs))
         task = TASKS[library.run(*place).record["task"]]
-        found = control(task, sides[0], sides[1], EVIDENCE)
-        queries += found["queries"]
-        shares.append(np.nan if found["share"] is None else found["share"])
-        reductions.append(np.nan if found["reduction"] is None else found["reduction"])
+        found = compare_on_same_evidence(task, sides[0], sides[1], EVIDENCE)
+        queries += found.queries
+        shares.append(np.nan if found.share is None else found.share)
+        reductions.append(np.nan if found.reduction is None else found.reduction)
     values = shares if cell.second == "share" else reductions
     if np.isnan(values).all():
         return Value(reason="no query has the same evidence under every permutation")

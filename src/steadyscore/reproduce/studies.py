@@ -23,11 +23,11 @@ from ..measures.decomposition import (
 )
 from ..measures.instability import tau_psi
 from ..measures.intervals import mean_interval
-from ..measures.measurement import Threshold, rows_of
+from ..measures.measurement import Threshold, with_scores
 from ..measures.preference import gold_crossing, pair_flip
-from ..measures.ranking import ndcg, relevant
-from ..measures.threshold import retention, split
-from ..runs.table import CANONICAL, Scored
+from ..measures.ranking import is_relevant, ndcg
+from ..measures.threshold import retention, split_queries
+from ..runs.table import FIRST_STAGE, Scored
 from ..window.readout import argmax_grade, grade_at_least
 
 Array = NDArray[np.float64]
@@ -77,7 +77,7 @@ def rescale_windows(query: Scored) -> Scored:
 def first_permutations(query: Scored, count: int) -> Scored:
     """The first-stage row and the first permutations of a query: a run of M holds every smaller one."""
     keep = query.permutations < count
-    if (kept := int((query.permutations[keep] != CANONICAL).sum())) < count:
+    if (kept := int((query.permutations[keep] != FIRST_STAGE).sum())) < count:
         raise InputError(f"query {query.query_id} has {kept} permutations where {count} are needed.")
 
     def rows(values: Array | None) -> Array | None:
@@ -98,8 +98,8 @@ def first_permutations(query: Scored, count: int) -> Scored:
 
 
 def first_stage_scores(query: Scored) -> Array:
-    """(n,) scores that rank the candidates as the first stage does, from the places of the canonical row."""
-    row = np.flatnonzero(query.permutations == CANONICAL)
+    """(n,) scores that rank the candidates as the first stage does, from the places of the first-stage row."""
+    row = np.flatnonzero(query.permutations == FIRST_STAGE)
     if query.slots is None or query.windows is None or not len(row):
         raise InputError(f"query {query.query_id} has no stored first-stage order.")
     slots, windows = query.slots[row[0]], query.windows[row[0]]
@@ -131,9 +131,9 @@ def first_stage_correlation(query: Scored) -> FirstStageCorrelation:
     def correlation(row: Array) -> float:
         return 1 - 2 * float(tau_psi(np.stack([first, row])))
 
-    canonical = query.canonical
-    assert canonical is not None
-    return FirstStageCorrelation(correlation(canonical), float(np.mean([correlation(row) for row in query.permuted])))
+    served = query.first_stage
+    assert served is not None
+    return FirstStageCorrelation(correlation(served), float(np.mean([correlation(row) for row in query.permuted])))
 
 
 # -- slots and companions
@@ -153,7 +153,7 @@ def slot_profile(queries: Sequence[Scored], *, gold: bool = False) -> SlotResidu
     width = max(int(_placed(query)[1].max()) + 1 for query in queries)
     found = []
     for query in queries:
-        kept = relevant(query.gold) if gold else None
+        kept = is_relevant(query.gold) if gold else None
         if kept is None or kept.any():
             scores, slots, _ = _placed(query)
             found.append(slot_residual(scores, slots, width, kept))
@@ -163,7 +163,7 @@ def slot_profile(queries: Sequence[Scored], *, gold: bool = False) -> SlotResidu
 def _placed(query: Scored) -> tuple[Array, Array, Array]:
     if query.slots is None or query.windows is None:
         raise InputError(f"query {query.query_id} has no stored places, which slots and windows need.")
-    keep = query.permutations != CANONICAL
+    keep = query.permutations != FIRST_STAGE
     return query.permuted, query.slots[keep], query.windows[keep]
 
 
@@ -247,9 +247,9 @@ def flips_on_crossing(queries: Sequence[Scored]) -> float:
 def fitted_retention(queries: Sequence[Scored], cutoff: float, threshold: Threshold) -> float:
     """The share of the pool that a cutoff keeps on the half it was fitted on: what another scorer's cutoff is matched to."""
     ids = [query.query_id for query in queries]
-    fit_ids, _ = split(ids, threshold.seed, protocol="hashed")
+    fit_ids, _ = split_queries(ids, threshold.seed, protocol="hashed")
     half = set(np.asarray(fit_ids).tolist())
-    rows = [q.permuted[0] if q.canonical is None else q.canonical for q in queries if q.query_id in half]
+    rows = [q.permuted[0] if q.first_stage is None else q.first_stage for q in queries if q.query_id in half]
     return float(np.mean([retention((row >= cutoff)[None]) for row in rows]))
 
 
@@ -293,11 +293,11 @@ def quality_by_permutation(query: Scored, k: int) -> Array:
 
 def instability_across(runs: Sequence[Sequence[Scored]]) -> tuple[tuple[str, ...], Array]:
     """tau-PSI of the first-stage rows of several runs of the same queries: markers or skeletons renamed, nothing else."""
-    by_id = [{query.query_id: row for query in run if (row := query.canonical) is not None} for run in runs]
+    by_id = [{query.query_id: row for query in run if (row := query.first_stage) is not None} for run in runs]
     shared = tuple(i for i in by_id[0] if all(i in found for found in by_id))
     return shared, np.array([float(tau_psi(np.stack([found[i] for found in by_id]))) for i in shared])
 
 
 def averaged_repeats(query: Scored) -> Scored:
     """A query whose repeated reads of one presentation are averaged: the estimator that ten reads at width 1 give."""
-    return rows_of(query, query.scores.mean(axis=0, keepdims=True))
+    return with_scores(query, query.scores.mean(axis=0, keepdims=True))

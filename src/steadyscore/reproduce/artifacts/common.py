@@ -5,28 +5,26 @@ from __future__ import annotations
 from typing import Unpack
 
 from ..names import COLLECTIONS, SEEDS, SYSTEMS
-from ..recipe import Fields, Line
+from ..recipe import Fields, Line, joined
 
 ALL_SEEDS = SEEDS
-NDCG, TAU, NDCG1 = Fields(measure="ndcg@10"), Fields(measure="tau_psi"), Fields(measure="ndcg@1")
+NDCG, TAU = Fields(measure="ndcg@10"), Fields(measure="tau_psi")
 DASH = Fields(text="---")
-ESTIMATE, INTERVAL = Fields(form="signed"), Fields(form="interval")
-UP, DOWN = "higher is better", "lower is better"
 
 
 def system_line(system: str, label: str = "", /, is_rival: bool = False, group: str = "", **given: Unpack[Fields]) -> Line:
-    return Line(label or SYSTEMS[system].label, Fields(system=system, **given), group, is_rival)
+    return Line(label or SYSTEMS[system].label, joined(Fields(system=system), given), group, is_rival)
 
 
 FOUR = tuple(system_line(name) for name in ("off-the-shelf", "single-order", "order-averaged", "oc-sft"))
 
 
 def measure_line(label: str, measure: str, /, group: str = "", **given: Unpack[Fields]) -> Line:
-    return Line(label, Fields({**given, "measure": measure}), group)  # type: ignore[misc]
+    return Line(label, joined(given, Fields(measure=measure)), group)
 
 
 def collection_line(collection: str, label: str = "", /, **given: Unpack[Fields]) -> Line:
-    return Line(label or COLLECTIONS[collection], Fields({**given, "collections": collection}))  # type: ignore[misc]
+    return Line(label or COLLECTIONS[collection], joined(given, Fields(collections=collection)))
 
 
 def collection_lines(names: tuple[str, ...], **given: Unpack[Fields]) -> tuple[Line, ...]:
@@ -38,5 +36,5 @@ def variants_by_measure(lines: tuple[Line, ...], quality: str = "nDCG") -> tuple
     found = []
     for variant in lines:
         for label, fields in ((quality, NDCG), ("τ-PSI", TAU)):
-            found.append(Line(label, Fields(**{**variant.fields, **fields}), variant.label, variant.is_rival))  # type: ignore[typeddict-item]
+            found.append(Line(label, joined(variant.fields, fields), variant.label, variant.is_rival))
     return tuple(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..names import BASES, RERANKING, RESPONSES, TWELVE
-from ..recipe import Artifact, Block, Fields, Line, line, minus
+from ..recipe import Artifact, Block, Fields, Line, joined, line, minus
 from .common import ALL_SEEDS, collection_lines, measure_line, system_line
 
 PER_BASE = Artifact(
@@ -109,7 +109,6 @@ PER_COLLECTION = Artifact(
     "Three-seed means for trained rows, at the frozen per-collection F1 thresholds; disagreement at seed 42.",
 )
 
-CLIMATE = Fields(collections="climate-fever")
 REDUCTION = minus(system="oc-sft")
 """Of a flip: single-order minus OC-SFT, so that positive favours OC-SFT."""
 GAIN = minus(system="single-order")
@@ -167,7 +166,7 @@ DOWNSTREAM = Artifact(
         Block(
             "(c) Same-evidence point controls",
             (
-                line("Single-order → OC-SFT, same top 5, Climate-FEVER verdict", **CLIMATE),
+                line("Single-order → OC-SFT, same top 5, Climate-FEVER verdict", collections="climate-fever"),
                 line("Single-order → OC-SFT, same top 5, QA answer", collections="qa"),
             ),
             (
@@ -180,7 +179,12 @@ DOWNSTREAM = Artifact(
         Block(
             "(d) Reader accuracy",
             (
-                line("Single-order → OC-SFT, Climate-FEVER verdict", measure="verdict_accuracy", scheme="queries", **CLIMATE),
+                line(
+                    "Single-order → OC-SFT, Climate-FEVER verdict",
+                    collections="climate-fever",
+                    measure="verdict_accuracy",
+                    scheme="queries",
+                ),
                 line("Single-order → OC-SFT, QA exact match", collections="qa", measure="answer_em"),
                 line("Single-order → OC-SFT, QA F1", collections="qa", measure="answer_f1"),
             ),
@@ -233,11 +237,11 @@ REPORTED_SCORE = Artifact(
             "",
             collection_lines(RESPONSES),
             (
-                line("n", statistic="count", form="count", **GAP),
+                Line("n", joined(GAP, Fields(statistic="count", form="count"))),
                 measure_line("Perm. SD", "benchmark_sd@1", scheme="collections", digits=4),
                 measure_line("Range", "benchmark_range@1", scheme="collections", digits=4),
-                line("Gap", form="signed", **GAP),
-                line("95% CI", form="interval", **GAP),
+                Line("Gap", joined(GAP, Fields(form="signed"))),
+                Line("95% CI", joined(GAP, Fields(form="interval"))),
                 line("Reversals", statistic="leader_reversals", measure="ndcg@1", rivals=("skywork",), form="of"),
             ),
             Fields(system="oc-sft", scheme="queries"),

@@ -60,12 +60,10 @@ REMEDIES = Artifact(
 
 
 def _task(label: str, collections: str, quality: str, decision: str, measure: str, reader: str = "") -> list[Line]:
-    here = Fields(collections=collections)
-    read = Fields(reader=reader) if reader else Fields()
     return [
-        line(quality, group=label, measure=quality.lower(), **here),
-        line("τ-PSI", group=label, measure="tau_psi", **here),
-        line(decision, group=label, measure=measure, **here, **read),
+        line(quality, group=label, measure=quality.lower(), collections=collections),
+        line("τ-PSI", group=label, measure="tau_psi", collections=collections),
+        line(decision, group=label, measure=measure, collections=collections, reader=reader),
     ]
 
 
@@ -207,7 +205,7 @@ READOUT = Artifact(
         ),
         Block(
             "Answer skeleton placeholder",
-            tuple(line(f"Grade: {grade}", placeholder=grade) for grade in ("0", "1", "2", "3")),  # type: ignore[arg-type]
+            tuple(line(f"Grade: {grade}", placeholder=grade) for grade in ("0", "1", "2", "3")),
             _choice("placeholder", PLACEHOLDERS),
             Fields(system="off-the-shelf", collections="reranking"),
             corner="Choice",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..recipe import Artifact, Block, Fields, line, minus, minus_cell
+from ..recipe import Artifact, Block, Fields, joined, line, minus, minus_cell
 from .common import DASH, FOUR, measure_line, system_line
 
 THREE = FOUR[1:]
-SAMPLE = Fields(collections="msmarco.held-out", pool=20, permutations=500)
+SAMPLE = Fields(collections="msmarco.held-out", pool=20, permutations=500, digits=4)
 SLOTS = tuple(line(str(p), at=float(p), statistic="slot_value") for p in range(1, 21))
 
 PSI_PROFILE = Artifact(
@@ -35,7 +35,7 @@ PSI_PROFILE = Artifact(
             "(c) Slot residual ψ(p), all candidates",
             (FOUR[0], FOUR[3]),
             (*SLOTS, measure_line("RMS", "slot_rms_all", scheme="collections", digits=4)),
-            Fields({**SAMPLE, "digits": 4}),  # type: ignore[misc]
+            SAMPLE,
             corner="slot",
             draw="lines",
             axes=("slot in the window", "ψ(p)"),
@@ -44,7 +44,7 @@ PSI_PROFILE = Artifact(
             "(d) Slot residual ψ(p), relevant candidates",
             (FOUR[0], FOUR[3]),
             (*SLOTS, measure_line("RMS", "slot_rms_gold", scheme="collections", digits=4)),
-            Fields({**SAMPLE, "digits": 4, "second": "gold"}),  # type: ignore[misc]
+            joined(SAMPLE, Fields(second="gold")),
             corner="slot",
             draw="lines",
             axes=("slot in the window", "ψ(p)"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..names import GROUPS
-from ..recipe import Artifact, Block, Fields, gain_of_gains, line, minus
+from ..recipe import Artifact, Block, Fields, Line, gain_of_gains, line, minus
 from .common import ALL_SEEDS, FOUR, NDCG, TAU, collection_lines, measure_line, system_line, variants_by_measure
 
 ROUND_ROBIN = Fields(partition="round_robin")
@@ -251,8 +251,8 @@ AMORT = Artifact(
 SIZES = (300, 1_000, 3_000, 10_000, 30_000)
 
 
-def _curve(name: str, label: str):  # type: ignore[no-untyped-def]
-    return [line(label, system=name)], {
+def _curve(name: str, label: str) -> tuple[Line, dict[int, Fields]]:
+    return line(label, system=name), {
         column: Fields(system=name if size == 30_000 else f"{name}-{size}") for column, size in enumerate(SIZES)
     }
 
@@ -265,7 +265,7 @@ _CURVES = [
 def _sample_block(title: str, measure: str, axis: str) -> Block:
     return Block(
         title,
-        tuple(rows[0] for rows, _ in _CURVES),
+        tuple(series for series, _ in _CURVES),
         tuple(line(f"{size:,}", at=float(size)) for size in SIZES),
         Fields(collections="public", measure=measure),
         corner="labelled queries",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..names import BASES, DENSE, GROUPS, RERANKING, TWELVE
-from ..recipe import Artifact, Block, Fields, Line, line
+from ..recipe import Artifact, Block, Fields, Line, joined, line
 from .common import FOUR, collection_line, collection_lines, measure_line, system_line, variants_by_measure
 
 SHORT = {
@@ -51,7 +51,7 @@ PUBLIC_FULL = Artifact(
 _STAGED = tuple(
     Line(
         column.label,
-        Fields(**{**column.fields, "first_stage": stage}),  # type: ignore[typeddict-item]
+        joined(column.fields, Fields(first_stage=stage)),
         f"{label}: {column.group}",
     )
     for stage, label in (("bge", "BGE"), ("splade", "SPLADE++ ED"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...collection.catalogue import CATALOGUE
 from ..names import QA, RESPONSES
-from ..recipe import Artifact, Block, Fields, Term, line, minus, minus_cell
+from ..recipe import Artifact, Block, Fields, Line, Term, line, minus, minus_cell
 from .common import ALL_SEEDS, collection_line, collection_lines, system_line
 
 ONE_PERMUTATION = minus(width=1)
@@ -43,7 +43,7 @@ WIDTH = Artifact(
 )
 
 
-def _read(label: str, system: str) -> tuple:  # type: ignore[type-arg]
+def _read(label: str, system: str) -> tuple[Line, ...]:
     return tuple(
         line(name, group=label, system=system, measure=measure, reader="first")
         for name, measure in (("EM", "answer_em"), ("F1", "answer_f1"))

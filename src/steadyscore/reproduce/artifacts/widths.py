@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..names import BASES
-from ..recipe import Artifact, Block, Fields, line, minus
+from ..recipe import Artifact, Block, Fields, Line, joined, line, minus
 from .common import ALL_SEEDS, collection_lines, measure_line, system_line
 from .tasks import FOUR_CONDITIONS, ONE_PERMUTATION, ORDER_AVERAGED
 
@@ -58,7 +58,7 @@ def _decomposed(title: str, width: Fields) -> Block:
         title,
         tuple(line(label, collections=name) for label, name in _BASES),
         (
-            line("Width", form="signed", **width),
+            Line("Width", joined(width, Fields(form="signed"))),
             line("Content", **NO_CONDITIONS),
             line("Length + slot", **NO_CONDITIONS),
             line("Skeleton", **NO_CONDITIONS),

@@ -1,0 +1,218 @@
+"""From a recipe to a table: scored once, resumed, shared, shown in four formats; and what is refused, in one sentence."""
+
+import io
+import json
+import re
+
+import pandas as pd
+import pytest
+
+from steadyscore.cli import main
+from steadyscore.reproduce.artifacts import ARTIFACTS
+from steadyscore.reproduce.execute import Store
+from steadyscore.reproduce.jobs import jobs_of, requests_of
+from steadyscore.reproduce.layout import fill
+from steadyscore.reproduce.library import Library
+from steadyscore.reproduce.render import FORMATS, Shown, to_csv, to_html, to_latex, to_text
+from steadyscore.reproduce.scale import choices_from
+from steadyscore.runs.folder import find_runs
+
+TINY = choices_from("tiny")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A store with the runs of two small tables, made by the command line."""
+    folder = tmp_path_factory.mktemp("paper")
+    assert main(["reproduce", "run", "rr-pairflip", "reportedscore", "--store", str(folder), "--json"]) == 0
+    return Store(folder)
+
+
+def show(store, name, choices=TINY):
+    return fill(ARTIFACTS[name], Library(store, choices))
+
+
+def test_every_cell_of_a_finished_table_has_a_value_and_a_basis(store):
+    filled = show(store, "rr-pairflip")
+    assert filled.counts() == (30, 30)
+    for row in filled.grids[0].values:
+        for value in row:
+            assert 0 <= value.value <= 1
+            assert value.low <= value.value <= value.high
+            assert (value.basis.collections, value.basis.seeds) == (1, 1)
+
+
+def test_the_planted_ordering_comes_back(store):
+    first, *_, last = zip(*[[v.value for v in row] for row in show(store, "rr-pairflip").grids[0].values], strict=True)
+    assert sum(first) > 2 * sum(last)  # off the shelf flips more than twice as often as OC-SFT, as planted
+
+
+def test_a_run_that_two_tables_need_is_scored_once(store):
+    keys = [
+        {job.content.key for job in jobs_of(requests_of(ARTIFACTS[name].cells(), TINY), TINY)}
+        for name in ("rr-pairflip", "reportedscore")
+    ]
+    assert len(keys[0] & keys[1]) == 5
+    assert {folder.name for folder in (store.folder / "runs").iterdir()} == keys[0] | keys[1]
+
+
+def test_running_again_scores_nothing_again(store, capsys):
+    before = {run.folder: run.record["sessions"] for run in find_runs([store.folder / "runs"])}
+    assert main(["reproduce", "run", "rr-pairflip", "--store", str(store.folder)]) == 0
+    assert {run.folder: run.record["sessions"] for run in find_runs([store.folder / "runs"])} == before
+    assert "30 of 30 runs are complete" in capsys.readouterr().out
+
+
+def test_a_run_says_in_words_what_its_key_stands_for(store):
+    for folder in (store.folder / "runs").iterdir():
+        what = json.loads((folder / "what.json").read_text())
+        assert {"scorer", "data", "width", "mitigation"} <= set(what)
+
+
+def test_text_shows_values_basis_and_the_papers_own(store):
+    text = to_text(show(store, "rr-pairflip"), Shown(paper=True))
+    assert re.search(r"RewardBench-2 .*\(0\.763\)", text)
+    assert re.search(r"^\d+ queries of 1 collection: \d+ cells$", text, re.M)
+    assert "not a result" in text
+
+
+def test_html_says_of_every_cell_what_it_stands_on(store):
+    page = to_html(show(store, "rr-pairflip"), Shown())
+    cells = re.findall(r'<td title="([^"]*)">', page)
+    assert len(cells) == 30
+    assert all(re.match(r"\d+ queries of 1 collection, 95 % interval", cell) for cell in cells)
+
+
+def test_csv_is_read_by_pandas_with_types(store):
+    frame = pd.read_csv(io.StringIO(to_csv(show(store, "reportedscore"), Shown(paper=True))))
+    assert len(frame) == 30
+    assert frame["value"].dtype == frame["low"].dtype == float
+    assert frame["queries"].dtype == frame["seeds"].dtype == int
+    assert frame["bold"].dtype == bool
+    gap = frame[frame["column"] == "Gap"]
+    assert (gap["low"] <= gap["value"]).all()
+    assert (gap["value"] <= gap["high"]).all()
+    assert gap["paper"].tolist() == ["−0.136", "−0.031", "+0.047", "+0.019", "−0.110"]
+
+
+def columns_of(row):
+    """Columns that a row of a LaTeX table fills."""
+    cells = re.split(r"(?<!\\)&", row)
+    return sum(int(found[1]) if (found := re.match(r"\s*\\multicolumn\{(\d+)\}", cell)) else 1 for cell in cells)
+
+
+@pytest.mark.parametrize("name", ["rr-pairflip", "reportedscore", "levels", "grids-ndcg"])
+def test_latex_is_a_booktabs_table_whose_rows_fill_its_columns(store, name):
+    """Cells that are not run print as a dash, so that any table can be parsed."""
+    text = to_latex(show(store, name), Shown(paper=True, intervals=True))
+    plain = re.sub(r"(?<!\\)%.*", "", text)
+    assert plain.count(r"\begin{") == plain.count(r"\end{")
+    assert len(re.findall(r"(?<!\\)[{]", plain)) == len(re.findall(r"(?<!\\)[}]", plain))
+    assert len(re.findall(r"(?<!\\)\$", plain)) % 2 == 0
+    assert plain.isascii()
+    for spec, body in re.findall(r"\\begin\{tabular\}\{(l?r*)\}(.*?)\\end\{tabular\}", plain, re.S):
+        assert [rule for rule in ("toprule", "midrule", "bottomrule") if body.count(f"\\{rule}") != 1] == []
+        rows = re.sub(r"\\(toprule|midrule|bottomrule)|\\cmidrule\(lr\)\{[\d-]+\}", "", body).split(r"\\")
+        assert {columns_of(row) for row in rows if row.strip()} == {len(spec)}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_show_prints_every_format(store, format, capsys):
+    assert main(["reproduce", "show", "rr-pairflip", "--store", str(store.folder), "--format", format]) == 0
+    assert "RewardBench-2" in capsys.readouterr().out
+
+
+def test_half_finished_seeds_give_no_mean_and_say_so(store):
+    filled = show(store, "labelcrossing")
+    value = filled.grids[0].values[0][6]  # OC-SFT's column is a mean over three seeds, and one is scored
+    assert value.value is None
+    assert re.match(r"1 of 3 seeds are complete: oc-sft of qwen3-4b, seed 43, on rewardbench2 is not scored yet", value.reason)
+
+
+def test_a_table_that_is_not_run_says_what_is_missing(tmp_path):
+    filled = show(Store(tmp_path), "rr-pairflip")
+    assert filled.counts() == (0, 30)
+    assert "off-the-shelf of qwen3-4b on rewardbench2 is not scored yet." in {reason for reason, _ in filled.reasons()}
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_of_the_user_takes_the_place_of_ours_where_it_fits(store):
+    run = next(r for r in find_runs([store.folder / "runs"]) if r.record["collection"] == "responses, part 1 of 5")
+    choices = choices_from("tiny", runs={"off-the-shelf/rewardbench2": str(run.folder)})
+    assert show(store, "rr-pairflip", choices).grids[0].values[0][0].value is not None
+
+
+def test_a_run_that_does_not_fit_is_refused_in_one_sentence(store):
+    run = next(r for r in find_runs([store.folder / "runs"]) if r.record["collection"] == "responses, part 1 of 5")
+    choices = choices_from("tiny", runs={"off-the-shelf/nectar": str(run.folder)})
+    reason = show(store, "rr-pairflip", choices).grids[0].values[1][0].reason
+    assert re.fullmatch(r".* scored responses, part 1 of 5, not responses, part 2 of 5\. Name a run of .*\.", reason)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["show", "tab:level"], "the paper has no table or figure 'tab:level'. Did you mean levels?"),
+        (["show", "levels", "--adapter", "oc=nowhere"], "adapters: 'oc' is not a system."),
+        (["plan", "levels", "--collection", "dl18=x.jsonl"], "collections: 'dl18' is not in the paper's tables."),
+        (["plan", "levels", "--base", "a", "--base", "b"], "--base names 2 models for all bases."),
+        (["plan", "levels", "--system", "gpt-5.4"], "--system gpt-5.4: write --system NAME=VALUE."),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_1(arguments, said, tmp_path, capsys):
+    assert main(["reproduce", *arguments, "--store", str(tmp_path)]) == 1
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_plan_of_the_papers_scale_names_what_is_missing(tmp_path, capsys):
+    assert main(["reproduce", "plan", "pairrm", "--scale", "paper", "--store", str(tmp_path), "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert {run["system"] for run in plan["runs"]} == {"Pointwise labels, B=1", "PairRM", "Skywork", "OC-SFT"}
+    assert sum(run["windows"] for run in plan["runs"]) > 10_000
+    assert {t["system"] for t in plan["trainings"]} == {"pointwise", "oc-sft"}
+    assert "Nectar is not on this machine. Get it with: steadyscore data get nectar" in plan["missing"]
+
+
+def test_a_missing_system_says_how_to_name_it(tmp_path, capsys):
+    assert main(["reproduce", "plan", "tab:levels", "--scale", "paper", "--store", str(tmp_path)]) == 0
+    assert "gpt-5.4 has no address. Name one: --system gpt-5.4=ADDRESS" in capsys.readouterr().out
+
+
+def test_the_users_own_take_the_place_of_the_papers():
+    given = choices_from("paper", base="smollm2-135m", systems={"gpt-5.4": "synthetic:ties"}, collections={"dl19": "passages"})
+    jobs = jobs_of(requests_of(ARTIFACTS["levels"].cells(), given), given)
+    assert {job.scoring.address for job in jobs if job.request.system == "gpt-5.4"} == {"synthetic:ties"}
+    assert {job.scoring.address for job in jobs if job.request.system == "off-the-shelf"} == {"smollm2-135m"}
+    assert {job.data.value["collection"] for job in jobs if job.request.collection == "dl19"} == {"passages"}
+
+
+def test_choices_are_read_from_a_file_and_every_mistake_is_named(tmp_path):
+    file = tmp_path / "choices.toml"
+    file.write_text('base = "smollm2-135m"\nseeds = [1]\n[readers]\nfirst = "smollm2-135m"\n')
+    assert choices_from("laptop", file).reader_address("first") == "smollm2-135m"
+    file.write_text('bass = "x"\n[bases]\nqwen = "y"\n')
+    with pytest.raises(Exception, match=r"unknown key 'bass'[\s\S]*'qwen' is not in the paper's tables"):
+        choices_from("laptop", file)
+
+
+def test_a_diagram_says_that_there_is_nothing_to_measure(tmp_path, capsys):
+    assert main(["reproduce", "show", "remedies", "--store", str(tmp_path)]) == 0
+    assert "is a diagram" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_every_artifact_runs_end_to_end_at_the_tiny_scale(tmp_path, capsys):
+    """Cells that no code measures say so, and a small pool has no later slots; every other cell has a number."""
+    assert main(["reproduce", "run", "all", "--store", str(tmp_path), "--json"]) == 0
+    library = Library(Store(tmp_path), TINY)
+    known = ("which no verb", "no window has", "no query has the same evidence")
+    for artifact in (a for a in ARTIFACTS.values() if not a.is_diagram):
+        filled = fill(artifact, library)
+        assert [reason for reason, _ in filled.reasons() if not any(word in reason for word in known)] == [], artifact.name
+        for draw in FORMATS.values():
+            assert draw(filled, Shown(True, True))
+    capsys.readouterr()
+    assert main(["reproduce", "list", "--store", str(tmp_path), "--json"]) == 0
+    statuses = {row["name"]: row["status"] for row in json.loads(capsys.readouterr().out)}
+    assert {name for name, status in statuses.items() if status != "complete"} == {"remedies", "batching-latency"}
