@@ -16,10 +16,11 @@ from steadyscore.engines import EngineOptions, open_engine
 from steadyscore.errors import InputError, ModelError, StorageError
 from steadyscore.integrations import Ranker
 from steadyscore.models import adapter
+from steadyscore.models.card import model_card, read_card
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.training import merge
-from steadyscore.training.loop import train
+from steadyscore.training.loop import train_adapter
 from steadyscore.training.recipe import TrainConfig
 from tests.helpers import tiny
 
@@ -31,7 +32,7 @@ def world(tmp_path_factory) -> Path:
     tiny.save(folder / "base", tiny.decoder())
     tiny.save(folder / "sister", tiny.decoder(seed=1))
     tiny.write_collection(folder / "pools.jsonl", 6, 5, seed=0)
-    train(
+    train_adapter(
         TrainConfig(
             base=f"hf:{folder / 'base'}",
             data=str(folder / "pools.jsonl"),
@@ -64,7 +65,7 @@ def test_the_folder_is_a_peft_adapter_with_a_card(world):
 
     names = {file.name for file in (world / "adapter").iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors", "card.json", "README.md"} <= names
-    card = adapter.read_card(world / "adapter")
+    card = read_card(world / "adapter")
     assert card["base"]["model"] == str(world / "base")
     assert card["grade_tokens"] == [12, 13, 14, 15]
     assert [entry["step"] for entry in card["held_out"]] == [0, 4]
@@ -79,7 +80,7 @@ def test_an_adapter_changes_scores_and_belongs_to_a_runs_identity(world):
     address = f"hf:{world / 'base'}+{world / 'adapter'}"
     assert np.abs(scores(address, world) - scores(f"hf:{world / 'base'}", world)).max() > 1e-4
     identity = open_engine(address).identity()["adapter"]
-    assert identity["prompt_hash"] == adapter.read_card(world / "adapter")["prompt_hash"]
+    assert identity["prompt_hash"] == read_card(world / "adapter")["prompt_hash"]
 
 
 def test_prefix_sharing_is_exact_with_an_adapter(world):
@@ -88,7 +89,7 @@ def test_prefix_sharing_is_exact_with_an_adapter(world):
 
 
 def test_an_integration_presents_an_adapter_as_its_card_says_and_refuses_a_mismatch(world, copy):
-    card = adapter.read_card(copy)
+    card = read_card(copy)
     (copy / "card.json").write_text(json.dumps(card | {"settings": card["settings"] | {"chars": 7, "width": 3}}))
     settings = Ranker(f"hf:{world / 'base'}+{copy}").scorer.settings
     assert (settings.chars, settings.width) == (7, 3)
@@ -113,8 +114,8 @@ def test_another_prompt_or_other_grade_tokens_are_mistakes():
     assert "trained with prompt abc, this is prompt xyz" in found[0]
     assert "grade tokens [1, 2, 3, 4], this tokenizer has [1, 2, 3, 5]" in found[1]
     with pytest.raises(ModelError, match="Pass --allow-base-mismatch"):
-        adapter.refuse(found, allowed=False)
-    adapter.refuse(found, allowed=True)
+        adapter.refuse_mismatches(found, allowed=False)
+    adapter.refuse_mismatches(found, allowed=True)
 
 
 def test_verify_opens_the_adapter_and_finds_a_changed_prompt(world, copy):
@@ -132,22 +133,22 @@ def test_damage_is_said_and_never_loaded(copy):
     weights[next(iter(weights))][0] = float("nan")
     save_file(weights, copy / adapter.WEIGHTS)
     with pytest.raises(ModelError, match="NaN or infinite weights in 1 tensors"):
-        adapter.weights(copy)
+        adapter.read_weights(copy)
     (copy / adapter.WEIGHTS).write_bytes(b"short")
     with pytest.raises(StorageError, match="cannot be read"):
-        adapter.weights(copy)
+        adapter.read_weights(copy)
     (copy / adapter.WEIGHTS).unlink()
     torch.save({}, copy / "adapter_model.bin")
     with pytest.raises(ModelError, match="pickled weights"):
         adapter.refuse_pickles(copy)
     (copy / "card.json").write_text("{}")
     with pytest.raises(InputError, match=r"base: field required; task: field required; objective"):
-        adapter.read_card(copy)
+        read_card(copy)
     (copy / "card.json").unlink()
     with pytest.raises(InputError, match=r"has no card\.json"):
-        adapter.read_card(copy)
+        read_card(copy)
     with pytest.raises(InputError, match=r"adapter folder .*nowhere does not exist\. Shipped: smollm2-135m-oc"):
-        adapter.read_card(copy / "nowhere")
+        read_card(copy / "nowhere")
 
 
 def test_merged_scores_equal_unmerged_and_the_merged_folder_opens(world, tmp_path):
@@ -200,4 +201,4 @@ def test_a_card_from_before_a_setting_was_written_has_a_page_all_the_same(tmp_pa
     card = json.loads((Path(adapter.__file__).parent / "shipped" / "smollm2-135m-oc" / "card.json").read_text())
     del card["settings"]["prompt"], card["settings"]["chars"]
     (tmp_path / "card.json").write_text(json.dumps(card))
-    assert "| prompt | paper, all characters of each candidate |" in adapter.model_card(adapter.read_card(tmp_path))
+    assert "| prompt | paper, all characters of each candidate |" in model_card(read_card(tmp_path))

@@ -13,7 +13,8 @@ from ..audits.missing import missing_queries, missing_remark
 from ..errors import GateFailed, InputError
 from ..machine.disk import atomic
 from ..runs.folder import Run, find_runs
-from . import add_budget, add_json, add_threshold, examples, not_negative, print_json, print_table, threshold_of
+from . import add_budget, add_json, add_threshold, examples, print_json, print_table, threshold_of
+from .flags import not_negative
 
 Row = tuple[str, Bound, float, bool]
 """(run, bound, value, does it hold)"""

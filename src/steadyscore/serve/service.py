@@ -16,7 +16,8 @@ from ..engines import Engine, EngineOptions, Grader, Reranker
 from ..errors import InputError
 from ..measures.measurement import Threshold, measure
 from ..measures.ranking import Array
-from ..models.adapter import prompt_mistakes, read_card, refuse
+from ..models.adapter import prompt_mistakes, refuse_mismatches, split_address
+from ..models.card import read_card
 from ..runs.table import CANONICAL, Scored
 from ..scoring.scorer import Scorer, Settings
 from ..tasks import TASKS, Task
@@ -25,7 +26,7 @@ from ..window.presentation import permutations, windows
 from .batcher import Batcher, Ticket, stand_in
 from .decisions import Decision, Stability, looks, stability
 from .settings import Limits
-from .shared_base import Bases, split
+from .shared_base import Bases
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +91,14 @@ def open_model(
     if adapter := backend.identity().get("adapter"):
         scorer = model.scorer(backend)
         probe = scorer.prompt(instance_of("probe", ["probe"]), windows([0], 1)[0])
-        refuse(prompt_mistakes(adapter, scorer.identity()["prompt_hash"], probe.grade_tokens), options.allow_base_mismatch)  # type: ignore[union-attr]
+        mistakes = prompt_mistakes(adapter, scorer.identity()["prompt_hash"], probe.grade_tokens)  # type: ignore[union-attr]
+        refuse_mismatches(mistakes, options.allow_base_mismatch)
     return model
 
 
 def _card(address: str) -> dict[str, Any]:
-    folder = split(address)[1]
-    return read_card(folder) if folder and (folder / "card.json").exists() else {}
+    folder = split_address(address)[1]
+    return dict(read_card(folder)) if folder and (folder / "card.json").exists() else {}
 
 
 class Decided(NamedTuple):

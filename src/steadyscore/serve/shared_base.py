@@ -15,22 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from ..engines import EngineOptions, open_engine
-from ..errors import InputError, ModelError
-from ..models.adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles, scorer_address
-from ..models.embedded import shipped_adapters
+from ..models.adapter import AdapterIdentity, adapter_identity, card_for_base, refuse_misfit, split_address
 from ..terms import Prompt
 from ..window.readout import Reading
 from .settings import cores
-
-
-def split(address: str) -> tuple[str, Path | None]:
-    """`base[+adapter folder]` of a local model; a shipped adapter's name stands for both."""
-    if folder := shipped_adapters().get(address):
-        return scorer_address(read_card(folder)["base"]["model"]), folder
-    if Path(address.removeprefix("hf:")).exists():  # a folder whose own name holds the sign
-        return address, None
-    base, _, adapter = address.partition("+")
-    return base, Path(adapter) if adapter else None
 
 
 def share_cores(workers: int) -> None:
@@ -54,7 +42,7 @@ class Bases:
     def open(self, address: str, options: EngineOptions) -> Any:
         if ":" in address and not address.startswith("hf:"):
             return open_engine(address, options)
-        base, folder = split(address)
+        base, folder = split_address(address)
         if base not in self._bases:
             self._bases[base] = SharedBase(open_engine(base, options), self.workers, options.allow_base_mismatch)
         return self._bases[base].with_adapter(folder, address)
@@ -97,7 +85,7 @@ class SharedBase:
         """On a GPU passes run one after the other: a second one would only wait for the same multiprocessors."""
         self._first = Replica(engine)
         self._own = threading.local()
-        self._loaded: dict[Path, tuple[str, dict[str, Any]]] = {}
+        self._loaded: dict[Path, tuple[str, AdapterIdentity]] = {}
 
     def with_adapter(self, folder: Path | None, name: str) -> AdaptedEngine:
         if folder is None:
@@ -107,22 +95,16 @@ class SharedBase:
         adapter, facts = self._loaded[folder]
         return AdaptedEngine(self, adapter, name, self.engine.identity() | {"adapter": facts})
 
-    def _load(self, folder: Path) -> tuple[str, dict[str, Any]]:
+    def _load(self, folder: Path) -> tuple[str, AdapterIdentity]:
         from peft import PeftModel
 
-        if not (folder / "adapter_config.json").exists():
-            raise InputError(f"{folder} is not an adapter folder: it has no adapter_config.json.")
-        refuse_pickles(folder)
-        card, adapter, first = read_card(folder), f"adapter{len(self._loaded)}", self._first
-        mistake = base_mistake(card, self.engine.identity())
-        refuse([mistake] if mistake else [], self.allow_base_mismatch)
-        try:
+        card = card_for_base(folder, self.engine.identity(), self.allow_base_mismatch)
+        adapter, first = f"adapter{len(self._loaded)}", self._first
+        with refuse_misfit(folder):
             if first.carrier is None:
                 first.carrier = PeftModel.from_pretrained(self.engine.model, str(folder), adapter_name=adapter)
             else:
                 first.carrier.load_adapter(str(folder), adapter_name=adapter)
-        except (ValueError, RuntimeError, OSError) as refusal:
-            raise ModelError(f"adapter {folder} does not fit this base: {' '.join(str(refusal).split())[:300]}") from refusal
         first.carrier.eval()
         first.active = "?"  # loading may have moved it
         return adapter, adapter_identity(folder, card)

@@ -17,8 +17,9 @@ from ..errors import InputError
 from ..scoring.score import Cut, cut_instances
 from ..terms import Collection, Instance, Markers, Window
 from ..window.presentation import generator, permutation, permutations, windows
-from . import objectives, recipe
-from .labels import Label, from_judgements, lowered, read_labels, target
+from . import objectives
+from .labels import Label, first_orders, from_judgements, read_labels, target
+from .plan import Plan, resolve_plan
 from .recipe import TrainConfig
 
 TRAINING_MARKERS: tuple[Markers, ...] = ("numeric", "letters", "doc")
@@ -68,7 +69,7 @@ def examples(
         if label is None:
             missing.append(f"query {instance.id} has no label")
             continue
-        label = lowered(label, teacher_orders)
+        label = first_orders(label, teacher_orders)
         values = dict(zip(label.candidate_ids, target(label), strict=True))
         absent = [c.id for c in instance.pool if c.id not in values]
         if absent:
@@ -153,6 +154,7 @@ def slot_counts(found: Sequence[Example], relevant: dict[str, set[str]]) -> np.n
 class Data:
     """What a run trains and is evaluated on."""
 
+    plan: Plan
     collection: Collection
     examples: list[Example]
     held_out: list[Instance]
@@ -162,8 +164,8 @@ class Data:
 
 def training_data(config: TrainConfig) -> Data:
     source = open_collection(config.data)
-    collection, instances = source.collection, source.instances
-    pools = list(cut_instances(instances(), Cut(config.queries, config.pool)))
+    plan = resolve_plan(config, source.collection)
+    pools = list(cut_instances(source.instances(), Cut(config.queries, config.pool)))
     if config.held_out >= len(pools):
         raise InputError(f"held_out {config.held_out} leaves nothing of {len(pools)} queries to train on.")
     held_out = pools[len(pools) - config.held_out :] if config.held_out else []
@@ -173,18 +175,10 @@ def training_data(config: TrainConfig) -> Data:
     labels = _labels(config, pools)
     if config.labels == "judgements":  # a query that nobody judged teaches nothing
         pools = [instance for instance in pools if instance.id in labels]
-    averaged = (
-        config.teacher_orders if config.teacher_orders is not None else (None if config.objective == "order_averaged" else 1)
+    windows = examples(
+        pools, labels, plan.widths, teacher_orders=plan.teacher_orders, seed=config.seed, pool_views=plan.pool_views
     )
-    found = examples(
-        pools,
-        labels,
-        recipe.widths(config, collection.task),
-        teacher_orders=averaged,
-        seed=config.seed,
-        pool_views=recipe.pool_views(config),
-    )
-    if config.grade_share and any(example.grades is None for example in found):
+    if config.grade_share and any(example.grades is None for example in windows):
         raise InputError(
             "grade_share needs the teacher's grade distribution, and these labels have none for the orders used: "
             "they keep that of a language model, averaged over all its orders. Set teacher_orders to as many as were labelled, "
@@ -192,8 +186,8 @@ def training_data(config: TrainConfig) -> Data:
         )
     weights = None
     if config.objective == "debias_first":
-        weights = objectives.inverse_propensity(slot_counts(found, _relevant(config, pools, labels)))
-    return Data(collection, found, held_out, len(pools), weights)
+        weights = objectives.inverse_propensity(slot_counts(windows, _relevant(config, pools, labels)))
+    return Data(plan, source.collection, windows, held_out, len(pools), weights)
 
 
 def _labels(config: TrainConfig, pools: list[Instance]) -> dict[str, Label]:

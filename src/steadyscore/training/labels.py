@@ -8,21 +8,21 @@ A label folder made from another (fewer orders, fewer queries, recalibrated, a n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from ..collection import open_collection
+from ..collection import Data, open_collection
 from ..errors import InputError
 from ..machine.disk import is_there, sha256, storage, write_parquet, write_record
 from ..measures.decomposition import silver_beta
 from ..measures.ranking import ndcg
 from ..runs.folder import Run
 from ..runs.table import Scored, read_table
-from ..scoring.score import AuditConfig, score_collection
+from ..scoring.score import AuditConfig, Progress, score_collection
 from ..scoring.scorer import Scorer, ideal_gains
 from ..terms import GRADES, Instance
 from ..window.presentation import generator
@@ -46,7 +46,7 @@ class Label:
     """(n,) which candidate the teacher ranks first in its window of the first-stage order: DebiasFirst's own rankings."""
 
 
-def lowered(label: Label, teacher_orders: int | None) -> Label:
+def first_orders(label: Label, teacher_orders: int | None) -> Label:
     """The first T stored orders, None for all. The averaged distribution belongs to all of them, and goes with the others."""
     stored = len(label.vectors)
     if teacher_orders is None or teacher_orders == stored:
@@ -61,7 +61,8 @@ def lowered(label: Label, teacher_orders: int | None) -> Label:
 
 def target(label: Label, teacher_orders: int | None = None) -> np.ndarray:
     """(n,) mean over the first T teacher orders: T = 1 is the single-order label, all of them the order-averaged (§4)."""
-    return lowered(label, teacher_orders).vectors.mean(axis=0)
+    mean: np.ndarray = first_orders(label, teacher_orders).vectors.mean(axis=0)
+    return mean
 
 
 # -- making labels
@@ -69,18 +70,19 @@ def target(label: Label, teacher_orders: int | None = None) -> np.ndarray:
 
 def label_collection(
     scorer: Scorer,
-    source: str,
+    source: Data,
     folder: Path,
     config: AuditConfig,
     *,
     scale: Scale = "unit",
     command: list[str] | None = None,
-    progress: Callable[[Iterable[Instance], int | None], Iterable[Instance]] | None = None,
+    progress: Progress | None = None,
     allow_scorer_change: bool = False,
 ) -> list[Label]:
     """Score the pools under T = config.permutations orders (resumable) and keep the labels beside the run."""
-    how = {"command": command, "progress": progress, "allow_scorer_change": allow_scorer_change}
-    run = score_collection(scorer, source, folder, config, **how)  # type: ignore[arg-type]
+    run = score_collection(
+        scorer, source, folder, config, command=command, progress=progress, allow_scorer_change=allow_scorer_change
+    )
     labels = [from_scored(scored, scale, scorer.name) for scored in run.iter_scored()]
     write_labels(folder, labels)
     return labels
@@ -139,7 +141,7 @@ def from_judgements(instance: Instance, top: int = 3) -> Label | None:
 # -- changing labels
 
 
-def recalibrated(label: Label, reference: Label) -> Label:
+def recalibrate(label: Label, reference: Label) -> Label:
     """Rank-quantile matching (§D.3): the reference's sorted single-order values in this label's rank order, ties by id."""
     if label.candidate_ids != reference.candidate_ids:
         raise InputError(f"query {label.query_id} has other candidates in the two label sets; recalibration needs the same pool.")
@@ -148,7 +150,7 @@ def recalibrated(label: Label, reference: Label) -> Label:
     return replace(label, vectors=values[None], grades=None)
 
 
-def control(label: Label, kind: Control, seed: int) -> Label:
+def replace_by_control(label: Label, kind: Control, seed: int) -> Label:
     """Negative controls: uniform random labels, or the query's own labels given to other candidates."""
     random = generator("control", kind, seed, label.query_id)
     if kind == "random":
@@ -157,7 +159,7 @@ def control(label: Label, kind: Control, seed: int) -> Label:
     return replace(label, vectors=label.vectors[:, order], grades=None if label.grades is None else label.grades[order])
 
 
-def nested(labels: Sequence[Label], queries: int, seed: int = 0) -> list[Label]:
+def nested_subset(labels: Sequence[Label], queries: int, seed: int = 0) -> list[Label]:
     """A subset that every larger subset of the same seed contains, in the labels' own order."""
     if queries > len(labels):
         raise InputError(f"there are {len(labels)} labelled queries, {queries} were asked for.")
@@ -235,7 +237,7 @@ def labels_identity(source: str) -> dict[str, Any]:
 # -- how good the labels are
 
 
-def label_quality(labels: Sequence[Label], source: str, k: int = 10) -> dict[str, Any]:
+def label_quality(labels: Sequence[Label], source: Data, k: int = 10) -> dict[str, float | None]:
     """Silver quality, nDCG@k of the order-averaged and the single-order label against judgements, and silver-beta (§F)."""
     by_id = {label.query_id: label for label in labels}
     found: dict[str, list[float]] = {"averaged": [], "single": []}
