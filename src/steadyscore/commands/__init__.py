@@ -56,14 +56,18 @@ def add_scorer_change(parser: argparse.ArgumentParser) -> None:
 def add_engine(parser: argparse.ArgumentParser) -> None:
     """How a local model runs."""
     group = parser.add_argument_group("engine")
-    add_fields(group, EngineOptions, "device dtype batch_tokens trust_remote_code tensor_parallel tokenizer allow_base_mismatch")
+    add_fields(group, EngineOptions, "device dtype batch_tokens trust_remote_code tensor_parallel")
+    add_field(group, EngineOptions, "tokenizer", metavar="PATH")
+    add_field(group, EngineOptions, "allow_base_mismatch")
     add_endpoint(parser)
 
 
 def add_endpoint(parser: argparse.ArgumentParser) -> None:
     """How an endpoint over HTTP is asked."""
     group = parser.add_argument_group("endpoint")
-    add_fields(group, EngineOptions, "concurrency rate retries")
+    add_field(group, EngineOptions, "concurrency")
+    add_field(group, EngineOptions, "rate", metavar="N")
+    add_field(group, EngineOptions, "retries")
     add_field(group, EngineOptions, "timeout", metavar="SECONDS")
     add_field(group, EngineOptions, "price", type=price, nargs=2, metavar=("IN", "OUT"))
     add_field(group, EngineOptions, "cache", help="ask again what was answered before")
@@ -101,7 +105,7 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
     """How the threshold consumer gets its cutoff."""
     group = parser.add_argument_group("threshold (default: what the run was audited with; a new one: F1-tuned)")
     either = group.add_mutually_exclusive_group()
-    add_field(either, Threshold, "cutoff", type=_cutoff, metavar="X|f1")
+    add_field(either, Threshold, "cutoff", type=_cutoff, metavar="X|f1", help="a fixed threshold, or the F1-tuned one")
     add_field(either, Threshold, "retention", flag="--match-retention", type=_share, metavar="SHARE")
     add_field(group, Threshold, "protocol", flag="--threshold-protocol", is_unset=True)
 

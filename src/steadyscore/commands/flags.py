@@ -40,7 +40,7 @@ def add_field(group: Any, kind: type, name: str, *, flag: str | None = None, is_
     elif choices := choices_of(hint):
         how |= {"choices": choices}
     else:
-        how |= {"type": converter(hint), "metavar": _metavar(hint)}
+        how |= {"type": converter(hint)} | _metavar(hint)
     group.add_argument(word, **how | given)
 
 
@@ -69,7 +69,7 @@ def _help(kind: type, name: str, default: Any) -> str:
     if first == "A" or first[1:].islower():  # not a name such as LoRA
         text = text[:1].lower() + text[1:]
     is_said = isinstance(default, bool) or default in (None, "", ()) or "default" in text
-    shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    shown = ",".join(default) if isinstance(default, tuple) else f"{default:g}" if isinstance(default, float) else default
     return (text if is_said else f"{text} (default: {shown})").replace("%", "%%")
 
 
@@ -104,9 +104,10 @@ def choices_of(hint: Any) -> tuple[str, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-def _metavar(hint: Any) -> str:
+def _metavar(hint: Any) -> dict[str, str]:
+    """What stands for the value in the help; for a text, what argparse makes of the field's name."""
     kind, _ = _plain(hint)
-    return {int: "N", float: "X", str: "TEXT"}.get(kind, "NAME,...")
+    return {} if kind is str else {"metavar": {int: "N", float: "X"}.get(kind, "NAME,...")}
 
 
 def converter(hint: Any) -> Callable[[str], Any]:

@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_fields(parser, LabelConfig, "scale judged_top")
     add_field(parser, LabelConfig, "recalibrate_to", metavar="DIR")
     add_fields(parser, LabelConfig, "control rank_first_stage subset seed")
-    parser.add_argument("--out", required=True, metavar="DIR", help="label folder; the same command goes on where it stopped")
+    parser.add_argument("--out", required=True, metavar="DIR", help="label folder; the same command resumes what was stopped")
     add_scorer_change(parser)
     add_presentation(parser)
     add_engine(parser)

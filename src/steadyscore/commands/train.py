@@ -19,7 +19,6 @@ METAVARS = {
     "out": "DIR",
     "layers": "FIRST-LAST",
     "initial": "DIR",
-    "device": "DEVICE",
     "held_out_data": "NAME|FILE",
 }
 

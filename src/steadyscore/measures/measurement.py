@@ -23,7 +23,7 @@ class Threshold:
     """How the threshold consumer gets its cutoff."""
 
     cutoff: float | None = None
-    """A fixed threshold, or f1 (None): the one tuned to F1 on half of the queries (§5)."""
+    """A fixed threshold; None tunes one to F1 on half of the queries (§5)."""
     protocol: Literal["midpoints", "reference"] = "midpoints"
     """How it is tuned; reference: on the released code's grid, split and presentation (docs/protocol.md#thresholds)."""
     seed: int = 0

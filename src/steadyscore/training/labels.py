@@ -100,10 +100,10 @@ def from_scored(scored: Scored, scale: Scale = "unit", name: str = "the teacher"
 def _unit(scores: np.ndarray, scale: Scale, name: str, query_id: str) -> np.ndarray:
     """Scores of a teacher on [0, 1]. A cross-encoder's logits need `sigmoid`; `rank` is the place within the query."""
     if scale == "sigmoid":
-        return 1 / (1 + np.exp(-scores))
+        return np.asarray(1 / (1 + np.exp(-scores)))
     if scale == "rank":
         places = np.argsort(np.argsort(scores, axis=-1, kind="stable"), axis=-1)
-        return places / max(scores.shape[-1] - 1, 1)
+        return np.asarray(places / max(scores.shape[-1] - 1, 1))
     if scores.min() < -1e-6 or scores.max() > 1 + 1e-6:
         raise InputError(
             f"the scores of {name} are on another scale: {scores.min():.3g} to {scores.max():.3g} for query {query_id}, "
@@ -205,11 +205,11 @@ def read_labels(folder: Path) -> list[Label]:
         raise InputError(f"{folder} holds no labels.parquet. Make it with: steadyscore label ... --out {folder}")
     remedy = "Make it again with the `steadyscore label` command that made it."
     table = read_table(folder / "labels.parquet", remedy=remedy).to_pydict()
-    found: dict[str, list[int]] = {}
+    rows_of: dict[str, list[int]] = {}
     for row, query_id in enumerate(table["query_id"]):
-        found.setdefault(query_id, []).append(row)
+        rows_of.setdefault(query_id, []).append(row)
     labels = []
-    for query_id, rows in found.items():
+    for query_id, rows in rows_of.items():
         vectors = np.array([table["vector"][r] for r in rows], float).T
         grades = None if table["grades"][rows[0]] is None else np.array([table["grades"][r] for r in rows])
         first = None if table["first"][rows[0]] is None else np.array([table["first"][r] for r in rows])
@@ -240,7 +240,7 @@ def labels_identity(source: str) -> dict[str, Any]:
 def label_quality(labels: Sequence[Label], source: Data, k: int = 10) -> dict[str, float | None]:
     """Silver quality, nDCG@k of the order-averaged and the single-order label against judgements, and silver-beta (§F)."""
     by_id = {label.query_id: label for label in labels}
-    found: dict[str, list[float]] = {"averaged": [], "single": []}
+    quality: dict[str, list[float]] = {"averaged": [], "single": []}
     for instance in open_collection(source).instances():
         label, ideal = by_id.get(instance.id), ideal_gains(instance)
         if label is None or ideal is None:
@@ -249,8 +249,8 @@ def label_quality(labels: Sequence[Label], source: Data, k: int = 10) -> dict[st
         relevance = [np.nan if judged.get(i) is None else judged[i] for i in label.candidate_ids]
         both = np.stack([target(label), target(label, 1)])
         averaged, single = ndcg(both, np.array(relevance, float), k, judged_gains=ideal)
-        found["averaged"].append(averaged)
-        found["single"].append(single)
+        quality["averaged"].append(averaged)
+        quality["single"].append(single)
     beta = silver_beta([label.vectors for label in labels])
     values = np.concatenate([target(label) for label in labels])
     return {
@@ -259,8 +259,8 @@ def label_quality(labels: Sequence[Label], source: Data, k: int = 10) -> dict[st
         "teacher_orders": min(len(label.vectors) for label in labels),
         "mean": float(values.mean()),
         "sd": float(values.std()),
-        f"ndcg@{k}": float(np.mean(found["averaged"])) if found["averaged"] else None,
-        f"ndcg@{k} of one order": float(np.mean(found["single"])) if found["single"] else None,
+        f"ndcg@{k}": float(np.mean(quality["averaged"])) if quality["averaged"] else None,
+        f"ndcg@{k} of one order": float(np.mean(quality["single"])) if quality["single"] else None,
         "silver_beta": None if np.isnan(beta.beta) else float(beta.beta),
         "silver_beta_scale_free": None if np.isnan(beta.scale_free) else float(beta.scale_free),
     }

@@ -126,8 +126,8 @@ class LowRank(torch.autograd.Function):
             dx.addcmul_(through @ a, mask, value=ctx.scale / (1 - ctx.share))
         dx = dx.view_as(x).to(x.dtype)
         back = [dx] if x is leaves[0] else torch.autograd.grad(x, [t for t in leaves if t.requires_grad], dx)
-        found = iter(back)
-        return (*[None] * 5, da, db, *[next(found) if n else None for n in needed])
+        gradients = iter(back)
+        return (*[None] * 5, da, db, *[next(gradients) if n else None for n in needed])
 
 
 def dropped(x: torch.Tensor, mask: torch.Tensor | None, share: float) -> torch.Tensor:

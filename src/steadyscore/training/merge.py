@@ -89,8 +89,9 @@ def _probe_instance() -> Instance:
 
 def _probe_prompts(scorer: Scorer) -> list[Prompt]:
     instance = _probe_instance()
-    found = [scorer.prompt(instance, window) for window in windows(range(len(instance.pool)), scorer.width or len(instance.pool))]
-    return [prompt for prompt in found if isinstance(prompt, Prompt)]
+    n = len(instance.pool)
+    prompts = [scorer.prompt(instance, window) for window in windows(range(n), scorer.width or n)]
+    return [prompt for prompt in prompts if isinstance(prompt, Prompt)]
 
 
 def _probe_scores(scorer: Scorer) -> np.ndarray:

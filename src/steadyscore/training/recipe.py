@@ -48,7 +48,7 @@ class TrainConfig:
     labels: str = ""
     """Label folder, or `judgements` for the human ones."""
     out: str = ""
-    """Adapter folder; the same command goes on where it stopped."""
+    """Adapter folder; the same command resumes what was stopped."""
     objective: Objective = "oc_sft"
     """What is minimised."""
     weight: ZeroOrMore | None = None
@@ -151,7 +151,7 @@ def make_config(values: Mapping[Any, Any]) -> TrainConfig:
     """A config from a recipe's or the flags' values; unknown keys and wrong values are named all at once."""
     known, unknown = _by_field(values)
     mistakes = value_mistakes(known)
-    if unknown or mistakes:  # no config comes of it, so what the good values name and is not there is said as well
+    if unknown or mistakes:  # no config comes of it, so what the good values name and is not there is named too
         from .check import place_mistakes
 
         usable = TrainConfig(**{name: value for name, value in known.items() if name not in mistakes})

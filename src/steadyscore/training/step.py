@@ -54,11 +54,11 @@ class TrainedEngine:
 
     @torch.no_grad()
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
-        found = []
+        readings: list[Reading] = []
         for batch in (prompts[i : i + self._per_pass] for i in range(0, len(prompts), self._per_pass)):
-            found += [Reading(logits.cpu().numpy()) for logits in self._module(batch)]
+            readings += [Reading(logits.cpu().numpy()) for logits in self._module(batch)]
             self._advance(len(batch))
-        return found
+        return readings
 
 
 class StepRow(TypedDict):
@@ -151,7 +151,7 @@ class Loop:
         for epoch, index in chosen:
             example = self.data.examples[index]
             shown.append((example, views(example, plan.window_views, seed=config.seed, epoch=epoch, **how)))
-        prompts = [[self._prompt(example, view) for view in found] for example, found in shown]
+        prompts = [[self._prompt(example, view) for view in presented] for example, presented in shown]
         tokens = [sum(map(len, row)) for row in prompts]
         others: list[torch.Tensor] | None = None
         if config.objective in ("mean_teacher", "kl_to_base"):
@@ -163,9 +163,11 @@ class Loop:
         torch.manual_seed(seed_of(config.seed, step, number))  # dropout: the same masks on any number of processes
         logits = iter(self.module([prompt for row in prompts for prompt in row]))
         total, sums = torch.zeros((), device=self.accelerator.device), np.zeros(5)
-        for i, (example, found) in enumerate(shown):
-            rows = torch.stack([next(logits)[torch.as_tensor(view.columns)] for view in found[: len(prompts[i])]])  # (N, b, 4)
-            other = None if others is None else others[i][torch.as_tensor(found[-1].columns)]
+        for i, (example, presented) in enumerate(shown):
+            rows = torch.stack(
+                [next(logits)[torch.as_tensor(view.columns)] for view in presented[: len(prompts[i])]]
+            )  # (N, b, 4)
+            other = None if others is None else others[i][torch.as_tensor(presented[-1].columns)]
             terms = window_loss(config, example, rows.log_softmax(-1), other, weight, self.data.slot_weights)
             loss = terms.loss
             if not bool(torch.isfinite(loss)):
