@@ -18,6 +18,7 @@ from steadyscore.integrations import Ranker
 from steadyscore.models import adapter
 from steadyscore.models.card import model_card, read_card
 from steadyscore.scoring.scorer import Scorer, Settings
+from steadyscore.serve.shared_base import Bases
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.training import merge
 from steadyscore.training.loop import train_adapter
@@ -151,6 +152,40 @@ def test_damage_is_said_and_never_loaded(copy):
         read_card(copy / "nowhere")
 
 
+def open_by_address(world, folder):
+    open_engine(f"hf:{world / 'base'}+{folder}")
+
+
+def merge_it(world, folder):
+    merge.merge(folder, folder / "merged")
+
+
+def serve_it(world, folder):
+    Bases().open(f"hf:{world / 'base'}+{folder}", EngineOptions())
+
+
+def start_from_it(world, folder):
+    base, data = f"hf:{world / 'base'}", str(world / "pools.jsonl")
+    settings = {"widths": (5,), "steps": 1, "batch": 1, "device": "cpu"}
+    config = TrainConfig(base=base, data=data, labels="judgements", out=str(folder / "out"), initial=str(folder), **settings)
+    train_adapter(config)
+
+
+@pytest.mark.parametrize("opened", [open_by_address, merge_it, serve_it, start_from_it])
+def test_every_way_to_an_adapter_makes_the_same_checks(world, copy, opened):
+    card = json.loads((copy / "card.json").read_text())
+    (copy / "card.json").write_text(json.dumps(card | {"base": card["base"] | {"weights": "other"}}))
+    with pytest.raises(ModelError, match=r"adapter was trained for base @ other, this is base @ \w{7}"):
+        opened(world, copy)
+    (copy / adapter.WEIGHTS).unlink()
+    torch.save({}, copy / "adapter_model.bin")
+    with pytest.raises(ModelError, match="pickled weights"):
+        opened(world, copy)
+    (copy / "adapter_config.json").unlink()
+    with pytest.raises(InputError, match=r"is not an adapter folder: it has no adapter_config\.json"):
+        opened(world, copy)
+
+
 def test_merged_scores_equal_unmerged_and_the_merged_folder_opens(world, tmp_path):
     assert merge.merge(world / "adapter", tmp_path / "merged") < merge.AGREEMENT
     merged = scores(f"hf:{tmp_path / 'merged'}", world)
@@ -193,7 +228,7 @@ def test_a_shipped_adapter_is_shown_by_its_name_and_figures_as_they_are(capsys):
 
 
 def test_the_held_out_curve_has_a_line_for_each_step():
-    rows = verb.lines({"held_out": [{"step": 2, "quality": 0.51234}, {"step": 4, "quality": 0.6}], "measured": {}})
+    rows = verb.value_rows({"held_out": [{"step": 2, "quality": 0.51234}, {"step": 4, "quality": 0.6}], "measured": {}})
     assert rows == [["held_out 1", "step 2, quality 0.51234"], ["held_out 2", "step 4, quality 0.6"], ["measured", "-"]]
 
 
