@@ -364,7 +364,7 @@ def spread_out():
 # -- while it runs
 
 SHORT_MINUTE = (
-    "import sys; from steadyscore import progress; progress.INTERVAL = 0.01; from steadyscore.cli import main; sys.exit(main())"
+    "import sys; from steadyscore.machine import progress; progress.INTERVAL = 0.01; from steadyscore.cli import main; sys.exit(main())"
 )
 
 
