@@ -2,9 +2,7 @@
 
 import sys
 
-sys.path.pop(0)  # this folder, whose collections.py is not Python's
-
-from steadyscore.cli import VERBS, main  # noqa: E402
+from steadyscore.cli import VERBS, main
 
 VERBS.setdefault("train", "train")
 sys.exit(main())
