@@ -1,6 +1,6 @@
 """A trained adapter as the package ships it: half precision, with what it measured.
 
-    python lab/ship.py TRAINED src/steadyscore/adapters/NAME [--tuned RUN]
+    python lab/ship.py TRAINED src/steadyscore/models/shipped/NAME [--tuned RUN]
 
 The cutoff of the card is the one that the audit in RUN tuned, with the overlap and the share kept that it found there.
 """

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.collections import some_instances, write_collection
 from tests.helpers.models import byte_tokenizer, tiny_causal
 from tests.helpers.paths import SHARED
+from tests.helpers.pools import some_instances, write_collection
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shell put in the background: Ctrl-C is tested too
     signal.signal(signal.SIGINT, signal.default_int_handler)

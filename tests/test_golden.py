@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from steadyscore.cli import main
-from tests.helpers.collections import some_claims
 from tests.helpers.endpoint import Server
+from tests.helpers.pools import some_claims
 
 GOLDEN = Path(__file__).parent / "golden"
 FREEZE = bool(os.environ.get("STEADYSCORE_FREEZE"))

@@ -19,8 +19,8 @@ from steadyscore.collection import open_collection
 from steadyscore.errors import InputError
 from steadyscore.measures.measurement import Threshold
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
-from tests.helpers.collections import some_claims, some_instances, write_collection
 from tests.helpers.endpoint import Server
+from tests.helpers.pools import some_claims, some_instances, write_collection
 
 ROWS = some_instances(6)
 

@@ -1,9 +1,13 @@
+import json
+
 import numpy as np
 import pytest
 
-from steadyscore.audits.compare import bounds, contrasts, disagreement
-from steadyscore.errors import InputError, UsageError
+import steadyscore
+from steadyscore.audits.compare import contrasts, disagreement
+from steadyscore.errors import InputError
 from steadyscore.measures.measurement import measure
+from tests.helpers.pools import some_instances
 from tests.measures.test_measurement import query
 
 
@@ -56,20 +60,73 @@ def test_what_cannot_be_compared_is_refused():
 
 def test_discordance_needs_two_variants():
     found = values(a=0.5, b=0.05)
-    assert disagreement(found, "ndcg@10", "overlap")["collections"] == 2
+    assert disagreement(found, "ndcg@10", "overlap").collections == 2
     assert disagreement({"a": found["a"]}, "ndcg@10", "overlap") is None
 
 
-def test_bounds_are_read_as_typed():
-    low, high = bounds(["overlap=0.8"], ["tau_psi=0.1"])
-    assert (str(low), str(high)) == ("overlap >= 0.8", "tau_psi <= 0.1")
-    assert low.holds(0.8)
-    assert not low.holds(0.79)
-    assert not high.holds(0.2)
+# -- the function
 
 
-def test_every_bad_bound_is_told_at_once():
-    with pytest.raises(UsageError, match=r"unknown measure 'beauty'(.|\n)*write a number"):
-        bounds(["beauty=1"], ["tau_psi=low"])
-    with pytest.raises(UsageError, match="at least one bound"):
-        bounds([], [])
+def by_length(query, texts):
+    return [float(len(text)) for text in texts]
+
+
+def by_place(query, texts):
+    return [len(text) + 9.0 * place for place, text in enumerate(texts)]
+
+
+@pytest.fixture(scope="module")
+def audits():
+    scorers = {"steady": by_length, "shaky": by_place}
+    return steadyscore.audit(scorers, some_instances(8), permutations=4, match_retention=0.4, quiet=True)
+
+
+def test_audits_are_compared_with_the_first_unless_a_baseline_is_named(audits):
+    comparison = steadyscore.compare(audits)
+    assert comparison.baseline == "steady"
+    tau = next(row for row in comparison.contrasts if row.measure == "tau_psi")
+    assert tau.difference.low > 0
+    other = steadyscore.compare(audits, baseline="shaky", measures=["tau_psi"])
+    assert other.contrasts[0].difference.value == pytest.approx(-tau.difference.value)
+
+
+def test_a_comparison_prints_as_a_table_and_is_a_frame(audits):
+    comparison = steadyscore.compare(audits[0], audits[1], measures=["tau_psi", "overlap"])
+    assert str(comparison).splitlines()[0].split("  ")[0] == "variant"
+    assert "minus steady" in str(comparison)
+    assert comparison._repr_html_().count("<tr>") == 3
+    frame = comparison.to_pandas()
+    assert list(frame["measure"]) == ["tau_psi", "overlap"]
+    assert {"value", "low", "high", "queries", "adjusted_p", "wins"} <= set(frame.columns)
+
+
+def test_comparing_folders_gives_what_the_command_gives(tmp_path, capsys):
+    from steadyscore.cli import main
+
+    steadyscore.audit(
+        ["synthetic:slot:0.3", "synthetic:none"], some_instances(8), permutations=3, out=tmp_path, report=False, quiet=True
+    )
+    assert main(["compare", str(tmp_path), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads(json.dumps(steadyscore.compare(tmp_path).to_json()))
+    assert list(printed) == ["baseline", "contrasts", "discordance", "missing"]
+    assert list(printed["contrasts"][0]) == [
+        "variant", "measure", "level", "difference", "adjusted_p", "wins", "collections", "better",
+    ]  # fmt: skip
+    loaded = steadyscore.load(tmp_path)
+    assert steadyscore.compare(loaded).to_json() == steadyscore.compare(tmp_path).to_json()
+
+
+def test_what_the_function_cannot_compare_is_refused_with_a_sentence(audits):
+    other = steadyscore.audit({"third": by_place}, some_instances(8), permutations=4, cutoff=30.0, quiet=True)
+    for given, words, sentence in [
+        ([], {}, "nothing to compare"),
+        ([audits[0]], {}, "only steady is there to compare"),
+        ([audits[0], audits[0]], {}, "is given more than once"),
+        ([audits, other], {}, "different thresholds"),
+        ([audits], {"measures": ["beauty"]}, "unknown measure beauty"),
+        ([audits], {"baseline": "nobody"}, "no run of 'nobody'"),
+        ([audits], {"serving_permutations": 2}, "for run folders"),
+    ]:
+        with pytest.raises(InputError, match=sentence):
+            steadyscore.compare(*given, **words)

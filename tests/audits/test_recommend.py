@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from steadyscore.audits.load import load_run
-from steadyscore.audits.recommend import Target, cheapest, options, parse_target, windows_per_query
+from steadyscore.audits.recommend import Target, parse_target, recommend, windows_per_query
 from steadyscore.commands import recommend as command
 from steadyscore.engines.recorded import SyntheticReranker
 from steadyscore.errors import InputError, UsageError
@@ -36,14 +36,14 @@ def test_a_target_is_a_measure_and_a_side():
     assert parse_target("overlap=0.8") == Target("overlap", 0.8)
     assert parse_target("overlap=0.8").is_reached(0.8)
     assert not parse_target("tau_psi=0.1").is_reached(0.11)
-    with pytest.raises(UsageError, match=r"(?s)names no measure.*has no value"):
+    with pytest.raises(UsageError, match=r"(?s)is not a measure.*has no value"):
         parse_target("retention")
     with pytest.raises(UsageError, match="has no value"):
         parse_target("overlap=nan")
 
 
 def test_the_curve_is_the_one_the_audit_measures(runs):
-    found = options(runs["pilot"], [], Target("tau_psi", 0.1))
+    found = recommend(runs["pilot"], target=Target("tau_psi", 0.1)).options
     assert [option.serving_permutations for option in found] == [1, 2, 3, 4, 5, 6]
     values = [option.value for option in found]
     assert values[0] > values[2] > values[5]
@@ -53,33 +53,33 @@ def test_the_curve_is_the_one_the_audit_measures(runs):
 
 
 def test_the_cheapest_way_that_reaches_the_target_is_named(runs):
-    curve = options(runs["pilot"], [], Target("tau_psi", 0.5))
+    curve = recommend(runs["pilot"], target=Target("tau_psi", 0.5)).options
     between = (curve[2].value + curve[3].value) / 2
-    best = cheapest(options(runs["pilot"], [], Target("tau_psi", between)))
+    best = recommend(runs["pilot"], target=Target("tau_psi", between)).best
     assert best.serving_permutations == 4
-    beside = options(runs["pilot"], [runs["steady"], runs["canonical"], runs["averaged"]], Target("tau_psi", between))
-    assert cheapest(beside).value == 0  # a scorer without order effect costs one pass
-    assert cheapest(beside).windows == curve[0].windows
-    assert [o.windows for o in beside] == sorted(o.windows for o in beside)
+    beside = recommend(*(runs[name] for name in ("pilot", "steady", "canonical", "averaged")), target=f"tau_psi={between}")
+    assert beside.best.value == 0  # a scorer without order effect costs one pass
+    assert beside.best.windows == curve[0].windows
+    assert [o.windows for o in beside.options] == sorted(o.windows for o in beside.options)
 
 
 def test_cost_knows_the_mitigation_a_run_was_made_with(runs):
-    plain = windows_per_query(runs["pilot"], runs["pilot"].read_queries())
-    assert windows_per_query(runs["canonical"], runs["canonical"].read_queries()) == plain
-    assert windows_per_query(runs["averaged"], runs["averaged"].read_queries()) == 4 * plain
+    plain = windows_per_query(load_run(runs["pilot"]))
+    assert windows_per_query(load_run(runs["canonical"])) == plain
+    assert windows_per_query(load_run(runs["averaged"])) == 4 * plain
 
 
 def test_a_target_out_of_reach_is_said_to_be(runs):
-    assert cheapest(options(runs["pilot"], [], Target("tau_psi", 0.0))) is None
+    assert recommend(runs["pilot"], target=Target("tau_psi", 0.0)).best is None
     with pytest.raises(InputError, match="no run measures answer_flip"):
-        options(runs["pilot"], [], Target("answer_flip", 0.1))
+        recommend(runs["pilot"], target=Target("answer_flip", 0.1))
 
 
 def test_runs_of_another_collection_are_refused_by_name(runs, tmp_path):
     scorer = Scorer(SyntheticReranker("slot", 0.3), RESPONSE_RANKING)
     other = score_collection(scorer, "responses", tmp_path / "other", AuditConfig(permutations=2))
     with pytest.raises(InputError, match=r"other is a run on responses, the pilot .*pilot one on passages"):
-        options(runs["pilot"], [runs["steady"], other], Target("tau_psi", 0.1))
+        recommend(runs["pilot"], runs["steady"], other, target="tau_psi=0.1")
 
 
 def typed(*words):

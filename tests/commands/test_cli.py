@@ -12,8 +12,8 @@ import pytest
 from steadyscore.cli import VERBS, main
 from steadyscore.collection import open_collection
 from steadyscore.machine import disk
-from tests.helpers.collections import some_instances, write_collection
 from tests.helpers.models import byte_tokenizer, tiny_causal
+from tests.helpers.pools import some_instances, write_collection
 
 
 def call(capsys, *words):

@@ -5,7 +5,10 @@ import io
 import math
 import re
 import sys
+import threading
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from email.utils import formatdate
 
@@ -19,8 +22,8 @@ from steadyscore.engines.parity import probe, probe_prompts
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
 from steadyscore.window import readout
-from tests.helpers.collections import some_instances, write_collection
 from tests.helpers.endpoint import NETWORK_FAULTS, Server
+from tests.helpers.pools import some_instances, write_collection
 
 CONFIG = AuditConfig(permutations=2)
 OPTIONS = EngineOptions(timeout=0.5, retries=8, concurrency=3)
@@ -321,9 +324,36 @@ def test_retry_after_is_obeyed(monkeypatch):
         server.faults = ["429"]
         client = Endpoint(server.url, OPTIONS)
         waited = []
-        monkeypatch.setattr(client._abandoned, "wait", lambda seconds: waited.append(seconds) or False)
+        monkeypatch.setattr(client._asking.abandoned, "wait", lambda seconds: waited.append(seconds) or False)
         assert client.post("/", {}, lambda answer: answer["n"]) == 1
         assert waited[0] >= 0.05
+
+
+def test_a_query_that_fails_does_not_end_the_retries_of_another(monkeypatch):
+    """Two queries of one endpoint at the same time, as threads of one program ask them."""
+    monkeypatch.setattr(endpoint.random, "uniform", lambda low, high: 0.5)  # time in which the other query fails
+    waiting, asked = threading.Event(), Counter()
+
+    def fault(body):
+        asked[body["query"]] += 1
+        if body["query"] == "refused":
+            return "400"
+        waiting.set()
+        return "500" if asked["retried"] == 1 else None
+
+    with Server(lambda path, body: {"score": 1}) as server, ThreadPoolExecutor(1) as other:
+        server.always = fault
+        shared = Endpoint(server.url, PATIENT)
+
+        def ask(query):
+            return shared.map(lambda body: shared.post("/score", body, lambda answer: answer["score"]), [{"query": query}])
+
+        retried = other.submit(ask, "retried")
+        assert waiting.wait(10)
+        with pytest.raises(Unusable):
+            ask("refused")
+        assert retried.result(30) == [1]
+    assert asked == {"refused": 1, "retried": 2}
 
 
 def test_the_rate_is_kept():

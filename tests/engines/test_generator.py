@@ -23,8 +23,8 @@ from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance
 from tests.engines.test_endpoint import served
-from tests.helpers.collections import some_claims
 from tests.helpers.endpoint import NETWORK_FAULTS, Server
+from tests.helpers.pools import some_claims
 
 OPTIONS = EngineOptions(timeout=0.5, retries=8, concurrency=3)
 POOL = Instance("q1", "Is it so?", tuple(Candidate(f"d{i}", f"evidence {i}") for i in range(3)), answers=("yes",))

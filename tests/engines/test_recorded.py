@@ -7,7 +7,7 @@ from steadyscore.collection import open_collection
 from steadyscore.engines import Recording, open_engine
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
-from tests.helpers.collections import some_instances, write_collection
+from tests.helpers.pools import some_instances, write_collection
 
 CONFIG = AuditConfig(permutations=3)
 

@@ -26,8 +26,8 @@ from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING, TASKS
 from steadyscore.terms import Candidate, Instance, Window
 from steadyscore.window.readout import grade_distribution, score
-from tests.helpers.collections import a_card
 from tests.helpers.paths import ROOT
+from tests.helpers.pools import a_card
 
 
 class Row:

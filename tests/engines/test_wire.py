@@ -13,8 +13,8 @@ from steadyscore.engines import EngineOptions, Price, endpoint, wire
 from steadyscore.engines.endpoint import Endpoint, Unreachable, Unusable
 from steadyscore.errors import InputError
 from steadyscore.machine.waiting import LONGEST_ASKED, retry_after
-from tests.helpers.collections import some_instances, write_collection
 from tests.helpers.endpoint import Server
+from tests.helpers.pools import some_instances, write_collection
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
@@ -116,7 +116,7 @@ def test_a_redirect_stops_the_run_and_its_target_is_not_repeated():
 def test_a_long_rest_is_cut_and_said(asked, monkeypatch, caplog):
     with Raw(b"HTTP/1.1 429 No\r\nretry-after: %s\r\ncontent-length: 0\r\n\r\n" % asked.encode()) as server:
         client, waited = Endpoint(server.url, EngineOptions(retries=2, timeout=20)), []
-        monkeypatch.setattr(client._abandoned, "wait", lambda seconds: waited.append(seconds) or False)
+        monkeypatch.setattr(client._asking.abandoned, "wait", lambda seconds: waited.append(seconds) or False)
         with pytest.raises(Unreachable, match=r"asks to be left alone for .* is asked again after 60 s"):
             client.post("/", {}, lambda answer: answer)
     assert waited == [LONGEST_ASKED] * 2

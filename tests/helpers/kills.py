@@ -184,14 +184,14 @@ def main(kills: int, seed: int = 0) -> int:
     import steadyscore.engines.python_scorer
     import steadyscore.engines.rerank_endpoint
     import steadyscore.scoring.score  # noqa: F401
-    from tests.helpers.collections import some_instances, write_collection
+    from tests.helpers.pools import some_instances, write_collection
 
     began, sound = time.monotonic(), True
     with tempfile.TemporaryDirectory() as top:
         root = Path(top)
         data = write_collection(root / "many.jsonl", some_instances(queries=QUERIES, candidates=POOL))
         os.environ[CALLS] = str(calls := root / "calls")
-        sys.path.insert(0, str(HERE.parents[2]))
+        sys.path.insert(0, str(HERE.parent))
         os.chdir(root)
         server = subprocess.Popen([sys.executable, str(HERE), "server"], stdout=subprocess.PIPE, text=True)
         try:

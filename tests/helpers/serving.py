@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,12 @@ from typing import Any
 import httpx
 import uvicorn
 
-from steadyscore.engines import Capabilities
+from steadyscore.engines import Capabilities, Reranker
 from steadyscore.engines.recorded import SyntheticReranker
 from steadyscore.scoring.scorer import Settings
 from steadyscore.serve.app import create_app
 from steadyscore.serve.metrics import Metrics
-from steadyscore.serve.server import bound, configured
+from steadyscore.serve.server import bind_socket, uvicorn_config
 from steadyscore.serve.service import Model, Service
 from steadyscore.serve.settings import Limits, ServerSettings
 from steadyscore.tasks import TASKS
@@ -41,16 +41,19 @@ sys.exit(serve.run(parser.parse_args(sys.argv[1:])))
 """`steadyscore serve`, without the other verbs; where FILES is set, with so many open files."""
 
 
-class Double:
+class Double(Reranker):
     """A reranker whose score is any function."""
 
     name, capabilities = "double", Capabilities(gives="score")
 
-    def __init__(self, function: Any):
-        self.score = function
+    def __init__(self, function: Callable[[str, Sequence[str]], Sequence[float]]):
+        self.function = function
 
     def identity(self) -> dict[str, Any]:
         return {"kind": "double"}
+
+    def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        return self.function(query, texts)
 
 
 def model(backend: Any, name: str = "planted", **changes: Any) -> Model:
@@ -72,22 +75,22 @@ def app_of(*models: Model, **settings: Any) -> Any:
     metrics, made = Metrics(), ServerSettings(**{"allowed_hosts": ("testserver",)} | settings)
     service = service_of(*models, limits=made.limits, metrics=metrics)
     app = create_app(service, made, metrics)
-    app.state.service, app.state.config = service, configured(app, made.limits, metrics)
+    app.state.config = uvicorn_config(app, made.limits, metrics)
     return app
 
 
 @contextmanager
 def listening(app: Any) -> Iterator[str]:
     """A real server on loopback."""
-    held = bound("127.0.0.1", 0)
+    listener = bind_socket("127.0.0.1", 0)
     server = uvicorn.Server(app.state.config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [held]}, daemon=True)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not (server.started and app.state.service.warm):
         assert thread.is_alive()
         time.sleep(0.01)
     try:
-        yield f"http://127.0.0.1:{held.getsockname()[1]}"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         server.should_exit = True
         thread.join(10)

@@ -20,28 +20,28 @@ def ranker():
 
 
 def best_first(ranker):
-    return [TEXTS[index] for index, _ in ranker.ranked(QUERY, TEXTS)]
+    return [TEXTS[index] for index, _ in ranker.rank(QUERY, TEXTS)]
 
 
 def test_a_ranker_scores_texts_in_place_and_ranks_them_whatever_the_order(ranker):
     scores = ranker.scores(QUERY, TEXTS)
     assert scores[2] == scores[3]
-    assert [index for index, _ in ranker.ranked(QUERY, TEXTS, top_k=2)] == [2, 3]
+    assert [index for index, _ in ranker.rank(QUERY, TEXTS, top_k=2)] == [2, 3]
     order = [3, 0, 4, 2, 1]
     shuffled = [TEXTS[i] for i in order]
     assert ranker.scores(QUERY, shuffled) == [scores[i] for i in order]
-    assert [shuffled[i] for i, _ in ranker.ranked(QUERY, shuffled)] == best_first(ranker)
+    assert [shuffled[i] for i, _ in ranker.rank(QUERY, shuffled)] == best_first(ranker)
     assert ranker.scores(QUERY, []) == []
 
 
 def test_a_ranker_serves_under_mitigations():
     canonical = Ranker("synthetic:slot:3", mitigations=["canonical-order"])
     order = [3, 0, 4, 2, 1]
-    first, second = canonical.ranked(QUERY, TEXTS), canonical.ranked(QUERY, [TEXTS[i] for i in order])
+    first, second = canonical.rank(QUERY, TEXTS), canonical.rank(QUERY, [TEXTS[i] for i in order])
     assert [TEXTS[i] for i, _ in first] == [TEXTS[order[i]] for i, _ in second]
     assert [score for _, score in first] == [score for _, score in second]
     plain = Ranker("synthetic:slot:30")
-    assert plain.ranked(QUERY, TEXTS)[0][0] == plain.ranked(QUERY, TEXTS[::-1])[0][0] == 0  # the first slot wins
+    assert plain.rank(QUERY, TEXTS)[0][0] == plain.rank(QUERY, TEXTS[::-1])[0][0] == 0  # the first slot wins
 
 
 def test_sentence_transformers_style(ranker):

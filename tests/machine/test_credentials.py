@@ -1,6 +1,8 @@
 """No secret in a record: addresses, messages, and every artefact of a run against an endpoint that repeats its key."""
 
 import json
+import threading
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -11,8 +13,8 @@ from steadyscore.engines import EngineOptions, endpoint, endpoint_of, open_engin
 from steadyscore.errors import InputError
 from steadyscore.machine.credentials import check_credentials, redact, without_credentials
 from tests.engines.test_endpoint import chat, rerank, shown
-from tests.helpers.collections import some_instances, write_collection
 from tests.helpers.endpoint import Server
+from tests.helpers.pools import some_instances, write_collection
 
 SECRET = "sk-planted/9f8e7d6c5b4a"
 CARRIED = [
@@ -115,8 +117,17 @@ def test_an_endpoint_is_known_by_its_address():
 def test_windows_refused_at_once_for_a_setting_are_all_asked_again(tmp_path, monkeypatch):
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
     pools = write_collection(tmp_path / "pools.jsonl", some_instances(queries=3, candidates=30))
+    at_once = threading.Barrier(2)
+
+    def refuse(body):
+        if "max_tokens" not in body:
+            return None
+        with suppress(threading.BrokenBarrierError):
+            at_once.wait(5)
+        return "400"
+
     with Server(chat) as server:
-        server.always = lambda body: "400" if "max_tokens" in body else None
+        server.always = refuse
         server.refusal = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
         words = ["audit", "--scorer", f"openai:m@{server.url}/v1", "--data", str(pools), "--no-report"]
         assert cli.main([*words, "--out", str(tmp_path / "run")]) == 0

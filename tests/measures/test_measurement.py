@@ -170,7 +170,7 @@ def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatc
     """Pools of two sizes, some queries without judgements, a batch wholly unjudged; from a table that is read by parts."""
     from steadyscore.collection import open_collection
     from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
-    from tests.helpers.collections import some_instances, write_collection
+    from tests.helpers.pools import some_instances, write_collection
 
     instances = some_instances(queries=14)
     for i in (1, 6, 7, 8):

@@ -20,7 +20,7 @@ from steadyscore.readers.outputs import (
 from steadyscore.readers.prompt import VERDICTS
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from steadyscore.tasks import TASKS
-from tests.helpers.collections import write_collection
+from tests.helpers.pools import write_collection
 
 QUERIES, M = 6, 3
 

@@ -14,7 +14,7 @@ from steadyscore.scoring.score import AuditConfig, score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Failure, Instance
-from tests.helpers.collections import some_claims, write_collection
+from tests.helpers.pools import some_claims, write_collection
 
 POOL = Instance("q1", "Is it so?", tuple(Candidate(f"d{i}", f"evidence {i}", title=f"T{i}") for i in range(4)), answers=("yes",))
 

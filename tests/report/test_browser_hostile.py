@@ -25,7 +25,7 @@ from steadyscore.report.page import show_invisible
 from steadyscore.runs.folder import Run
 from steadyscore.serve import explorer
 from tests.helpers.browser import open_chromium
-from tests.helpers.collections import write_collection
+from tests.helpers.pools import write_collection
 from tests.helpers.serving import Double, app_of, listening, model, planted
 from tests.report.test_page import scored_run
 from tests.serve.test_browser import press, saved, until

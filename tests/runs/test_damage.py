@@ -13,7 +13,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.helpers.collections import a_card, some_instances, write_collection
 from steadyscore.audits.load import load_run
 from steadyscore.cli import main
 from steadyscore.errors import DamagedFile, InputError, SteadyscoreError
@@ -24,6 +23,7 @@ from steadyscore.models import adapter
 from steadyscore.runs.folder import Run
 from steadyscore.runs.table import read_table, to_table
 from steadyscore.training import recipe
+from tests.helpers.pools import a_card, some_instances, write_collection
 from tests.runs.test_folder import audit, half_done
 from tests.runs.test_table import scored
 

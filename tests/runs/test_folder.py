@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.helpers.collections import some_instances, write_collection
 from steadyscore.audits.load import load_run
 from steadyscore.cli import stop_on_signals
 from steadyscore.collection import open_collection
@@ -27,7 +26,8 @@ from steadyscore.runs.folder import Run, _join, find_runs
 from steadyscore.runs.table import read_table
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.scoring.scorer import Settings
-from tests.helpers.paths import TESTS
+from tests.helpers.paths import ROOT, TESTS
+from tests.helpers.pools import some_instances, write_collection
 
 
 def audit(file: Path, folder: Path, address="synthetic:slot", **options) -> Run:
@@ -117,8 +117,8 @@ def test_killed_at_random_moments_the_table_is_that_of_an_uninterrupted_run(tmp_
 
 @pytest.mark.parametrize("kills", [30, pytest.param(1000, marks=pytest.mark.slow)])
 def test_kills_of_audits_with_a_function_a_program_and_an_endpoint_lose_double_and_change_nothing(kills):
-    script = [sys.executable, str(TESTS / "helpers" / "kills.py"), str(kills)]
-    ended = subprocess.run(script, capture_output=True, text=True)
+    script = [sys.executable, "-m", "tests.helpers.kills", str(kills)]
+    ended = subprocess.run(script, capture_output=True, text=True, cwd=ROOT)
     print(ended.stdout)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 

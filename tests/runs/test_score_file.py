@@ -1,7 +1,6 @@
 """Anybody's score file: every format, and every mistake in one sentence."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest

@@ -10,7 +10,7 @@ from steadyscore.errors import InputError
 from steadyscore.scoring.estimate import estimate
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.scoring.scorer import Settings
-from tests.helpers.collections import a_card, some_instances, write_collection
+from tests.helpers.pools import a_card, some_instances, write_collection
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
 from steadyscore.window import readout
 from steadyscore.window.presentation import permutations
-from tests.helpers.collections import some_instances, write_collection
+from tests.helpers.pools import some_instances, write_collection
 
 POOL = Instance(
     "q1",

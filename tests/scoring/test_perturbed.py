@@ -6,7 +6,7 @@ from steadyscore.collection import open_collection
 from steadyscore.scoring.perturbed import score_perturbed
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.scoring.scorer import Settings
-from tests.helpers.collections import some_instances, write_collection
+from tests.helpers.pools import some_instances, write_collection
 
 
 def run(tmp_path, address, pool=6, **settings):

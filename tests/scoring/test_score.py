@@ -17,7 +17,7 @@ from steadyscore.scoring.score import (
 from steadyscore.scoring.scorer import Scorer, ideal_gains
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance
-from tests.helpers.collections import some_instances, write_collection
+from tests.helpers.pools import some_instances, write_collection
 
 POOL = Instance("q", "query", tuple(Candidate(f"d{i}", f"text {i}", relevance=i % 4) for i in range(8)))
 

@@ -14,8 +14,8 @@ from steadyscore.machine.disk import sha256
 from steadyscore.runs.folder import Run
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from steadyscore.scoring.starts import Start, scorer_changes, start_of, start_remarks, unwatched
-from tests.helpers.collections import some_instances, write_collection
 from tests.helpers.endpoint import Server
+from tests.helpers.pools import some_instances, write_collection
 
 
 class Program:

@@ -16,10 +16,10 @@ from steadyscore.errors import InputError, UsageError
 from steadyscore.serve.app import create_app
 from steadyscore.serve.logs import JsonLines
 from steadyscore.serve.metrics import Metrics
-from steadyscore.serve.middleware import may_enter
+from steadyscore.serve.middleware import token_matches
 from steadyscore.serve.monitor import Monitor
 from steadyscore.serve.service import Service, instance_of
-from steadyscore.serve.settings import Limits, ServerSettings, host_name, known_hosts, read_keys, refuse_open_door
+from steadyscore.serve.settings import Limits, ServerSettings, host_name, known_hosts, read_keys, require_token_on_public_host
 from tests.helpers.serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted, service_of
 
 ASKED = {"query": QUERY, "documents": DOCUMENTS}
@@ -186,9 +186,7 @@ def test_audit_of_one_pool(client):
 
 
 def test_a_score_is_what_the_scorer_gives_in_process(client):
-    from steadyscore.serve.service import instance_of
-
-    expected = planted().scorer(planted().backend).score(instance_of(QUERY, DOCUMENTS))
+    expected = planted().scorer().score(instance_of(QUERY, DOCUMENTS))
     answer = post(client, "/score", queries=QUERY, documents=DOCUMENTS)
     assert [row["score"] for row in answer["data"]] == expected.tolist()
 
@@ -269,7 +267,7 @@ def test_a_mistake_of_ours_is_answered_in_the_promised_shape_and_quotes_nothing(
     def broken(*given):
         raise KeyError("secret words")
 
-    monkeypatch.setattr("steadyscore.serve.routes.ranked", broken)
+    monkeypatch.setattr("steadyscore.serve.routes.ranked_rows", broken)
     with caplog.at_level(logging.INFO, "steadyscore.serve"):
         answer = client.post("/v1/rerank", json=ASKED)
     assert answer.status_code == 500
@@ -327,7 +325,7 @@ def test_an_engine_exception_is_a_500_that_quotes_nothing(caplog):
         assert answer.json() == {"message": "the scorer of planted failed (KeyError). The log names the place."}
         assert post(client, "/v1/rerank", query="q", documents=["good"])
     lines = [JsonLines().format(record) for record in caplog.records]
-    assert any('"fault": "KeyError"' in line and "test_serve_app.py" in line for line in lines)
+    assert any('"fault": "KeyError"' in line and "in broken" in line for line in lines)
     assert not any("secret" in line for line in lines)
 
 
@@ -416,21 +414,21 @@ def test_tokens_are_compared_in_constant_time(monkeypatch):
 
     compared = []
     monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append((a, b)) or a == b)
-    assert may_enter(b"Bearer two", ("one", "two", "three"))
+    assert token_matches(b"Bearer two", ("one", "two", "three"))
     assert len(compared) == 3
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org"])
 def test_a_public_address_needs_a_token(host):
     with pytest.raises(UsageError, match="--api-key-file"):
-        refuse_open_door(ServerSettings(host=host))
-    refuse_open_door(ServerSettings(host=host, keys=("k",)))
-    refuse_open_door(ServerSettings(host=host, insecure=True))
+        require_token_on_public_host(ServerSettings(host=host))
+    require_token_on_public_host(ServerSettings(host=host, keys=("k",)))
+    require_token_on_public_host(ServerSettings(host=host, insecure=True))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
 def test_loopback_needs_none(host):
-    refuse_open_door(ServerSettings(host=host))
+    require_token_on_public_host(ServerSettings(host=host))
 
 
 def test_a_token_file(tmp_path):

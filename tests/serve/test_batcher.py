@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from steadyscore.engines import EngineOptions
+from steadyscore.engines import Capabilities, Engine, EngineOptions, Grader
 from steadyscore.scoring.scorer import Scorer, Settings
-from steadyscore.serve.batcher import Batcher, Busy, Closing, Gone, TimedOut, stand_in
+from steadyscore.serve.batched import batched_backend
+from steadyscore.serve.batcher import Batcher, Busy, ClientDisconnected, ShuttingDown, TimedOut
 from steadyscore.serve.service import instance_of
-from steadyscore.serve.shared_base import Bases
+from steadyscore.serve.shared_base import SharedBases
 from steadyscore.tasks import TASKS
 
 NOISE = 1e-4
@@ -58,7 +59,7 @@ class Held:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_scores_do_not_depend_on_what_else_is_served(tiny_engine, tiny_folder, workers):
     """Rule 0: the same request alone and among 30 others, in whatever passes they share and however many run at once."""
-    served = Bases().open(f"hf:{tiny_folder}", EngineOptions(share_prefix=False))
+    served = SharedBases().open(f"hf:{tiny_folder}", EngineOptions(share_prefix=False))
     settings = Settings(width=3, label_mass=False)
     pools = [some_pool(i, 4 + i % 4) for i in range(30)]
     alone = [Scorer(tiny_engine, TASK, settings).score(pool) for pool in pools]
@@ -66,8 +67,8 @@ def test_scores_do_not_depend_on_what_else_is_served(tiny_engine, tiny_folder, w
     batcher = Batcher(batch_windows=8, queue_windows=1000, workers=workers, on_batch=lambda *facts: passes.append(facts))
 
     def one(pool):
-        with batcher.admitted(4, 30) as ticket:
-            return Scorer(stand_in(served, batcher, ticket), TASK, settings).score(pool)
+        with batcher.admit(4, 30) as admission:
+            return Scorer(batched_backend(served, batcher, admission), TASK, settings).score(pool)
 
     with ThreadPoolExecutor(12) as threads:
         together = list(threads.map(one, pools))
@@ -80,9 +81,12 @@ def test_a_prompt_holds_the_candidates_of_one_request_only(tiny_engine):
     """Every prompt that reaches the engine decodes to one query and its own documents."""
     seen = []
 
-    class Spy:
-        name, capabilities, identity = tiny_engine.name, tiny_engine.capabilities, tiny_engine.identity
+    class Spy(Engine):
+        name, capabilities = tiny_engine.name, tiny_engine.capabilities
         encoder, context = tiny_engine.encoder, tiny_engine.context
+
+        def identity(self):
+            return tiny_engine.identity()
 
         def grade_logits(self, prompts, *, label_mass=False):
             seen.extend(tiny_engine.encoder.tokenizer.decode([*p.prefix, *p.body]) for p in prompts)
@@ -92,8 +96,8 @@ def test_a_prompt_holds_the_candidates_of_one_request_only(tiny_engine):
 
     def one(i):
         pool = instance_of(f"secret{i}", [f"only{i} doc{c}" for c in range(3)])
-        with batcher.admitted(1, 30) as ticket:
-            Scorer(stand_in(Spy(), batcher, ticket), TASK, Settings(label_mass=False)).score(pool)
+        with batcher.admit(1, 30) as admission:
+            Scorer(batched_backend(Spy(), batcher, admission), TASK, Settings(label_mass=False)).score(pool)
 
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(one, range(6)))
@@ -103,12 +107,33 @@ def test_a_prompt_holds_the_candidates_of_one_request_only(tiny_engine):
         assert len(named) == 1
 
 
+def test_a_batched_grader_is_presented_as_the_one_it_wraps(batcher):
+    """An adapter's own prompt and width hold for a request too."""
+
+    class Trained(Grader):
+        name, capabilities = "trained", Capabilities(gives="distribution")
+
+        def __init__(self):
+            self.trained_settings = {"prompt": "compact", "width": 2}
+
+        def identity(self):
+            return {"kind": "trained"}
+
+        def grade_logits(self, prompts, *, label_mass=False):
+            raise AssertionError
+
+    with batcher.admit(1, 10) as admission:
+        plain, batched = (Scorer(b, TASK) for b in (Trained(), batched_backend(Trained(), batcher, admission)))
+    assert (batched.settings, batched.width, batched.identity()) == (plain.settings, plain.width, plain.identity())
+    assert (batched.settings.prompt, batched.width) == ("compact", 2)
+
+
 def test_a_small_request_does_not_wait_for_a_large_one(batcher):
     engine = Held()
 
     def ask(items):
-        with batcher.admitted(len(items), 10) as ticket:
-            return batcher.call(ticket, (0, False), engine, items)
+        with batcher.admit(len(items), 10) as admission:
+            return batcher.call(admission, (0, False), engine, items)
 
     with ThreadPoolExecutor(2) as threads:
         large = threads.submit(ask, list(range(60)))
@@ -131,8 +156,8 @@ def test_one_request_s_fault_is_not_the_others(batcher):
     engine = Held(upper)
 
     def ask(item):
-        with batcher.admitted(1, 10) as ticket:
-            return batcher.call(ticket, (0, False), engine, [item])
+        with batcher.admit(1, 10) as admission:
+            return batcher.call(admission, (0, False), engine, [item])
 
     with ThreadPoolExecutor(4) as threads:
         first = threads.submit(ask, "a")
@@ -147,16 +172,16 @@ def test_one_request_s_fault_is_not_the_others(batcher):
 
 
 def test_a_full_queue_refuses_and_says_when(batcher):
-    with batcher.admitted(90, 1), pytest.raises(Busy) as refusal, batcher.admitted(20, 1):
+    with batcher.admit(90, 1), pytest.raises(Busy) as refusal, batcher.admit(20, 1):
         pass
     assert 1 <= refusal.value.retry_after <= 60
-    with batcher.admitted(20, 1):
+    with batcher.admit(20, 1):
         pass
     assert batcher.idle
 
 
 def retry_after_of(batcher, model, other):
-    with batcher.admitted(90, 1, model), pytest.raises(Busy) as refusal, batcher.admitted(20, 1, other):
+    with batcher.admit(90, 1, model), pytest.raises(Busy) as refusal, batcher.admit(20, 1, other):
         pass
     return refusal.value.retry_after
 
@@ -174,36 +199,36 @@ def test_a_full_queue_counts_the_rate_of_the_models_in_it(batcher, monkeypatch):
         return run
 
     for model, run, passes in (("slow", taking(0.1), 1), ("fast", taking(0.001), 50)):
-        with batcher.admitted(passes, 10, model) as ticket:
+        with batcher.admit(passes, 10, model) as admission:
             for _ in range(passes):
-                batcher.call(ticket, (0, False), run, [1])
+                batcher.call(admission, (0, False), run, [1])
     assert retry_after_of(batcher, "slow", "fast") == retry_after_of(batcher, "slow", "slow") == 4  # half of 90, 10 a second
     assert retry_after_of(batcher, "fast", "slow") == 1
 
 
 def test_time_runs_out(batcher):
     engine = Held()
-    with batcher.admitted(1, 0.05) as ticket, pytest.raises(TimedOut):
-        batcher.call(ticket, (0, False), engine, [1])
+    with batcher.admit(1, 0.05) as admission, pytest.raises(TimedOut):
+        batcher.call(admission, (0, False), engine, [1])
     engine.go.set()
-    with batcher.admitted(1, 10) as ticket:
-        assert batcher.call(ticket, (0, False), echo, [2]) == [20]
+    with batcher.admit(1, 10) as admission:
+        assert batcher.call(admission, (0, False), echo, [2]) == [20]
 
 
 def test_windows_of_a_client_that_went_are_not_scored(batcher):
     scored = []
-    with batcher.admitted(40, 10) as ticket:
+    with batcher.admit(40, 10) as admission:
 
         def leave_in_the_second_pass(batch):
             scored.extend(batch)
             if len(scored) > 4:
-                ticket.cancel()
+                admission.cancel()
             return echo(batch)
 
-        with pytest.raises(Gone):
-            batcher.call(ticket, (0, False), leave_in_the_second_pass, list(range(40)))
-        with pytest.raises(Gone):
-            batcher.call(ticket, (0, False), leave_in_the_second_pass, [99])
+        with pytest.raises(ClientDisconnected):
+            batcher.call(admission, (0, False), leave_in_the_second_pass, list(range(40)))
+        with pytest.raises(ClientDisconnected):
+            batcher.call(admission, (0, False), leave_in_the_second_pass, [99])
     batcher.close(5)
     assert scored == list(range(8))
 
@@ -212,15 +237,15 @@ def test_closing_finishes_what_was_let_in_and_refuses_the_rest():
     batcher, engine = Batcher(batch_windows=1), Held()
 
     def ask():
-        with batcher.admitted(4, 10) as ticket:  # two rounds, as adaptive stopping has them
-            return [batcher.call(ticket, (0, False), engine, [item, item]) for item in (1, 2)]
+        with batcher.admit(4, 10) as admission:  # two rounds, as adaptive stopping has them
+            return [batcher.call(admission, (0, False), engine, [item, item]) for item in (1, 2)]
 
     with ThreadPoolExecutor(2) as threads:
         asked = threads.submit(ask)
         assert engine.begun.wait(10)
         closing = threads.submit(batcher.close, 10)
         wait_until(batcher, lambda: batcher._closing)
-        with pytest.raises(Closing), batcher.admitted(1, 1):
+        with pytest.raises(ShuttingDown), batcher.admit(1, 1):
             pass
         engine.go.set()
         assert asked.result() == [[10, 10], [20, 20]]
@@ -240,8 +265,8 @@ def test_two_engines_take_turns(batcher):
         return run
 
     def ask(key, name):
-        with batcher.admitted(12, 10) as ticket:
-            batcher.call(ticket, (key, False), engine(name), list(range(12)))
+        with batcher.admit(12, 10) as admission:
+            batcher.call(admission, (key, False), engine(name), list(range(12)))
 
     with ThreadPoolExecutor(2) as threads:
         asked = [threads.submit(ask, key, name) for key, name in ((1, "a"), (2, "b"))]
@@ -253,8 +278,8 @@ def test_two_engines_take_turns(batcher):
     assert calls != sorted(calls)
 
 
-def test_idle_workers_share_a_request_and_a_lane_takes_one_pass_at_a_time():
-    """Two workers meet in one function, unless its engine has a lane: then they never do."""
+def test_idle_workers_share_a_request_unless_its_engine_takes_one_pass_at_a_time():
+    """Two workers run one function at the same time, unless its passes have an exclusive key: then they never do."""
     batcher, meeting = Batcher(workers=2), threading.Barrier(2)
     inside, most = [], []
 
@@ -269,12 +294,12 @@ def test_idle_workers_share_a_request_and_a_lane_takes_one_pass_at_a_time():
         inside.pop()
         return echo(batch)
 
-    with batcher.admitted(6, 20) as ticket:
-        assert batcher.call(ticket, (1, False), together, [1, 2, 3, 4, 5, 6]) == [10, 20, 30, 40, 50, 60]
+    with batcher.admit(6, 20) as admission:
+        assert batcher.call(admission, (1, False), together, [1, 2, 3, 4, 5, 6]) == [10, 20, 30, 40, 50, 60]
 
     def ask(i):
-        with batcher.admitted(3, 20) as ticket:
-            return batcher.call(ticket, (2, i % 2 == 0), alone, [i, i, i], lane=7)
+        with batcher.admit(3, 20) as admission:
+            return batcher.call(admission, (2, i % 2 == 0), alone, [i, i, i], exclusive_key=7)
 
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(ask, range(8))) == [[10 * i] * 3 for i in range(8)]
@@ -284,11 +309,11 @@ def test_idle_workers_share_a_request_and_a_lane_takes_one_pass_at_a_time():
 
 def test_every_worker_ends_when_the_last_request_is_answered():
     batcher = Batcher(workers=3)
-    with batcher.admitted(1, 10) as ticket:
+    with batcher.admit(1, 10) as admission:
         closing = threading.Thread(target=batcher.close, args=(10,))
         closing.start()
         wait_until(batcher, lambda: batcher._closing)
-        assert batcher.call(ticket, (0, False), echo, [1]) == [10]
+        assert batcher.call(admission, (0, False), echo, [1]) == [10]
     closing.join(5)
     assert not closing.is_alive()
     assert not any(worker.is_alive() for worker in batcher._workers)

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from steadyscore.serve.connections import places
+from steadyscore.serve.connections import connection_limits
 from steadyscore.serve.logs import JsonLines, RepeatLimit
 from steadyscore.serve.settings import Limits
 from tests.helpers.serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted, serving
@@ -178,7 +178,7 @@ def test_places_leave_files_for_everything_else(monkeypatch):
     monkeypatch.setattr(resource, "setrlimit", lambda kind, found: allowed.__setitem__(0, found))
     for limits in ((1024, 1024), (256, 256), (256, 4096), (1024, resource.RLIM_INFINITY)):
         allowed[0] = limits
-        found = places(512)
+        found = connection_limits(512)
         assert 8 <= found.backlog <= 128
         assert found.connections + 4 * found.backlog + 64 <= allowed[0][0]
     assert found.connections == 512

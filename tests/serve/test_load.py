@@ -1,7 +1,7 @@
 """Many clients at once, and what the server costs over the scorer in-process. Slow tests print their figures (-s).
 
-pytest -m slow -s tests/test_serve_load.py                      # on a machine with nothing else to do, some ten minutes
-STEADYSCORE_LOAD_SECONDS=60 pytest -m slow -s tests/test_serve_load.py -k flat
+pytest -m slow -s tests/serve/test_load.py                      # on a machine with nothing else to do, some ten minutes
+STEADYSCORE_LOAD_SECONDS=60 pytest -m slow -s tests/serve/test_load.py -k flat
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def test_the_server_adds_less_than_a_tenth_to_the_scorer_in_process(smollm2: Any
     from steadyscore.serve.service import instance_of, open_model
 
     model = open_model("smollm2-135m", "smollm2-135m")
-    scorer, pool = model.scorer(model.backend), instance_of(QUERY, PASSAGES)
+    scorer, pool = model.scorer(), instance_of(QUERY, PASSAGES)
 
     def timed(work: Any) -> tuple[float, float, Any]:
         wall, cpu = time.monotonic(), time.process_time()

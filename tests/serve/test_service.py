@@ -17,27 +17,27 @@ from steadyscore.errors import InputError, ModelError, UsageError
 from steadyscore.models.embedded import embedded_scorers
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve import service
-from steadyscore.serve.decisions import Decision
-from steadyscore.serve.service import Service, content_order, instance_of, open_model
+from steadyscore.serve.decisions import TopKRule
+from steadyscore.serve.service import ModelOptions, Service, content_order, instance_of, open_model
 from steadyscore.serve.settings import Limits
-from steadyscore.serve.shared_base import Bases, share_cores
+from steadyscore.serve.shared_base import SharedBases, share_cores
 from steadyscore.tasks import TASKS
-from tests.helpers.collections import a_card
 from tests.helpers.paths import ROOT
+from tests.helpers.pools import a_card
 from tests.helpers.serving import DOCUMENTS, QUERY, app_of, planted, service_of
 
 
-def parsed(*flags, verb=serve):
+def parse(*flags, verb=serve):
     parser = argparse.ArgumentParser()
     verb.arguments(parser)
     return parser.parse_args(flags)
 
 
 def test_flags_become_settings():
-    args = parsed(
+    args = parse(
         "a=synthetic:slot", "synthetic:none", "--width", "3", "--cutoff", "0.5", "--request-timeout", "5", "--max-documents", "7"
     )
-    found = serve.settings_of(args)
+    found = serve.server_settings(args)
     assert (found.limits.seconds, found.limits.candidates, found.host) == (5.0, 7, "127.0.0.1")
     models = serve.open_models(args.scorers, args)
     assert list(models) == ["a", "synthetic:none"]
@@ -46,19 +46,19 @@ def test_flags_become_settings():
 
 
 def test_two_scorers_of_one_name_and_a_share_above_one_are_refused():
-    args = parsed("a=synthetic:slot", "a=synthetic:none", "--monitor", "2")
+    args = parse("a=synthetic:slot", "a=synthetic:none", "--monitor", "2")
     with pytest.raises(UsageError, match="two scorers are called a"):
-        serve.named(args.scorers)
+        serve.scorers_by_name(args.scorers)
     with pytest.raises(UsageError, match=r"'=synthetic:slot' lacks a name or a scorer.*\n'a=' lacks"):
-        serve.named(["=synthetic:slot", "a="])
+        serve.scorers_by_name(["=synthetic:slot", "a="])
     with pytest.raises(UsageError, match="not a share"):
-        serve.settings_of(args)
+        serve.server_settings(args)
 
 
 def test_explore_takes_what_serve_takes():
-    args = parsed("planted=synthetic:slot:0.3", "--no-browser", "--port", "8123", verb=explore)
+    args = parse("planted=synthetic:slot:0.3", "--no-browser", "--port", "8123", verb=explore)
     assert args.no_browser
-    assert serve.settings_of(args).port == 8123
+    assert serve.server_settings(args).port == 8123
 
 
 @pytest.fixture(scope="module")
@@ -94,15 +94,15 @@ def test_an_adapter_is_presented_as_it_was_trained(tiny_folder, adapters):
     assert model.task.name == "response_ranking"
     assert (model.settings.width, model.settings.chars, model.settings.markers) == (4, 300, "letters")
     assert (model.cutoff, model.expected_overlap) == (0.37, 0.93)
-    assert open_model("mine", address, cutoff=0.5).expected_overlap is None, "it was measured at another cutoff"
+    assert open_model("mine", address, ModelOptions(cutoff=0.5)).expected_overlap is None, "it was measured at another cutoff"
     with pytest.raises(ModelError, match="adapter was trained with prompt"):
-        open_model("mine", address, task="passage_reranking")
+        open_model("mine", address, ModelOptions(task="passage_reranking"))
 
 
 def test_adapters_share_a_base_and_keep_their_scores(tiny_folder, adapters):
     """Three models on one copy of the weights score as each would alone, in whatever turn they come, three at a time."""
     addresses = {"plain": f"hf:{tiny_folder}", "one": f"hf:{tiny_folder}+{adapters[0]}", "two": f"hf:{tiny_folder}+{adapters[1]}"}
-    args = parsed(*(f"{name}={address}" for name, address in addresses.items()), "--task", "response_ranking")
+    args = parse(*(f"{name}={address}" for name, address in addresses.items()), "--task", "response_ranking")
     pool = instance_of(QUERY, DOCUMENTS)
     alone = {}
     for name, address in addresses.items():
@@ -115,8 +115,8 @@ def test_adapters_share_a_base_and_keep_their_scores(tiny_folder, adapters):
     assert len({id(model.backend._base.engine.model) for model in models.values()}) == 1
 
     def one(name):
-        with running.admitted(1, name) as ticket:
-            return name, running.scored(models[name], ticket, pool, np.arange(4)[None]).scores[0]
+        with running.batcher.admit(1, 60, name) as admission:
+            return name, running.score_orders(models[name], admission, pool, np.arange(4)[None]).scores[0]
 
     with ThreadPoolExecutor(6) as threads:
         found = list(threads.map(one, ["plain", "one", "two", "one", "plain", "two"] * 3))
@@ -125,19 +125,19 @@ def test_adapters_share_a_base_and_keep_their_scores(tiny_folder, adapters):
 
 
 def test_a_worker_s_replica_is_the_same_tensors_under_other_modules(tiny_folder, adapters):
-    bases = Bases()
+    bases = SharedBases()
     for address in (f"hf:{tiny_folder}", f"hf:{tiny_folder}+{adapters[0]}"):
         first = bases.open(address, EngineOptions())._base._first
-        twin = first.twin()
-        ours, theirs = (list(replica.engine.model.parameters()) for replica in (first, twin))
+        copied = first.copy_modules()
+        ours, theirs = (list(replica.engine.model.parameters()) for replica in (first, copied))
         assert all(a is b for a, b in zip(ours, theirs, strict=True))
-        assert not set(first.engine.model.modules()) & set(twin.engine.model.modules())
+        assert not set(first.engine.model.modules()) & set(copied.engine.model.modules())
 
 
 def test_a_shipped_adapter_decides_by_the_cutoff_of_its_card(tiny_folder, adapters, monkeypatch):
     """Its name stands for base and folder; it shares the base with the model it was trained on."""
-    monkeypatch.setattr("steadyscore.serve.shared_base.shipped_adapters", lambda: {"tiny-oc": adapters[0]})
-    bases = Bases()
+    monkeypatch.setattr("steadyscore.models.adapter.shipped_adapters", lambda: {"tiny-oc": adapters[0]})
+    bases = SharedBases()
     model, plain = open_model("tiny-oc", "tiny-oc", bases=bases), open_model("tiny", f"hf:{tiny_folder}", bases=bases)
     assert model.backend._base is plain.backend._base
     assert model.backend.identity()["adapter"]["task"] == "response_ranking"
@@ -161,7 +161,7 @@ def test_what_is_served_by_default_is_embedded():
 def test_passes_at_the_same_time_fill_the_cores(monkeypatch, threads, workers):
     monkeypatch.setattr("steadyscore.serve.settings.cores", lambda: 6)
     monkeypatch.setenv("OMP_NUM_THREADS", threads)
-    assert parsed().workers == workers
+    assert parse().workers == workers
 
 
 def test_a_worker_takes_its_share_of_the_cores(monkeypatch):
@@ -180,24 +180,24 @@ def test_a_worker_takes_its_share_of_the_cores(monkeypatch):
     assert asked == [2, 1]
 
 
-def test_a_folder_that_is_no_adapter_is_refused(tiny_folder, tmp_path):
+def test_a_folder_that_is_not_an_adapter_is_refused(tiny_folder, tmp_path):
     with pytest.raises(InputError, match="is not an adapter folder"):
         open_model("mine", f"hf:{tiny_folder}+{tmp_path}")
 
 
-def test_scores_given_before_cannot_be_served(monkeypatch):
+def test_stored_scores_cannot_be_served(monkeypatch):
     monkeypatch.setattr("steadyscore.serve.shared_base.open_engine", lambda address, options: object())
-    with pytest.raises(InputError, match="given before"):
+    with pytest.raises(InputError, match="replays stored scores"):
         open_model("old", "scores:old.parquet")
 
 
 def test_several_permutations_decide_on_their_mean():
     with_effect = service_of(planted("slot", 0.3))
-    model, pool, decision = with_effect.models["planted"], instance_of(QUERY, DOCUMENTS), Decision("top_k", 2)
-    with with_effect.admitted(8, model.name) as ticket:
-        found = with_effect.decided(model, ticket, pool, decision, 8, adaptive=False)
+    model, pool, rule = with_effect.models["planted"], instance_of(QUERY, DOCUMENTS), TopKRule(2)
+    with with_effect.batcher.admit(8, 60, model.name) as admission:
+        found = with_effect.decide(model, admission, pool, rule, 8, adaptive=False)
         orders = service.permutations(4, 8, seed=0, query_id=QUERY)
-        each = with_effect.scored(model, ticket, pool, orders).scores
+        each = with_effect.score_orders(model, admission, pool, orders).scores
     with_effect.close()
     assert np.allclose(found.scores, each.mean(axis=0))
     assert found.permutations == 8
@@ -218,8 +218,8 @@ def test_the_examples_of_deploy_are_commands_that_parse():
 
     deploy = ROOT / "deploy"
     pods = [d for d in yaml.safe_load_all((deploy / "kubernetes.yaml").read_text()) if d["kind"] == "Deployment"]
-    assert parsed(*pods[0]["spec"]["template"]["spec"]["containers"][0]["args"]).host == "0.0.0.0"
+    assert parse(*pods[0]["spec"]["template"]["spec"]["containers"][0]["args"]).host == "0.0.0.0"
     unit = next(line for line in (deploy / "steadyscore.service").read_text().splitlines() if line.startswith("ExecStart="))
-    assert parsed(*shlex.split(unit)[2:]).monitor_share == 0.01
+    assert parse(*shlex.split(unit)[2:]).monitor_share == 0.01
     last = (deploy / "Containerfile").read_text().strip().splitlines()[-1]
-    assert parsed(*json.loads(last.removeprefix("CMD "))).api_key_file
+    assert parse(*json.loads(last.removeprefix("CMD "))).api_key_file

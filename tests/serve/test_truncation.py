@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 from steadyscore.errors import InputError, WindowTooLong
 from steadyscore.serve.service import instance_of
-from steadyscore.serve.truncation import first_tokens, to_tokens, truncated
+from steadyscore.serve.truncation import cut_to_tokens, first_tokens, truncate_texts
 from tests.helpers.serving import QUERY, Double, app_of, model
 
 GIVEN = np.arange(3)[None]
@@ -34,48 +34,48 @@ def test_the_longest_beginning_that_has_so_many_tokens(text, count):
 def test_tokens_are_the_tokenizer_s_and_count_the_title(tiny_engine):
     served = model(tiny_engine, chars=40)
     pool = instance_of("q", ["one two three " * 9, "short"], ["Title", None])
-    found = to_tokens(pool, served, 9)
+    found = cut_to_tokens(pool, served, 9)
     assert [c.text for c in found.pool] == ["Title one", "short"], "the tiny tokenizer's tokens are bytes"
     assert [c.id for c in found.pool] == [c.id for c in pool.pool]
-    assert [len(c.text) for c in to_tokens(pool, served, None, 4096).pool] == [40, 5], "never more than the server reads"
-    assert to_tokens(pool, served, None) is pool
+    assert [len(c.text) for c in cut_to_tokens(pool, served, None, 4096).pool] == [40, 5], "never more than the server reads"
+    assert cut_to_tokens(pool, served, None) is pool
 
 
 def test_a_scorer_without_a_tokenizer_counts_no_tokens():
     served, pool = model(Double(len)), instance_of("q", ["a"])
-    assert to_tokens(pool, served, None, 4096) is pool
+    assert cut_to_tokens(pool, served, None, 4096) is pool
     with pytest.raises(InputError, match="no tokenizer that counts max_tokens_per_doc"):
-        to_tokens(pool, served, 100)
+        cut_to_tokens(pool, served, 100)
 
 
 def test_tei_cuts_refuses_or_does_as_the_server(tiny_engine):
     served, pool = model(tiny_engine, chars=10), instance_of("q", ["0123456789abc", "short", "0123456789x"])
-    assert [c.text for c in truncated(pool, served, GIVEN, None).pool] == ["0123456789", "short", "0123456789"]
-    assert [c.text for c in truncated(pool, served, GIVEN, True, "left").pool] == ["3456789abc", "short", "123456789x"]
+    assert [c.text for c in truncate_texts(pool, served, GIVEN, None).pool] == ["0123456789", "short", "0123456789"]
+    assert [c.text for c in truncate_texts(pool, served, GIVEN, True, "left").pool] == ["3456789abc", "short", "123456789x"]
     with pytest.raises(InputError, match="text 0 has 13 characters, planted reads 10; 1 more are too long"):
-        truncated(pool, served, GIVEN, False)
+        truncate_texts(pool, served, GIVEN, False)
     fits = instance_of("q", ["a", "b", "c"])
-    assert truncated(fits, served, GIVEN, False) == fits
+    assert truncate_texts(fits, served, GIVEN, False) == fits
 
 
 @pytest.mark.parametrize("direction", ["left", "right"])
 def test_tei_cuts_further_until_every_window_fits(tiny_engine, direction):
     served = model(tiny_engine, chars=4000, width=3)
     pool = instance_of("q", ["a" + "-" * 3000 + "z"] * 3)
-    found = truncated(pool, served, GIVEN, True, direction)
+    found = truncate_texts(pool, served, GIVEN, True, direction)
     kept = [c.text for c in found.pool]
     assert all(500 < len(text) < 1500 for text in kept), "as much as fits 4,096 tokens, and not much less"
     assert {(text[0], text[-1]) for text in kept} == {("-", "z") if direction == "left" else ("a", "-")}
-    served.scorer(served.backend).score(found)
+    served.scorer().score(found)
     for truncate in (False, None):
         with pytest.raises(WindowTooLong):
-            truncated(pool, served, GIVEN, truncate, direction)
-    assert truncated(pool, model(tiny_engine, chars=4000, width=3, fit="shrink"), GIVEN, None, direction) == found
+            truncate_texts(pool, served, GIVEN, truncate, direction)
+    assert truncate_texts(pool, model(tiny_engine, chars=4000, width=3, fit="shrink"), GIVEN, None, direction) == found
 
 
 def test_a_query_that_leaves_no_room_is_refused(tiny_engine):
     with pytest.raises(WindowTooLong):
-        truncated(instance_of("q" * 5000, ["a", "b", "c"]), model(tiny_engine), GIVEN, True)
+        truncate_texts(instance_of("q" * 5000, ["a", "b", "c"]), model(tiny_engine), GIVEN, True)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from steadyscore.training import labels
 from steadyscore.training.examples import examples
 from steadyscore.training.labels import Label
 from tests.helpers import tiny
-from tests.helpers.collections import some_instances, write_collection
+from tests.helpers.pools import some_instances, write_collection
 
 
 def labelled(vectors, query_id="q0") -> Label:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +45,22 @@ def load_runs(runs: Sequence[Run], threshold: Threshold | None = None, serving_p
         rivals = [other for other in runs if other.record["collection"] == run.record["collection"]]
         audits.append(load_run(run, threshold, serving_permutations, shared_readers(rivals, serving_permutations)))
     return audits
+
+
+Given = Audits | Audit | str | Path
+"""What `compare` and `gate` take: audits, or folders that hold runs."""
+
+
+def collect_audits(
+    given: Sequence[Given], load: Callable[[Sequence[Run]], list[Audit]], *, is_measured_anew: bool
+) -> list[Audit]:
+    """Audits as they are, and those of the runs in and below folders, loaded together and measured as was asked."""
+    folders = [Path(one) for one in given if isinstance(one, str | Path)]
+    ready = [one for one in given if not isinstance(one, str | Path)]
+    if ready and is_measured_anew:
+        raise InputError("a threshold and serving permutations are for run folders; audits in memory are measured already.")
+    audits = [audit for one in ready for audit in ([one] if isinstance(one, Audit) else one)]
+    return audits + (load(find_runs(folders)) if folders else [])
 
 
 def load_run(

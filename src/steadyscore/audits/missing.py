@@ -1,39 +1,46 @@
-"""Queries of a run that are in no mean: what a gate refuses by default, and a comparison says."""
+"""Queries of an audit that are in no mean: a gate refuses them by default, a comparison names them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..readers.outputs import reader_results
-from ..runs.folder import Run
-from ..runs.layout import perturbed_file
-from ..runs.table import read_table
+import numpy as np
+
 from ..scoring.perturb import sampled_queries
 from ..scoring.perturbed import QUERIES
+from .result import Audit
 
-READ = ("answer_", "verdict_")
-PERTURBED = {"marker_tau_psi": "markers", "pool_psi_drop": "drop", "top10_changed_drop": "drop"}
-"""Measures of perturbations that every sampled query has; for `replace`, a pool without a next candidate has none."""
+OF_READERS = ("answer_", "verdict_")
+"""How the names of measures begin that a reader brings."""
+OF_PERTURBATIONS = ("marker_tau_psi", "pool_psi_drop", "top10_changed_drop")
+"""Measures that every sampled query has; for `replace`, a pool without a next candidate has none."""
 
 
-def missing_queries(run: Run, query_ids: Sequence[str], measures: Iterable[str] = (), serving_permutations: int = 1) -> list[str]:
+def missing_queries(audit: Audit, measures: Iterable[str] = ()) -> list[str]:
     """Ids of the queries that could not be scored, and of those that a reader or a perturbation behind `measures` lacks."""
-    found = [failure["query_id"] for failure in run.record.get("coverage", {}).get("failed", [])]
+    missing: list[str] = [failure["query_id"] for failure in audit.record.get("coverage", {}).get("failed", [])]
     names = list(measures)
-    if any(name.startswith(READ) for name in names):
-        for readings in list(reader_results(run, query_ids, serving_permutations).values())[:1]:
-            found += [query_id for query_id in query_ids if query_id not in readings.outputs]
-    for kind in {PERTURBED[name] for name in names if name in PERTURBED}:
-        file = run.folder / perturbed_file(kind)
-        if file.exists():
-            sampled = sampled_queries(list(query_ids), QUERIES, seed=run.record["fingerprint"].get("seed", 0))
-            found += sorted(set(sampled) - set(read_table(file, ["query_id"]).column("query_id").to_pylist()))
-    return list(dict.fromkeys(found))
+    if audit.reader is not None and any(name.startswith(OF_READERS) for name in names):
+        outputs = audit.outputs(audit.reader)
+        missing += [query_id for query_id in audit.measured.query_ids if query_id not in outputs]
+    for name in OF_PERTURBATIONS:
+        if name in names and name in audit.measured.values:
+            missing += _not_perturbed(audit, name)
+    return list(dict.fromkeys(missing))
 
 
-def missing_remark(run: Run, missing: Sequence[str]) -> str:
+def _not_perturbed(audit: Audit, name: str) -> list[str]:
+    """Sampled queries without a value, though their candidates can be ranked."""
+    ids, values = audit.measured.query_ids, audit.measured.values
+    sampled = set(sampled_queries(list(ids), QUERIES, seed=audit.record["fingerprint"].get("seed", 0)))
+    can_be_ranked = ~np.isnan(values["tau_psi"]) if "tau_psi" in values else np.ones(len(ids), bool)
+    lacking = np.isnan(values[name]) & can_be_ranked
+    return sorted(query_id for query_id, is_lacking in zip(ids, lacking, strict=True) if is_lacking and query_id in sampled)
+
+
+def missing_remark(audit: Audit, missing: Sequence[str]) -> str:
     """One sentence about them."""
-    asked = run.record.get("coverage", {}).get("queries", len(missing))
+    queries = audit.record.get("coverage", {}).get("queries", len(missing))
     named = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
-    where = f"{run.record['name']} on {run.record['collection']}"
-    return f"{where} misses {len(missing)} of {asked} queries, which are in no mean: {named}."
+    where = f"{audit.name} on {audit.collection}"
+    return f"{where} misses {len(missing)} of {queries} queries, which are in no mean: {named}."

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..audits.audit import Beside, Output, audit_scorers, audit_scores, open_usable
+from ..audits.estimate import estimate_audit
 from ..audits.result import Audit
 from ..audits.table import text_table
+from ..collection import Source
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import parse_measures
 from ..measures.measurement import Threshold
@@ -37,7 +40,6 @@ from . import (
     settings_of,
     threshold_of,
 )
-from .dry_run import dry_run
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -130,10 +132,19 @@ def run(args: argparse.Namespace) -> int:
     check_watch(args, *args.scorer)
     scorers, config = {address: address for address in args.scorer}, config_of(args)
     if args.dry_run:
-        return dry_run(args, config, open_usable(scorers, args.data, beside_of(args), is_plan=True))
+        return _estimate(args, config, open_usable(scorers, args.data, beside_of(args), is_plan=True))
     audits = audit_scorers(scorers, args.data, config, engine_options(args), beside_of(args), output_of(args))
     print_audits(audits, args.json)
     return name_failed(audits)
+
+
+def _estimate(args: argparse.Namespace, config: AuditConfig, sources: Sequence[Source]) -> int:
+    estimates = estimate_audit(args.scorer, sources, config, beside_of(args), engine_options(args).price)
+    if args.json:
+        print_json(estimates.to_json())
+    else:
+        print(estimates)
+    return 0
 
 
 def beside_of(args: argparse.Namespace) -> Beside:

@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -82,6 +83,12 @@ class Overloaded(NoAnswer):
         self.asked = asked
 
 
+class _Asking(threading.local):
+    """Of the thread that asks: the query it asks for. Outside of `Endpoint.map` none is ever abandoned."""
+
+    abandoned = threading.Event()
+
+
 class Endpoint:
     """A base address with its manners: concurrency, rate, retries, and a cache of answers on disk."""
 
@@ -98,19 +105,20 @@ class Endpoint:
         self._lock = threading.Lock()
         self._next_turn = 0.0
         self._failed_in_a_row = 0
-        self._abandoned = threading.Event()
+        self._asking = _Asking()
         self._asked: Counter[str] = Counter()
         self._has_warned = False
 
     def map(self, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
         """The function over the requests of one query, `concurrency` at a time, in order. The first failure ends it."""
-        self._abandoned.clear()
-        with ThreadPoolExecutor(max_workers=self.options.concurrency) as pool:
+        abandoned = threading.Event()
+        begin = partial(setattr, self._asking, "abandoned", abandoned)
+        with ThreadPoolExecutor(max_workers=self.options.concurrency, initializer=begin) as pool:
             jobs = [pool.submit(function, item) for item in items]
             try:
                 found = [job.result() for job in jobs]
             except BaseException as failure:
-                self._abandoned.set()  # what still waits for its next try gives up too
+                abandoned.set()  # what still waits for its next try gives up too
                 pool.shutdown(wait=False, cancel_futures=True)
                 if (down := self._down(failure)) is not None:
                     raise down from failure
@@ -170,7 +178,7 @@ class Endpoint:
                 self._count(f"retried: {reason.split(':')[0]}")
                 # Full jitter: clients that failed together do not come back together.
                 longest = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(attempt, DOUBLINGS))
-                if self._abandoned.wait(max(wait, random.uniform(0, longest))):
+                if self._asking.abandoned.wait(max(wait, random.uniform(0, longest))):
                     break
             if self._wait_for_turn():
                 break
@@ -242,7 +250,7 @@ class Endpoint:
             now = time.monotonic()
             turn = max(now, self._next_turn)
             self._next_turn = turn + 60 / self.options.rate
-        return self._abandoned.wait(min(turn - now, threading.TIMEOUT_MAX))
+        return self._asking.abandoned.wait(min(turn - now, threading.TIMEOUT_MAX))
 
 
 def check_base(base: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..audits.figure import Figure, mean_figure
+from ..audits.names import with_distinct_names
 from ..audits.result import Audit
 from ..errors import InputError
 from ..machine.disk import atomic
@@ -29,7 +30,7 @@ from ..scoring.starts import start_remarks
 from ..terms import Array
 from . import exhibit, figures, sentences
 from .sentences import BESIDE, LABELS
-from .settings import distinct, left_out, settings
+from .settings import left_out, settings
 
 INVISIBLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters, and those that reorder what stands beside them: after U+202E in a name, 0.33 would read 33.0."""
@@ -42,7 +43,7 @@ def write_report(audits: Sequence[Audit], folder: Path) -> Path:
     if not audits:
         raise InputError("no run was given to report. Name at least one run folder.")
     check_installed("The report page", *PAGE)
-    page = _page(distinct(audits))
+    page = _page(with_distinct_names(audits))
     html, markdown = (_render(name, page) for name in ("report.html.jinja", "report.md.jinja"))
     for name, text in (("report.md", markdown), ("index.html", html)):
         with atomic(folder / name) as stream:
@@ -347,7 +348,7 @@ def plot(audits: Sequence[Audit], kind: str, collection: str | None = None) -> D
     if kind not in PLOTS:
         raise InputError(f"there is no figure {kind!r}. There are {', '.join(PLOTS)}.")
     check_installed("A figure", *PAGE)
-    named = distinct(audits)
+    named = with_distinct_names(audits)
     wanted = collection or named[0].collection
     members = [audit for audit in named if audit.collection == wanted]
     if not members:

@@ -1,33 +1,10 @@
-"""What a page says of how its runs were made: settings in words, what was left out, names that tell runs apart."""
+"""What a page says of how its runs were made: settings in words, and what was left out."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
-
+from ..audits.names import in_words
 from ..audits.result import Audit
-from ..errors import InputError
 from ..scoring.starts import start_remarks, starts_of, unwatched
-
-
-def distinct(audits: Sequence[Audit]) -> list[Audit]:
-    names = distinct_names([(v.name, v.collection, v.record.get("fingerprint", {})) for v in audits])
-    return [replace(v, name=name) for v, name in zip(audits, names, strict=True)]
-
-
-def distinct_names(runs: Sequence[tuple[str, str, dict[str, Any]]]) -> list[str]:
-    """Names of (name, collection, fingerprint): two runs of one scorer on one collection are told apart by what differs."""
-    named = []
-    for name, collection, mine in runs:
-        twins = [other for n, c, other in runs if (n, c) == (name, collection)]
-        differing = [key for key in mine if any(twin.get(key) != mine[key] for twin in twins)]
-        told = ", ".join(f"{key.replace('_', ' ')} {_plain(mine[key])}" for key in differing)
-        named.append((f"{name} ({told})" if told else name, collection))
-    if twice := {key for key in named if named.count(key) > 1}:
-        raise InputError([f"{name} on {collection} is given more than once. Name each run once." for name, collection in twice])
-    return [name for name, _ in named]
 
 
 def settings(audit: Audit) -> list[tuple[str, str]]:
@@ -48,8 +25,8 @@ def settings(audit: Audit) -> list[tuple[str, str]]:
     starts = starts_of(record)
     sizes = sorted({len(q.candidate_ids) for q in audit.queries})
     told = {
-        "scorer": _plain(made.get("scorer", record.get("name"))),
-        "capabilities": _plain(record.get("capabilities")),
+        "scorer": in_words(made.get("scorer", record.get("name"))),
+        "capabilities": in_words(record.get("capabilities")),
         "collection": f"{record.get('collection')} ({audit.task.label}), from {record.get('source', 'a score file')}",
         "data checksum": made.get("data", {}).get("sha256"),
         "part scored": "; ".join(cut) or "the whole collection",
@@ -68,7 +45,7 @@ def settings(audit: Audit) -> list[tuple[str, str]]:
         "prompt hash": made.get("prompt_hash"),
         "cutoff": used,
         "scoring": f"{scoring['windows']:,} windows in {scoring['seconds']:,} s" if "windows" in scoring else None,
-        "versions": _plain(record.get("versions")),
+        "versions": in_words(record.get("versions")),
         "endpoint": " then ".join(dict.fromkeys(start.endpoint for start in starts if start.endpoint)),
         "watched files": "; ".join(dict.fromkeys(f"{f} {d}" for start in starts for f, d in start.files.items())),
         "not watched": " ".join(unwatched(record)),
@@ -93,12 +70,3 @@ def left_out(audit: Audit) -> list[str]:
         ],
     }
     return [f"{len(names)} {what}: {'; '.join(names)}." for what, names in found.items() if names]
-
-
-def _plain(value: Any) -> str:
-    """A setting as a person reads it."""
-    if isinstance(value, dict):
-        return ", ".join(f"{key.replace('_', ' ')} {_plain(v)}" for key, v in value.items() if v is not None)
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "default"}[value]
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

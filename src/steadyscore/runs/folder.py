@@ -29,6 +29,7 @@ from ..errors import DamagedFile, InputError, RunMismatch
 from ..machine.checksums import record_state
 from ..machine.disk import explaining_os_errors, read_json, write_parquet, write_record, write_tables
 from ..terms import Array
+from .compact import CompactQueries
 from .inspection import damage_of, repair_command
 from .layout import (
     DAMAGED_FOLDER,
@@ -259,9 +260,9 @@ class Run:
                 values[place[row["query_id"]]] = row["value"]
         return moved
 
-    def read_queries(self) -> list[Scored]:
-        """Every query of a complete run."""
-        return list(self.iter_queries())
+    def read_queries(self) -> CompactQueries:
+        """Every query of a complete run, held in memory."""
+        return CompactQueries(self.iter_queries())
 
     def queries(self) -> ScoredQueries:
         """The queries of a complete run, for callers that iterate more than once and hold none of them."""

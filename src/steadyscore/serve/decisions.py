@@ -7,7 +7,7 @@ of the order-marginal (§3). Ties go to the document that stands first in the re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,86 +17,105 @@ from ..measures.ranking import ranking, ratio
 from ..measures.threshold import overlap, retained, retained_top_k
 from ..terms import Array
 
-ERROR = 0.05
-"""Probability, over all documents and looks of a request, that adaptive stopping calls a document settled wrongly."""
+ERROR_RATE = 0.05
+"""Probability, over all documents and tests of a request, that adaptive stopping calls a document settled wrongly."""
+
+Kind = Literal["threshold", "top_k", "pair"]
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    kind: Literal["threshold", "top_k", "pair"]
-    value: float | None = None
-    """The cutoff, or k."""
+class ThresholdRule:
+    """Keep what scores at least the cutoff."""
+
+    cutoff: float
+    kind: ClassVar[Kind] = "threshold"
 
 
-def refuse_impossible(decision: Decision, n: int) -> None:
-    if decision.kind == "pair" and n < 2:
-        raise InputError("a pair needs at least two documents.")
+@dataclass(frozen=True, slots=True)
+class TopKRule:
+    """Keep the k best."""
+
+    k: int
+    kind: ClassVar[Kind] = "top_k"
 
 
-def roles(scores: Array, decision: Decision) -> Array:
+@dataclass(frozen=True, slots=True)
+class PairRule:
+    """Choose the best and reject the worst."""
+
+    kind: ClassVar[Kind] = "pair"
+
+
+DecisionRule = ThresholdRule | TopKRule | PairRule
+
+
+def check_rule(rule: DecisionRule, n: int) -> None:
+    """Refuse a decision that n documents do not allow."""
+    if isinstance(rule, PairRule) and n < 2:
+        raise InputError("a pair needs at least two documents. Send another one, or ask for a threshold or top_k.")
+
+
+def roles(scores: Array, rule: DecisionRule) -> Array:
     """What each presentation makes of each document, (..., n): 1 kept or chosen, -1 rejected, 0 neither."""
     scores = np.asarray(scores, float)
-    if decision.kind == "threshold":
-        return retained(scores, float(decision.value)).astype(np.int8)  # type: ignore[arg-type]
-    if decision.kind == "top_k":
-        return retained_top_k(scores, int(decision.value)).astype(np.int8)  # type: ignore[arg-type]
-    found = np.zeros(scores.shape, np.int8)
+    if isinstance(rule, ThresholdRule):
+        return retained(scores, rule.cutoff).astype(np.int8)
+    if isinstance(rule, TopKRule):
+        return retained_top_k(scores, rule.k).astype(np.int8)
+    role = np.zeros(scores.shape, np.int8)
     ends = pair(scores)
-    np.put_along_axis(found, ends[..., 1:], -1, axis=-1)
-    np.put_along_axis(found, ends[..., :1], 1, axis=-1)
-    return found
+    np.put_along_axis(role, ends[..., 1:], -1, axis=-1)
+    np.put_along_axis(role, ends[..., :1], 1, axis=-1)
+    return role
 
 
-def cutoff(mean: Array, decision: Decision) -> float | None:
-    """Where the line lies that separates kept from not: midway between the two scores it runs between for a budget.
+def cutoff(mean: Array, rule: DecisionRule) -> float | None:
+    """The score that separates kept from not; for a budget, midway between the last score inside and the first outside.
 
-    None where it separates nothing: a budget of the whole pool, or a pair, whose line is its runner-up.
+    None where it separates nothing: a budget of the whole pool, or a pair, whose chosen document is compared with the next.
     """
-    if decision.kind == "threshold":
-        return float(decision.value)  # type: ignore[arg-type]
-    if decision.kind == "pair" or decision.value >= len(mean):  # type: ignore[operator]
+    if isinstance(rule, ThresholdRule):
+        return rule.cutoff
+    if isinstance(rule, PairRule) or rule.k >= len(mean):
         return None
     best_first = np.sort(mean)[::-1]
-    k = int(decision.value)  # type: ignore[arg-type]
-    return float((best_first[k - 1] + best_first[k]) / 2)
+    return float((best_first[rule.k - 1] + best_first[rule.k]) / 2)
 
 
-def distances(mean: Array, decision: Decision) -> Array | None:
+def distances(mean: Array, rule: DecisionRule) -> Array | None:
     """How far each document is from the cutoff, (n,), positive where it is kept.
 
     A pair has no cutoff: the chosen document's lead over the best of the others, and how far each other one is behind.
     """
-    if decision.kind != "pair":
-        line = cutoff(mean, decision)
-        return None if line is None else mean - line
+    if not isinstance(rule, PairRule):
+        line = cutoff(mean, rule)
+        return None if line is None else np.asarray(mean - line)
     first, second = ranking(mean)[:2]
-    found = mean - mean[first]
-    found[first] = mean[first] - mean[second]
-    return found
+    behind = np.asarray(mean - mean[first])
+    behind[first] = mean[first] - mean[second]
+    return behind
 
 
-def margins(scores: Array, decision: Decision) -> Array:
+def margins(scores: Array, rule: DecisionRule) -> Array:
     """By how much each presentation supports the role that the mean gives each document, (M, n).
 
     Threshold: the distance to the cutoff. Budget: the lead over the first document outside it, or the gap to the last
     one inside. Pair: the lead of the chosen, the trail of the rejected, and for the others the nearer of both ends.
     """
     mean, n = scores.mean(axis=0), scores.shape[1]
-    role = roles(mean, decision)
-    if decision.kind == "threshold":
-        line = float(decision.value)  # type: ignore[arg-type]
-        return np.where(role == 1, scores - line, line - scores)
-    ranked = ranking(mean)
-    if decision.kind == "top_k":
-        k = int(decision.value)  # type: ignore[arg-type]
-        if k >= n:
+    role = roles(mean, rule)
+    if isinstance(rule, ThresholdRule):
+        return np.where(role == 1, scores - rule.cutoff, rule.cutoff - scores)
+    order = ranking(mean)
+    if isinstance(rule, TopKRule):
+        if rule.k >= n:
             return np.ones_like(scores)  # the whole pool is kept whatever the scores say
-        return np.where(role == 1, scores - scores[:, [ranked[k]]], scores[:, [ranked[k - 1]]] - scores)
-    below, above = scores[:, [ranked[0]]] - scores, scores - scores[:, [ranked[-1]]]
-    found = np.where(below.mean(axis=0) <= above.mean(axis=0), below, above)
-    found[:, ranked[0]] = scores[:, ranked[0]] - scores[:, ranked[1]]
-    found[:, ranked[-1]] = scores[:, ranked[-2]] - scores[:, ranked[-1]]
-    return found
+        return np.where(role == 1, scores - scores[:, [order[rule.k]]], scores[:, [order[rule.k - 1]]] - scores)
+    below, above = scores[:, [order[0]]] - scores, scores - scores[:, [order[-1]]]
+    support = np.where(below.mean(axis=0) <= above.mean(axis=0), below, above)
+    support[:, order[0]] = scores[:, order[0]] - scores[:, order[1]]
+    support[:, order[-1]] = scores[:, order[-2]] - scores[:, order[-1]]
+    return support
 
 
 def student_tail(t: Array, freedom: int) -> Array:
@@ -109,28 +128,28 @@ def student_tail(t: Array, freedom: int) -> Array:
         total = total + term
         term = term * cosine**2 * ((2 * i + 2) / (2 * i + 3) if odd else (2 * i + 1) / (2 * i + 2))
     within = (2 / np.pi) * (angle + np.sin(angle) * total) if odd else np.sin(angle) * total
-    return np.clip((1 - within) / 2, 0, 1)
+    return np.asarray(np.clip((1 - within) / 2, 0, 1))
 
 
-def settled(support: Array, looks: int) -> Array:
+def is_settled(support: Array, tests: int) -> Array:
     """Which documents keep their role under further permutations, (n,) bool.
 
-    t-test that the mean margin (M, n) is positive, with the error shared over documents and looks, and halved because the
-    side was read off the same scores. A margin that never moved is settled. Fewer than two presentations settle nothing.
+    t-test that the mean margin (M, n) is positive, with the error rate shared over documents and tests, and halved because
+    the side was read off the same scores. A margin that never moved is settled. Fewer than two presentations settle nothing.
     """
     permutations, n = support.shape
     if permutations < 2:
         return np.zeros(n, bool)
     t = ratio(support.mean(axis=0), support.std(axis=0, ddof=1) / np.sqrt(permutations), undefined=np.inf)
-    return student_tail(np.maximum(t, 0), permutations - 1) <= ERROR / (2 * n * looks)
+    return np.asarray(student_tail(np.maximum(t, 0), permutations - 1) <= ERROR_RATE / (2 * n * tests))
 
 
-def looks(permutations: int) -> list[int]:
-    """After how many permutations adaptive stopping looks: 3, then half as many again, and at last all."""
-    found = [min(3, permutations)]
-    while found[-1] < permutations:
-        found.append(min(permutations, found[-1] + -(-found[-1] // 2)))
-    return found
+def stopping_points(permutations: int) -> list[int]:
+    """After how many permutations adaptive stopping tests: 3, then half as many again each time, and at last all."""
+    points = [min(3, permutations)]
+    while points[-1] < permutations:
+        points.append(min(permutations, points[-1] + -(-points[-1] // 2)))
+    return points
 
 
 class Stability(NamedTuple):
@@ -144,24 +163,30 @@ class Stability(NamedTuple):
     """(n,) bool"""
 
 
-def stability(scores: Array, decision: Decision, looked: int = 1) -> Stability:
+def stability(scores: Array, rule: DecisionRule, tests: int = 1) -> Stability:
     """How the M single presentations (M, n) agree with the decision their mean takes."""
-    each, whole = roles(scores, decision), roles(scores.mean(axis=0), decision)
-    same = each == whole
-    shared = np.nan if decision.kind == "pair" else float(overlap(each == 1))
-    return Stability(float(same.all(axis=1).mean()), same.mean(axis=0), shared, settled(margins(scores, decision), looked))
+    each, of_mean = roles(scores, rule), roles(scores.mean(axis=0), rule)
+    same = each == of_mean
+    shared = np.nan if isinstance(rule, PairRule) else float(overlap(each == 1))
+    return Stability(float(same.all(axis=1).mean()), same.mean(axis=0), shared, is_settled(margins(scores, rule), tests))
 
 
-def outcome(mean: Array, decision: Decision) -> dict[str, Any]:
-    """The decision as JSON has it."""
-    role = roles(mean, decision)
-    if decision.kind == "pair":
-        chosen, rejected = int(np.flatnonzero(role == 1)[0]), int(np.flatnonzero(role == -1)[0])
-        return {"kind": "pair", "chosen": chosen, "rejected": rejected}
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a decision comes to; fields that its rule does not have are None."""
+
+    kind: Kind
+    kept: list[int] | None = None
+    """Best first."""
+    chosen: int | None = None
+    rejected: int | None = None
+    k: int | None = None
+    cutoff: float | None = None
+
+
+def outcome(mean: Array, rule: DecisionRule) -> Outcome:
+    role = roles(mean, rule)
+    if isinstance(rule, PairRule):
+        return Outcome("pair", chosen=int(np.flatnonzero(role == 1)[0]), rejected=int(np.flatnonzero(role == -1)[0]))
     kept = [int(i) for i in ranking(mean) if role[i] == 1]
-    found: dict[str, Any] = {"kind": decision.kind, "kept": kept}
-    if decision.kind == "top_k":
-        found["k"] = int(decision.value)  # type: ignore[arg-type]
-    if (line := cutoff(mean, decision)) is not None:
-        found["cutoff"] = line
-    return found
+    return Outcome(rule.kind, kept, k=rule.k if isinstance(rule, TopKRule) else None, cutoff=cutoff(mean, rule))

@@ -1,7 +1,7 @@
-"""What every request passes before its route: a request id, the host it asks for, the token, size and deadline of the body;
-and after it, the log line.
+"""What happens to every request before its route: request id, check of the host, the token, size and deadline of the body;
+and after it: the log line.
 
-Plain ASGI: the frameworks' own middleware hides a client that goes away from the routes.
+Plain ASGI: the frameworks' own middleware hides from the routes that a client has disconnected.
 """
 
 from __future__ import annotations
@@ -11,50 +11,56 @@ import hmac
 import json
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .logs import log, log_fault
 from .metrics import Metrics
 from .settings import ServerSettings, host_name, known_hosts
 
-OPEN = frozenset({"/", "/health", "/ready", "/openapi.json", "/explorer.css", "/explorer.js"})
-"""Paths without a token: they hold nobody's data and start no work."""
-PROBES = frozenset({"/health", "/ready"})
-"""Paths for any host: what looks after a server calls it by its address."""
+OPEN_PATHS = frozenset({"/", "/health", "/ready", "/openapi.json", "/explorer.css", "/explorer.js"})
+"""Paths that need no token: they give no data and start no work."""
+PROBE_PATHS = frozenset({"/health", "/ready"})
+"""Paths for any host: health checks call a server by its address."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-SECURITY = [
+SECURITY_HEADERS = [
     (b"content-security-policy", POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
 
-Message = dict[str, Any]
 Headers = Sequence[tuple[bytes, bytes]]
-Refusal = tuple[int, str, Headers]
-App = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
 
 
-def may_enter(header: bytes, keys: tuple[str, ...]) -> bool:
+class Refusal(NamedTuple):
+    status: int
+    sentence: str
+    reason: str
+    """As the metrics count it."""
+    headers: Headers = ()
+
+
+def token_matches(header: bytes, keys: tuple[str, ...]) -> bool:
     """Whether an Authorization header carries one of the tokens; all are compared, each in constant time."""
-    scheme, _, given = header.partition(b" ")
-    same = [hmac.compare_digest(given.strip(), key.encode()) for key in keys]
+    scheme, _, token = header.partition(b" ")
+    same = [hmac.compare_digest(token.strip(), key.encode()) for key in keys]
     return scheme.lower() == b"bearer" and any(same)
 
 
-class Gate:
-    def __init__(self, app: App, settings: ServerSettings, metrics: Metrics, routes: frozenset[str]):
+class RequestMiddleware:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, routes: frozenset[str]):
         self.app, self.settings, self.metrics, self.routes = app, settings, metrics, routes
         self.hosts = known_hosts(settings)
-        self.span = _tracer()
+        self.span = _span_factory()
 
-    async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -67,54 +73,52 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = message | {"headers": [*message["headers"], (b"x-request-id", request_id.encode()), *SECURITY]}
+                headers_sent = [*message["headers"], (b"x-request-id", request_id.encode()), *SECURITY_HEADERS]
+                message = {**message, "headers": headers_sent}
             await send(message)
 
         route = scope["path"] if scope["path"] in self.routes else "other"
         try:
             with self.span(f"{scope['method']} {route}"):
-                if refusal := self._refusal(scope["path"], headers):
-                    await _problem(answer, *refusal)
+                if refusal := self._find_refusal(scope["path"], headers):
+                    self.metrics.refused.labels(refusal.reason).inc()
+                    await _send_problem(answer, refusal.status, refusal.sentence, refusal.headers)
                 else:
-                    await self.app(scope, self._limited(receive), answer)
-        except Exception as fault:  # a mistake of ours, and still an answer as promised
+                    await self.app(scope, self._limit_body(receive), answer)
+        except Exception as fault:  # a mistake of ours, answered in the shape of every refusal
             log_fault("request failed", fault, route=route)
             if status:
                 raise
-            await _problem(answer, 500, f"the server failed ({type(fault).__name__}). The log names the place.")
+            await _send_problem(answer, 500, f"the server failed ({type(fault).__name__}). The log names the place.")
         seconds = time.monotonic() - began
         self.metrics.requests.labels(route, str(status)).inc()
         self.metrics.latency.labels(route).observe(seconds)
         facts = {"id": request_id, "method": scope["method"], "route": route, "status": status, "seconds": round(seconds, 4)}
         log.info("request", extra={"facts": facts | scope["state"]["facts"]})
 
-    def _refusal(self, path: str, headers: dict[bytes, bytes]) -> Refusal | None:
+    def _find_refusal(self, path: str, headers: dict[bytes, bytes]) -> Refusal | None:
         host = host_name(headers.get(b"host", b"").decode("latin-1"))
-        if self.hosts is not None and path not in PROBES and host not in self.hosts:
-            self.metrics.refused.labels("host").inc()
-            return 421, f"this server does not answer for the host {host[:80]!r}. Start it with --allowed-host to add a name.", ()
-        if self.settings.keys and path not in OPEN and not may_enter(headers.get(b"authorization", b""), self.settings.keys):
-            self.metrics.refused.labels("token").inc()
-            return (
-                401,
-                "this server needs a token. Send the header Authorization: Bearer <token>.",
-                [(b"www-authenticate", b"Bearer")],
-            )
+        if self.hosts is not None and path not in PROBE_PATHS and host not in self.hosts:
+            sentence = f"this server does not answer for the host {host[:80]!r}. Start it with --allowed-host to add a name."
+            return Refusal(421, sentence, "host")
+        keys = self.settings.keys
+        if keys and path not in OPEN_PATHS and not token_matches(headers.get(b"authorization", b""), keys):
+            sentence = "this server needs a token. Send the header Authorization: Bearer <token>."
+            return Refusal(401, sentence, "token", [(b"www-authenticate", b"Bearer")])
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > self.settings.limits.body_bytes:
-            self.metrics.refused.labels("size").inc()
-            return 413, self._too_large(), [(b"connection", b"close")]
+            return Refusal(413, self._too_large(), "size", [(b"connection", b"close")])
         return None
 
     def _too_large(self) -> str:
         return f"the body is larger than {self.settings.limits.body_bytes:,} bytes. Send fewer or shorter documents."
 
-    def _limited(self, receive: Callable[[], Awaitable[Message]]) -> Callable[[], Awaitable[Message]]:
-        """Counts what arrives, since a body sent in chunks states no length, and does not wait for the rest of it for ever."""
+    def _limit_body(self, receive: Receive) -> Receive:
+        """Count the bytes that arrive, since a body sent in chunks states no length, and set a deadline for all of them."""
         limits, total, more = self.settings.limits, 0, True
         deadline = asyncio.get_running_loop().time() + limits.body_seconds
 
-        async def limited() -> Message:
+        async def receive_limited() -> Message:
             nonlocal total, more
             try:
                 async with asyncio.timeout_at(deadline if more else None):
@@ -131,17 +135,17 @@ class Gate:
                 raise HTTPException(413, self._too_large(), {"Connection": "close"})
             return message
 
-        return limited
+        return receive_limited
 
 
-async def _problem(send: Any, status: int, sentence: str, headers: Headers = ()) -> None:
+async def _send_problem(send: Send, status: int, sentence: str, headers: Headers = ()) -> None:
     body = json.dumps({"message": sentence}).encode()
     head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": body})
 
 
-def _tracer() -> Callable[[str], AbstractContextManager[Any]]:
+def _span_factory() -> Callable[[str], AbstractContextManager[Any]]:
     """A span per request where OpenTelemetry is installed; without an exporter its spans go nowhere."""
     try:
         from opentelemetry import trace

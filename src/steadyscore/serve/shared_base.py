@@ -12,25 +12,23 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..engines import EngineOptions, open_engine
+from ..engines import Backend, Engine, EngineOptions, open_engine
 from ..errors import InputError, ModelError
-from ..models.adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles, scorer_address
-from ..models.embedded import shipped_adapters
+from ..models.adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles, scorer_address, split
 from ..terms import Prompt
 from ..window.readout import Reading
 from .settings import cores
 
+if TYPE_CHECKING:
+    from ..engines.hf import TransformersEngine
 
-def split(address: str) -> tuple[str, Path | None]:
-    """`base[+adapter folder]` of a local model; a shipped adapter's name stands for both."""
-    if folder := shipped_adapters().get(address):
-        return scorer_address(read_card(folder)["base"]["model"]), folder
-    if Path(address.removeprefix("hf:")).exists():  # a folder whose own name holds the sign
-        return address, None
-    base, _, adapter = address.partition("+")
-    return base, Path(adapter) if adapter else None
+
+def split_address(address: str) -> tuple[str, Path | None]:
+    """Scorer address of the base and folder of the adapter in `[hf:]<base>[+<folder>]`."""
+    base, folder = split(address.removeprefix("hf:"))
+    return scorer_address(base), folder
 
 
 def share_cores(workers: int) -> None:
@@ -44,29 +42,34 @@ def share_cores(workers: int) -> None:
         torch.set_num_threads(max(1, cores() // workers))
 
 
-class Bases:
+class SharedBases:
     """Opens addresses for so many workers. Local models of the same base share its weights."""
 
     def __init__(self, workers: int = 1) -> None:
         self.workers = workers
         self._bases: dict[str, SharedBase] = {}
 
-    def open(self, address: str, options: EngineOptions) -> Any:
+    def open(self, address: str, options: EngineOptions) -> Backend:
         if ":" in address and not address.startswith("hf:"):
-            return open_engine(address, options)
-        base, folder = split(address)
+            backend: Backend = open_engine(address, options)
+            return backend
+        base, folder = split_address(address)
         if base not in self._bases:
             self._bases[base] = SharedBase(open_engine(base, options), self.workers, options.allow_base_mismatch)
         return self._bases[base].with_adapter(folder, address)
+
+
+UNKNOWN = "?"
+"""In place of an adapter's name until one was put in place."""
 
 
 @dataclass(slots=True)
 class Replica:
     """An engine, the PEFT model around its modules where there are adapters, and the adapter in place."""
 
-    engine: Any
+    engine: TransformersEngine
     carrier: Any = None
-    active: str | None = "?"
+    active: str | None = UNKNOWN
 
     def activate(self, adapter: str | None) -> None:
         """Put one adapter in place, or none. Only the worker that owns the replica calls it, between two passes."""
@@ -79,24 +82,25 @@ class Replica:
             self.carrier.set_adapter(adapter)
         self.active = adapter
 
-    def twin(self) -> Replica:
+    def copy_modules(self) -> Replica:
         """The same tensors under other modules: what a pass changes in a module, no other worker sees."""
-        whole = self.carrier or self.engine.model
-        twin = copy.deepcopy(whole, {id(tensor): tensor for tensor in whole.parameters()})
+        model = self.carrier or self.engine.model
+        copied = copy.deepcopy(model, {id(tensor): tensor for tensor in model.parameters()})
         engine = copy.copy(self.engine)
-        engine.model = twin if self.carrier is None else twin.get_base_model()
-        return Replica(engine, None if self.carrier is None else twin)
+        engine.model = copied if self.carrier is None else copied.get_base_model()
+        return Replica(engine, None if self.carrier is None else copied)
 
 
 class SharedBase:
     """A local engine whose model carries any number of adapters, one of them active or none."""
 
-    def __init__(self, engine: Any, workers: int = 1, allow_base_mismatch: bool = False):
+    def __init__(self, engine: TransformersEngine, workers: int = 1, allow_base_mismatch: bool = False):
         self.engine, self.workers, self.allow_base_mismatch = engine, workers, allow_base_mismatch
-        self.lane = None if engine.model.device.type == "cpu" else id(self)
+        self.exclusive_key = None if engine.model.device.type == "cpu" else id(self)
         """On a GPU passes run one after the other: a second one would only wait for the same multiprocessors."""
         self._first = Replica(engine)
-        self._own = threading.local()
+        self._worker = threading.local()
+        """Of each worker: its replica."""
         self._loaded: dict[Path, tuple[str, dict[str, Any]]] = {}
 
     def with_adapter(self, folder: Path | None, name: str) -> AdaptedEngine:
@@ -124,26 +128,29 @@ class SharedBase:
         except (ValueError, RuntimeError, OSError) as refusal:
             raise ModelError(f"adapter {folder} does not fit this base: {' '.join(str(refusal).split())[:300]}") from refusal
         first.carrier.eval()
-        first.active = "?"  # loading may have moved it
+        first.active = UNKNOWN  # loading may have changed it
         return adapter, adapter_identity(folder, card)
 
-    def engine_with(self, adapter: str | None) -> Any:
-        """The engine for the pass of the worker that asks, with an adapter in place or none."""
-        if self.lane is None and not hasattr(self._own, "replica"):
+    def engine_with(self, adapter: str | None) -> TransformersEngine:
+        """The engine for a pass of the calling worker, with an adapter in place or none."""
+        if self.exclusive_key is None and not hasattr(self._worker, "replica"):
             share_cores(self.workers)
-            self._own.replica = self._first.twin()  # every adapter is loaded before the first pass
-        replica = self._first if self.lane is not None else self._own.replica
+            self._worker.replica = self._first.copy_modules()  # every adapter is loaded before the first pass
+        replica: Replica = self._first if self.exclusive_key is not None else self._worker.replica
         replica.activate(adapter)
         return replica.engine
 
 
-class AdaptedEngine:
+class AdaptedEngine(Engine):
     """One of the models on a shared base."""
 
     def __init__(self, base: SharedBase, adapter: str | None, name: str, identity: dict[str, Any]):
         self.name, self._base, self._adapter, self._identity = name, base, adapter, identity
         self.encoder, self.context, self.capabilities = base.engine.encoder, base.engine.context, base.engine.capabilities
-        self.lane = base.lane
+
+    @property
+    def exclusive_key(self) -> int | None:
+        return self._base.exclusive_key
 
     def identity(self) -> dict[str, Any]:
         return dict(self._identity)
