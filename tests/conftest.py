@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.browser import browser, chromium, downloads  # noqa: F401
 from tests.helpers.models import byte_tokenizer, tiny_causal
 from tests.helpers.paths import SHARED
 from tests.helpers.pools import some_instances, write_collection

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import itertools
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,10 @@ import pytest
 from steadyscore.audits.load import load_run
 from steadyscore.measures.measurement import Threshold
 from steadyscore.report.page import write_report
-from tests.helpers.browser import open_chromium
+from tests.helpers.browser import requested_urls, set_screen
 from tests.report.test_page import HOSTILE, hostile_collection, scored_run
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    driver = open_chromium(tmp_path_factory.mktemp("profile"))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +39,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def show(browser: Any, page: Path, width: int, scheme: str = "light", height: int = 900) -> None:
-    phone = width < 500
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    set_screen(browser, width, height, scheme)
     browser.get(page.as_uri())
 
 
@@ -69,13 +57,10 @@ def test_the_page_never_scrolls_sideways_and_tables_scroll_in_their_box(browser:
 
 
 def test_nothing_is_requested_and_nothing_is_logged(browser: Any, page: Path) -> None:
-    browser.get_log("performance")
     show(browser, page, 1280)
-    requested = [
-        entry["message"] for entry in browser.get_log("performance") if '"Network.requestWillBeSent"' in entry["message"]
-    ]
+    requested = requested_urls(browser)
     assert requested  # the page itself
-    assert all('"url":"file://' in message or '"url":"data:' in message for message in requested)
+    assert all(url.startswith(("file://", "data:")) for url in requested)
     assert browser.execute_script("return performance.getEntriesByType('resource').map(r => r.name)") == []
     assert browser.get_log("browser") == []
 

@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, Thread
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from steadyscore.cli import main
@@ -24,11 +25,10 @@ from steadyscore.readers.outputs import write_outputs
 from steadyscore.report.page import show_invisible
 from steadyscore.runs.folder import Run
 from steadyscore.serve import explorer
-from tests.helpers.browser import open_chromium
+from tests.helpers.browser import network_events, press, save_file, set_screen, until, wait_for_cards
 from tests.helpers.pools import write_collection
 from tests.helpers.serving import Double, app_of, listening, model, planted
 from tests.report.test_page import scored_run
-from tests.serve.test_browser import press, saved, until
 
 pytestmark = pytest.mark.browser
 
@@ -136,31 +136,25 @@ class serving_on_loopback:
         self.server.server_close()
 
 
-@pytest.fixture(scope="module")
-def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("downloads")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory, downloads: Path) -> Iterator[Any]:
-    driver = open_chromium(tmp_path_factory.mktemp("profile"))
-    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(downloads)})
-    yield driver
-    driver.quit()
-
-
 @pytest.fixture(autouse=True)
 def nothing_asked_before(browser: Any, trap: Trap) -> None:
-    browser.get("about:blank")
-    for kind in ("performance", "browser"):
-        browser.get_log(kind)
     trap.hits.clear()
 
 
 # -- what must hold of every page
 
-ELEMENTS = """return [...document.querySelectorAll('*')].map(
-  e => [e.tagName.toLowerCase(), Object.fromEntries([...e.attributes].map(a => [a.name, a.value]))])"""
+FORBIDDEN = ("srcdoc", "srcset", "poster", "action", "formaction", "ping")
+ADDRESSES = ("href", "src", "xlink:href", "data")
+ELEMENTS = """
+const [named] = arguments, kinds = new Map();
+const counts = a => a.name.startsWith('on') || named.includes(a.name) || (a.name === 'style' && a.value.includes('url('));
+for (const e of document.querySelectorAll('*')) {
+  const kind = [e.tagName.toLowerCase(), Object.fromEntries([...e.attributes].filter(counts).map(a => [a.name, a.value]))];
+  kinds.set(JSON.stringify(kind), kind);
+}
+return [...kinds.values()];
+"""
+"""Every tag with each set of attributes that could run or ask for something."""
 REPORT_TAGS = {
     "html", "head", "meta", "title", "link", "style", "body", "a", "header", "h1", "h2", "h3", "h4", "nav", "ul", "ol", "li",
     "main", "section", "article", "div", "p", "span", "b", "strong", "table", "thead", "tbody", "tr", "th", "td", "abbr",
@@ -180,28 +174,25 @@ def assert_nothing_obeyed(browser: Any, trap: Trap, own: tuple[str, ...], tags: 
     assert browser.execute_script("return window.pwned === undefined"), "a script ran"
     assert browser.title.startswith(title)
     assert browser.current_url.startswith(own)
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    events = network_events(browser)
     asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
     assert [url for url in asked if not url.startswith((*own, "data:", "blob:"))] == []
     assert not [e for e in events if e["method"] == "Page.javascriptDialogOpening"]
     assert trap.hits == []
     assert browser.get_log("browser") == []  # neither an error nor a request that the content policy had to stop
-    elements = browser.execute_script(ELEMENTS)
+    elements = browser.execute_script(ELEMENTS, [*FORBIDDEN, *ADDRESSES])
     assert {tag for tag, _ in elements} <= tags
     for tag, attributes in elements:
-        assert not [name for name in attributes if name.startswith("on")], (tag, attributes)
-        assert not {"srcdoc", "srcset", "poster", "action", "formaction", "ping"} & set(attributes), (tag, attributes)
-        for name in {"href", "src", "xlink:href", "data"} & set(attributes):
+        assert not [name for name in attributes if name.startswith("on") or name in FORBIDDEN], (tag, attributes)
+        for name in set(ADDRESSES) & set(attributes):
             assert attributes[name].startswith(("#", "data:,", "/explorer.")), (tag, attributes)
-        if "style" in attributes:
-            assert "url(" not in attributes["style"].replace("url(#", ""), (tag, attributes)
+        assert "url(" not in attributes.get("style", "").replace("url(#", ""), (tag, attributes)
 
 
 def assert_nothing_overflows(browser: Any) -> None:
     browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
     for width in (360, 1280):
-        metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        set_screen(browser, width)
         wide, room = browser.execute_script("const e = document.documentElement; return [e.scrollWidth, e.clientWidth]")
         assert wide <= room <= width
 
@@ -245,13 +236,16 @@ def hostile_report(folder: Path, text: str, texts_present: bool = True) -> Path:
     ]
     header = {"name": f"collection {text}", "task": "multidoc_qa", "instruction": text, "details": {"licence": text, text: text}}
     source = write_collection(folder / "pools.jsonl", instances, **header)
+    scores = []
     for name, effect in (("first", "slot:0.3"), ("second", "slot:0.05")):
         run = scored_run(f"synthetic:{effect}", str(source), folder / name)
+        scores += [query.permuted for query in run.read_queries()]
         write_outputs(run, f"{text} k=2", {q.query_id: [f"answer {m % 2} {text}" for m in range(4)] for q in run.read_queries()})
         rename(run, name, text)
     if not texts_present:
         source.unlink()
-    assert main(["report", str(folder), "--cutoff", "0.85", "--out", str(folder / "report")]) == 0
+    cutoff = str(np.median(scores))  # among the scores, whatever a text's length does to them: some decision changes
+    assert main(["report", str(folder), "--cutoff", cutoff, "--out", str(folder / "report")]) == 0
     return folder / "report" / "index.html"
 
 
@@ -312,9 +306,9 @@ class Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: Any) -> None: ...
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_ids_stand_in_for_texts_that_are_gone_and_are_not_obeyed(browser: Any, trap: Trap, tmp_path: Path, group: str) -> None:
-    text = trap.text(group)
+def test_ids_are_shown_where_texts_are_missing_and_are_not_obeyed(browser: Any, trap: Trap, tmp_path: Path) -> None:
+    """One page with the payloads of every group: an id is shown in few places, all of them in the pages above too."""
+    text = " ".join(map(trap.text, GROUPS))
     browser.get(hostile_report(tmp_path, text, texts_present=False).as_uri())
     assert_nothing_obeyed(browser, trap, ("file:///",), REPORT_TAGS, "steadyscore report: collection")
     content = squeezed(browser.execute_script("return document.querySelector('main').textContent"))
@@ -336,10 +330,6 @@ def hostile_examples(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReq
     return text
 
 
-def cards(browser: Any, count: int) -> None:
-    until(lambda: len(browser.find_elements("css selector", "#cards .card")) == count)
-
-
 @pytest.mark.parametrize("group", GROUPS)
 def test_an_explorer_of_hostile_texts_shows_them_and_obeys_none(
     browser: Any, trap: Trap, downloads: Path, tmp_path: Path, group: str, hostile_examples: str
@@ -349,7 +339,7 @@ def test_an_explorer_of_hostile_texts_shows_them_and_obeys_none(
     with listening(app) as address:
         clean = partial(assert_nothing_obeyed, browser, trap, (address,), EXPLORER_TAGS, "steadyscore explorer")
         browser.get(address)
-        cards(browser, 2)
+        wait_for_cards(browser, 2)
         clean()
         press(browser, "s", "s")
         for kind in ("top_k", "pair", "threshold"):
@@ -368,9 +358,9 @@ def test_an_explorer_of_hostile_texts_shows_them_and_obeys_none(
         assert sorted(rows[:5]) == [[f"{n} {text}"] * 2 for n in range(5)]
         assert text in browser.find_element("id", "spoken").get_attribute("textContent")
         assert_nothing_overflows(browser)
-        page = saved(browser, downloads, "save-page", "html")
+        page = save_file(browser, downloads, "save-page", "html")
         browser.get(page.as_uri())
-        cards(browser, 2)
+        wait_for_cards(browser, 2)
         press(browser, "s")
         assert browser.find_element("id", "asked").get_attribute("textContent") == f"query 1 {text}"
         assert_nothing_obeyed(browser, trap, (address, "file:///"), EXPLORER_TAGS, "steadyscore explorer")

@@ -8,30 +8,17 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers.browser import open_chromium
+from tests.helpers.browser import press, requested_urls, save_file, set_screen, until, wait_for_cards
 from tests.helpers.serving import app_of, listening, planted
 
 pytestmark = pytest.mark.browser
 HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>"
-
-
-@pytest.fixture(scope="module")
-def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("downloads")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory, downloads: Path) -> Iterator[Any]:
-    driver = open_chromium(tmp_path_factory.mktemp("profile"))
-    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(downloads)})
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture(scope="module")
@@ -41,26 +28,10 @@ def url() -> Iterator[str]:
         yield address
 
 
-def until(found: Callable[[], Any], seconds: float = 10.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := found()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert value
-    return value
-
-
 def show(browser: Any, address: str, width: int = 1280, scheme: str = "light", still: bool = True) -> None:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    features += [{"name": "prefers-reduced-motion", "value": "reduce" if still else "no-preference"}]
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    set_screen(browser, width, scheme=scheme, still=still)
     browser.get(address)
-    until(lambda: len(browser.find_elements("css selector", "#cards .card")) == 3)
-
-
-def press(browser: Any, *keys: str) -> None:
-    browser.find_element("tag name", "body").send_keys(*keys)
+    wait_for_cards(browser, 3)
 
 
 def shown(browser: Any, card: int = 0) -> list[str]:
@@ -148,12 +119,9 @@ def test_everything_can_be_done_from_the_keyboard(browser: Any, url: str) -> Non
 
 
 def test_nobody_else_is_asked_and_nothing_is_logged(browser: Any, url: str) -> None:
-    browser.get_log("performance")
-    browser.get_log("browser")
     show(browser, url)
     press(browser, "s")
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = {e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"}
+    asked = requested_urls(browser)
     assert asked
     assert all(address.startswith((url, "data:")) for address in asked)
     assert browser.get_log("browser") == []
@@ -169,35 +137,26 @@ def test_hostile_text_is_shown_and_not_obeyed(browser: Any, url: str, downloads:
     )
     until(lambda: HOSTILE in browser.find_element("id", "asked").text)
     assert browser.title == "steadyscore explorer"
-    page = saved(browser, downloads, "save-page", "html")
+    page = save_file(browser, downloads, "save-page", "html")
     browser.get(page.as_uri())
-    until(lambda: len(browser.find_elements("css selector", "#cards .card")) == 3)
+    wait_for_cards(browser, 3)
     assert browser.title == "steadyscore explorer"
     assert browser.find_element("id", "asked").text == HOSTILE
-
-
-def saved(browser: Any, downloads: Path, button: str, ending: str) -> Path:
-    for old in downloads.iterdir():
-        old.unlink()
-    browser.find_element("id", button).click()
-    return until(lambda: next(downloads.glob(f"*.{ending}"), None))
 
 
 def test_a_shared_page_opens_from_disk_and_asks_nobody(browser: Any, url: str, downloads: Path) -> None:
     show(browser, url)
     expected = [e.text for e in browser.find_elements("css selector", ".figures dd")]
-    kept = json.loads(saved(browser, downloads, "save-data", "json").read_text())
+    kept = json.loads(save_file(browser, downloads, "save-data", "json").read_text())
     assert [run["name"] for run in kept["runs"]] == ["slot effect", "companion effect", "weak effect"]
-    page = saved(browser, downloads, "save-page", "html")
+    page = save_file(browser, downloads, "save-page", "html")
     browser.get_log("performance")
     browser.get(page.as_uri())
-    until(lambda: len(browser.find_elements("css selector", "#cards .card")) == 3)
+    wait_for_cards(browser, 3)
     assert [e.text for e in browser.find_elements("css selector", ".figures dd")] == expected
     press(browser, "s")
     assert "order 1 of 12" in browser.find_element("id", "place").text
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-    assert all(address.startswith(("file:", "data:")) for address in asked)
+    assert all(address.startswith(("file:", "data:")) for address in requested_urls(browser))
 
 
 @pytest.mark.parametrize("width", [320, 768, 1280])
@@ -256,8 +215,7 @@ def test_a_server_with_a_token_asks_for_it(browser: Any) -> None:
         assert "needs a token" in browser.find_element("id", "state").text
         field.send_keys("open sesame")
         browser.find_element("id", "score").click()
-        until(lambda: len(browser.find_elements("css selector", "#cards .card")) == 1)
-    browser.get_log("browser")
+        wait_for_cards(browser, 1)
 
 
 @pytest.mark.skipif("STEADYSCORE_SHOTS" not in os.environ, reason="set STEADYSCORE_SHOTS=docs/images to make the pictures anew")
@@ -271,7 +229,6 @@ def test_pictures_for_the_docs(browser: Any, url: str) -> None:
     ):
         show(browser, url, width, scheme)
         press(browser, *"sss")
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        set_screen(browser, width, height, scheme)
         time.sleep(0.3)
         assert browser.save_screenshot(str(folder / f"explorer-{name}.png"))

@@ -191,6 +191,12 @@ def test_the_specification_states_the_limits_and_the_token_of_this_server():
     assert "securitySchemes" not in open_to_all["components"]
 
 
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    with TestClient(app_of(planted())) as opened:
+        yield opened
+
+
 @pytest.mark.parametrize(
     ("path", "extra", "place"),
     [
@@ -203,11 +209,10 @@ def test_the_specification_states_the_limits_and_the_token_of_this_server():
         ("/v1/decide", {"decision": {"top_k": 1}, "seed": "7"}, "seed"),
     ],
 )
-def test_a_value_of_another_kind_is_refused_and_not_converted(path, extra, place):
-    with TestClient(app_of(planted())) as client:
-        answer = client.post(path, json={"query": QUERY, "documents": DOCUMENTS} | extra)
-        assert answer.status_code == 422
-        assert place in answer.json()["message"]
+def test_a_value_of_another_kind_is_refused_and_not_converted(client, path, extra, place):
+    answer = client.post(path, json={"query": QUERY, "documents": DOCUMENTS} | extra)
+    assert answer.status_code == 422
+    assert place in answer.json()["message"]
 
 
 def test_what_the_older_names_hold_is_not_read_beside_the_newer_ones():
@@ -219,7 +224,6 @@ def test_what_the_older_names_hold_is_not_read_beside_the_newer_ones():
     assert "maxItems" not in str(first["properties"]["text_2"])
 
 
-def test_a_whole_number_may_be_written_with_a_point():
-    with TestClient(app_of(planted())) as client:
-        body = {"query": QUERY, "documents": DOCUMENTS, "top_n": 2.0, "order": {"threshold": 1}}
-        assert len(client.post("/v1/rerank", json=body).json()["results"]) == 2
+def test_a_whole_number_may_be_written_with_a_point(client):
+    body = {"query": QUERY, "documents": DOCUMENTS, "top_n": 2.0, "order": {"threshold": 1}}
+    assert len(client.post("/v1/rerank", json=body).json()["results"]) == 2

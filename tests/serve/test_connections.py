@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from steadyscore.serve.connections import connection_limits
+from steadyscore.serve.connections import Connection, connection_limits
 from steadyscore.serve.logs import JsonLines, RepeatLimit
 from steadyscore.serve.settings import Limits
 from tests.helpers.serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted, serving
@@ -80,34 +80,35 @@ def answer_of(connection: socket.socket) -> tuple[int, dict]:
     return int(head.split()[1]), json.loads(body)
 
 
-@pytest.mark.parametrize("kind", HALVES)
-def test_a_half_sent_request_is_closed_at_its_deadline(kind):
+@pytest.fixture(scope="module")
+def quick_url() -> Iterator[str]:
     with listening(app_of(planted(), limits=QUICK)) as url:
-        began = time.monotonic()
-        with half_open(url, 1, HALVES[kind]) as (connection,):
-            if kind == "nothing":
-                assert rest_of(connection) == b""
-            else:
-                status, body = answer_of(connection)
-                assert status == 408
-                assert "within 0.5 s." in body["message"]
-        assert 0.4 < time.monotonic() - began < 10
-        assert httpx.get(f"{url}/health").status_code == 200
+        yield url
+
+
+@pytest.mark.parametrize("kind", HALVES)
+def test_a_half_sent_request_is_closed_at_its_deadline(quick_url, kind):
+    began = time.monotonic()
+    with half_open(quick_url, 1, HALVES[kind]) as (connection,):
+        if kind == "nothing":
+            assert rest_of(connection) == b""
+        else:
+            status, body = answer_of(connection)
+            assert status == 408
+            assert "within 0.5 s." in body["message"]
+    assert 0.4 < time.monotonic() - began < 10
+    assert httpx.get(f"{quick_url}/health").status_code == 200
 
 
 @pytest.mark.parametrize("half", [HEAD, HEAD + b"\r\n"])
-def test_dripping_bytes_do_not_move_the_deadline(half):
-    with (
-        listening(app_of(planted(), limits=QUICK)) as url,
-        half_open(url, 1, half) as (connection,),
-        pytest.raises(OSError, match=r"reset|Broken pipe"),
-    ):
+def test_dripping_bytes_do_not_move_the_deadline(quick_url, half):
+    with half_open(quick_url, 1, half) as (connection,), pytest.raises(OSError, match=r"reset|Broken pipe"):
         drip(connection, seconds=10)
 
 
-def test_a_second_request_on_a_connection_has_its_own_deadline():
+def test_a_second_request_on_a_connection_has_its_own_deadline(quick_url):
     whole = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with listening(app_of(planted(), limits=QUICK)) as url, half_open(url, 1, whole) as (connection,):
+    with half_open(quick_url, 1, whole) as (connection,):
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
         connection.sendall(HEAD)
         assert answer_of(connection)[0] == 408
@@ -122,17 +123,23 @@ def test_a_request_may_take_longer_than_its_arrival():
         assert httpx.post(f"{url}/v1/rerank", json={"query": QUERY, "documents": DOCUMENTS}, timeout=20).status_code == 200
 
 
-def test_a_client_that_does_not_read_its_answer_is_cut_off():
+def test_a_client_that_does_not_read_its_answer_is_cut_off(quick_url, monkeypatch):
+    lost, connection_lost = threading.Event(), Connection.connection_lost
+
+    def note_lost(self, fault):
+        connection_lost(self, fault)
+        lost.set()
+
     documents = ["d" * 90_000] * 40
     body = json.dumps({"query": QUERY, "documents": documents}).encode()
     head = f"POST /v1/rerank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    app = app_of(planted(), limits=QUICK)
-    with listening(app) as url, socket.socket() as connection:
+    with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(20)
-        connection.connect(address_of(url))
+        connection.connect(address_of(quick_url))
+        monkeypatch.setattr(Connection, "connection_lost", note_lost)
         connection.sendall(head.encode() + body)
-        time.sleep(3)
+        assert lost.wait(20)
         assert len(rest_of(connection)) < len(body), "the end of the answer was never sent"
 
 
@@ -185,9 +192,10 @@ def test_places_leave_files_for_everything_else(monkeypatch):
     assert allowed[0] == (512 + 4 * 128 + 64, resource.RLIM_INFINITY)
 
 
-@pytest.mark.parametrize("kind", HALVES)
-def test_sigterm_does_not_wait_for_half_sent_requests(tmp_path: Path, kind: str) -> None:
-    with serving(tmp_path, "synthetic:none") as (url, process), half_open(url, 400, HALVES[kind]):
+def test_sigterm_does_not_wait_for_half_sent_requests(tmp_path: Path) -> None:
+    with serving(tmp_path, "synthetic:none") as (url, process), ExitStack() as clients:
+        for half in HALVES.values():
+            clients.enter_context(half_open(url, 150, half))
         assert httpx.get(f"{url}/health", timeout=20).status_code == 200
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
@@ -251,7 +259,7 @@ def test_a_warning_that_repeats_is_counted_instead_of_written() -> None:
     assert [line("no files left") is not None for _ in range(1000)] == [True] * 3 + [False] * 997
     assert line("something else")
     assert line("no files left", model="other")
-    assert all(line("request", logging.INFO) for _ in range(100)), "what is no warning is a request's own line"
+    assert all(line("request", logging.INFO) for _ in range(100)), "what is not a warning is a request's own line"
     clock[0] = 61.0
     assert json.loads(line("no files left") or "")["left_out"] == 997
     assert "left_out" not in json.loads(line("no files left") or "")
