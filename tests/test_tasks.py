@@ -11,8 +11,8 @@ from steadyscore.collection import open_collection
 from steadyscore.errors import InputError
 from steadyscore.measures.registry import MEASURES
 from steadyscore.tasks import MULTIDOC_QA, PASSAGE_RERANKING, RESPONSE_RANKING, TASKS, reader_kind
-from tests.helpers.pools import some_instances, write_collection
 from tests.helpers.paths import PACKAGE
+from tests.helpers.pools import some_instances, write_collection
 
 FIFTH = replace(
     RESPONSE_RANKING,

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.collection.first_stage import BGE_QUERY, FirstStage, bm25, dense, parse_first_stage, search_over, splade, top_documents
+from steadyscore.collection.first_stage import (
+    BGE_QUERY,
+    FirstStage,
+    bm25,
+    dense,
+    parse_first_stage,
+    search_over,
+    splade,
+    top_documents,
+)
 from steadyscore.errors import InputError, MissingExtra, ModelError
 
 

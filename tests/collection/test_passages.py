@@ -15,7 +15,7 @@ from steadyscore.collection.files import Report
 from steadyscore.collection.first_stage import FirstStage, parse_first_stage
 from steadyscore.collection.passages import Documents, Files, find, from_files, from_ir_datasets
 from steadyscore.collection.splits import sample_ids
-from steadyscore.collection.trec import read_corpus, read_qrels, read_trec_run, read_topics
+from steadyscore.collection.trec import read_corpus, read_qrels, read_topics, read_trec_run
 from steadyscore.errors import InputError
 
 CORPUS = [

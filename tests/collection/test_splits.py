@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.collection.splits import leave_out_shared, split_parts, sample_ids, shared_queries, text_key
+from steadyscore.collection.splits import leave_out_shared, sample_ids, shared_queries, split_parts, text_key
 from steadyscore.errors import InputError
 from steadyscore.terms import Candidate, Instance
 

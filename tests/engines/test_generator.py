@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from steadyscore.audits.load import load_run
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions, endpoint, open_engine
 from steadyscore.engines.chat import label_top_k, written_label
@@ -14,10 +15,9 @@ from steadyscore.engines.endpoint import Malformed
 from steadyscore.engines.generator import Generator, token_prompt
 from steadyscore.engines.recorded import SyntheticReranker
 from steadyscore.errors import InputError, ModelError
-from steadyscore.audits.load import load_run
 from steadyscore.readers.outputs import reader_label
-from steadyscore.readers.prompt import VERDICTS, encode_question, build_question
-from steadyscore.readers.reader import Reader, open_reader, ask_reader
+from steadyscore.readers.prompt import VERDICTS, build_question, encode_question
+from steadyscore.readers.reader import Reader, ask_reader, open_reader
 from steadyscore.scoring.score import AuditConfig, score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import TASKS
@@ -130,7 +130,10 @@ def test_a_label_s_token_is_read_from_the_position_before_it():
 
 @pytest.mark.parametrize("kind", SERVED)
 def test_every_server_reads_what_hf_reads(kind, tiny_engine, tiny_folder):
-    prompts = [encode_question(tiny_engine.encoder, build_question(TASKS["claim_verification"], c, POOL.pool)) for c in ("a claim", "another")]
+    prompts = [
+        encode_question(tiny_engine.encoder, build_question(TASKS["claim_verification"], c, POOL.pool))
+        for c in ("a claim", "another")
+    ]
     labels = [tiny_engine.encoder.plain(label) for label in VERDICTS]
     with Server(continuing(tiny_engine, tiny_folder)) as server:
         engine = open_reader(f"{kind}:tiny@{server.url}", replace(OPTIONS, tokenizer=str(tiny_folder)))

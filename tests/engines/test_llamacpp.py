@@ -12,7 +12,7 @@ import torch
 from steadyscore.engines import Engine, llamacpp, open_engine
 from steadyscore.engines.parity import plain_reading, probe, probe_prompts, scores
 from steadyscore.errors import InputError, ModelError
-from steadyscore.readers.prompt import VERDICTS, encode_question, build_question
+from steadyscore.readers.prompt import VERDICTS, build_question, encode_question
 from steadyscore.readers.reader import Reader
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance

@@ -20,7 +20,7 @@ from steadyscore.engines.endpoint import Unusable
 from steadyscore.engines.parity import TOLERANCE, probe, probe_prompts
 from steadyscore.errors import InputError, MissingExtra, ModelError
 from steadyscore.models.embedded import model_path
-from steadyscore.readers.prompt import VERDICTS, encode_question, build_question
+from steadyscore.readers.prompt import VERDICTS, build_question, encode_question
 from steadyscore.readers.reader import Reader, open_reader
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING, TASKS
@@ -120,7 +120,9 @@ def test_a_reader_is_loaded_to_generate_and_reads_as_hf_does(vllm, tiny_engine, 
     for task in ("claim_verification", "multidoc_qa"):
         evidence = [[0, 1], [2, 0], [1]]
         assert Reader(engine, TASKS[task]).read(pool, evidence) == Reader(tiny_engine, TASKS[task]).read(pool, evidence)
-    prompts = [encode_question(engine.encoder, build_question(TASKS["claim_verification"], c, pool.pool)) for c in ("a claim", "another")]
+    prompts = [
+        encode_question(engine.encoder, build_question(TASKS["claim_verification"], c, pool.pool)) for c in ("a claim", "another")
+    ]
     labels = [engine.encoder.plain(label) for label in VERDICTS]
     plain = tiny_engine.label_log_probabilities(prompts, labels)
     assert engine.label_log_probabilities(prompts, labels) == pytest.approx(plain, abs=1e-4)

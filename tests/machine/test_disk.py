@@ -106,8 +106,8 @@ def test_what_lies_elsewhere_has_the_user_s_own_permissions(cache, tmp_path):
 HOLDS = """\
 import sys
 from pathlib import Path
-from steadyscore.machine.disk import held
-with held(Path(sys.argv[1])):
+from steadyscore.machine.disk import lock_folder
+with lock_folder(Path(sys.argv[1])):
     print("holds", flush=True)
     sys.stdin.read()
 """

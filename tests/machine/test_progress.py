@@ -71,7 +71,8 @@ def test_work_of_which_nothing_is_done_yet_says_how_long_it_takes_already():
 
 def test_a_slow_rate_is_said_as_the_time_of_one():
     assert (
-        progress_line([begun(2, 4, seconds=1200.0)], 0.0) == "smollm2-135m on passages: 2 of 4 queries, one in 10 min, about 20 min left"
+        progress_line([begun(2, 4, seconds=1200.0)], 0.0)
+        == "smollm2-135m on passages: 2 of 4 queries, one in 10 min, about 20 min left"
     )
 
 

@@ -11,7 +11,15 @@ from steadyscore.errors import InputError
 from steadyscore.measures import simulate
 from steadyscore.measures.decomposition import order_marginal
 from steadyscore.measures.instability import tau_psi
-from steadyscore.measures.planning import balanced_orders, decide, from_permutations, half_width, log_capital, pilot, required_queries
+from steadyscore.measures.planning import (
+    balanced_orders,
+    decide,
+    from_permutations,
+    half_width,
+    log_capital,
+    pilot,
+    required_queries,
+)
 
 
 def pair_values(queries, permutations, rng):

@@ -10,12 +10,12 @@ from steadyscore.collection import open_collection
 from steadyscore.errors import InputError
 from steadyscore.readers.outputs import (
     compare_on_same_evidence,
-    write_outputs,
     label_parts,
     reader_label,
+    reader_measures,
     reader_results,
     shared_readers,
-    reader_measures,
+    write_outputs,
 )
 from steadyscore.readers.prompt import VERDICTS
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
@@ -80,7 +80,7 @@ def test_what_was_not_read_is_undefined_and_not_wrong(source, tmp_path):
     assert np.isnan(values["verdict_flip"]).tolist() == [True, False, False, False, False, True]
     assert values["verdict_accuracy"][1:5].tolist() == [1, 1, 1, 1]
     assert np.isnan(reader_measures(TASKS["multidoc_qa"], None, ["x"], None)["answer_em"])
-    assert np.isnan(reader_measures(TASKS["claim_verification"], ["REFUTED"] * 2, (), None)["verdict_accuracy"])  # no gold, but a flip
+    assert np.isnan(reader_measures(TASKS["claim_verification"], ["REFUTED"] * 2, (), None)["verdict_accuracy"])  # a flip
     assert reader_measures(TASKS["claim_verification"], ["REFUTED"] * 2, (), None)["verdict_flip"] == 0
 
 

@@ -7,7 +7,7 @@ from steadyscore.audits.load import load_run, same_evidence_control
 from steadyscore.engines.recorded import SyntheticReranker
 from steadyscore.errors import InputError
 from steadyscore.readers.outputs import reader_label
-from steadyscore.readers.prompt import VERDICTS, chat_messages, encode_question, first_line, build_question
+from steadyscore.readers.prompt import VERDICTS, build_question, chat_messages, encode_question, first_line
 from steadyscore.readers.reader import Reader, ask_reader
 from steadyscore.runs.table import read_table
 from steadyscore.scoring.score import AuditConfig, score_collection
