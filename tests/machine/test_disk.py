@@ -130,7 +130,7 @@ def test_a_folder_that_could_not_be_filled_leaves_the_older_one(tmp_path):
 HOLDS = """\
 import sys
 from pathlib import Path
-from steadyscore.machine.disk import held
+from steadyscore.machine.disk import lock_folder
 with lock_folder(Path(sys.argv[1])):
     print("holds", flush=True)
     sys.stdin.read()
