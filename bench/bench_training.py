@@ -23,7 +23,6 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 WIDTH, CHARS, LAYERS = 10, 300, "20-29"
 SIDES = ("ours", "plain", "peft")
@@ -62,20 +61,21 @@ def measured(side: str, steps: int) -> dict[str, float]:
     from steadyscore.tasks import TASKS
     from steadyscore.training.examples import examples, views
     from steadyscore.training.labels import from_judgements
-    from steadyscore.training.loop import adapted, lora
+    from steadyscore.training.plan import resolve_plan
     from steadyscore.training.recipe import TrainConfig
-    from steadyscore.training.step import give_back
+    from steadyscore.training.step import trim_memory
+    from steadyscore.training.student import add_lora, lora_config
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     source = open_collection("passages")
     collection, instances = source.collection, source.instances
     engine = open_engine("smollm2-135m", EngineOptions(device="cpu", share_prefix=False))
-    config = replace(TrainConfig(), dropout=0.0, layers=LAYERS)
+    plan = resolve_plan(TrainConfig(dropout=0.0, layers=LAYERS), collection)
     if side == "peft":
-        get_peft_model(engine.model, lora(config))
+        get_peft_model(engine.model, lora_config(plan))
     else:
-        adapted(engine, config, None)
+        add_lora(engine, plan)
     scorer = Scorer(engine, TASKS[collection.task], Settings(width=WIDTH, chars=CHARS, instruction=collection.instruction))
     pools = list(cut_instances(instances(), Cut(steps + 1, WIDTH)))
     found = examples(pools, {i.id: from_judgements(i) for i in pools}, (WIDTH,), teacher_orders=1, seed=0)
@@ -86,7 +86,7 @@ def measured(side: str, steps: int) -> dict[str, float]:
         target = torch.as_tensor(example.target, dtype=torch.float32)
         began = time.process_time()
         losses.append(step(engine, prompts, [view.columns for view in shown], target, side != "ours"))
-        give_back()
+        trim_memory()
         if number:  # the first step warms up
             seconds += time.process_time() - began
             tokens += sum(map(len, prompts))

@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from steadyscore.summary import audited
 
-from steadyscore.models.adapter import WEIGHTS, read_card, write_card
+from steadyscore.models.adapter import WEIGHTS
+from steadyscore.models.card import read_card, write_card
 from steadyscore.runs.folder import Run
 
 ABOUT = (

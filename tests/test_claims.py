@@ -18,7 +18,7 @@ from steadyscore.measures.measurement import measure
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from steadyscore.scoring.scorer import Settings
 from steadyscore.training.labels import label_collection
-from steadyscore.training.loop import train
+from steadyscore.training.loop import train_adapter
 from steadyscore.training.recipe import TrainConfig
 from tests.helpers import tiny
 from tests.helpers.paths import ASSETS
@@ -54,7 +54,7 @@ def trained(config: TrainConfig, objective: str, **changes) -> str:
     from dataclasses import replace
 
     out = Path(config.data).parent / objective
-    train(replace(config, objective=objective, out=str(out), **changes))
+    train_adapter(replace(config, objective=objective, out=str(out), **changes))
     return f"{BASE}+{out}"
 
 

@@ -239,7 +239,8 @@ def test_every_example_runs_as_printed(smollm2, tmp_path, monkeypatch, capsys):
         run(words, capsys)
 
 
-def test_the_python_page_runs_as_printed(tmp_path, monkeypatch):
+@pytest.mark.model
+def test_the_python_page_runs_as_printed(smollm2, tmp_path, monkeypatch):
     """Its blocks are one session: what one defines the next may use."""
     monkeypatch.chdir(tmp_path)
     names: dict = {}

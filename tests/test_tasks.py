@@ -42,7 +42,7 @@ def test_a_fifth_task_is_one_value_that_every_command_of_an_audit_takes(fifth_ta
     assert all(column in table for column in fifth_task.columns)
     record = json.loads((out / "run.json").read_text())
     assert record["task"] == "patch_review"
-    page = (out / "index.html").read_text()
+    page = (out / "report" / "index.html").read_text()
     assert "patch review" in page
     assert main(["report", str(out)]) == 0
     assert main(["gate", str(out), "--max", "tau_psi=1"]) == 0

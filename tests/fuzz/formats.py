@@ -170,13 +170,14 @@ RECIPE = b"base: smollm2-135m\ndata: passages\nlabels: labels\nwidths: [1, 5]\nv
 
 
 def check_recipe(file: Path) -> None:
-    from steadyscore.training.recipe import from_mapping, mistakes, read_recipe
+    from steadyscore.training.check import config_mistakes
+    from steadyscore.training.recipe import make_config, read_recipe
 
-    mistakes(from_mapping(read_recipe(str(file))))
+    config_mistakes(make_config(read_recipe(str(file))))
 
 
 def show_card(file: Path) -> None:
-    from steadyscore.models.adapter import model_card, read_card
+    from steadyscore.models.card import model_card, read_card
 
     model_card(read_card(file.parent))
 

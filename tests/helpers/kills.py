@@ -1,8 +1,9 @@
 """Kill audits at random moments, resume them, and compare what they end with: `make kills N=1000`.
 
 Scorers are a Python function, a program and an HTTP endpoint in a process of its own; each writes a byte for every call
-it answers, so that calls are counted whoever is killed. An attempt is a forked process that ends by SIGKILL or by itself;
-a folder that is complete is compared with an undisturbed run, row by row and figure by figure, and the next one begins.
+it answers, so that calls are counted whoever is killed. An attempt is a forked process that ends by SIGKILL or by itself
+and never scores a query that is on disk; a folder that is complete is compared with an undisturbed run, row by row and figure
+by figure, and the next one begins.
 """
 
 from __future__ import annotations
@@ -26,21 +27,23 @@ from typing import Any
 HERE = Path(__file__).resolve()
 CALLS = "STEADYSCORE_TEST_CALLS"
 """The environment variable that names the file in which calls are counted."""
-SECONDS = {"python": 0.01, "command": 0.01, "http": 0.01}
+SECONDS = 0.002
 """What a call takes."""
-LONGEST = {"python": 1.5, "command": 1.5, "http": 0.4}
-"""Kills fall anywhere in this many seconds: the first two write a second's work at once, an endpoint's query by query."""
+FLUSH = 0.1
+"""Seconds of work that are written at once; an endpoint's queries are written one by one."""
+LONGEST = {"python": 0.4, "command": 0.4, "http": 0.2}
+"""Kills fall anywhere in this many seconds: before, between, inside and after the writing of shards."""
 QUERIES, POOL, PERMUTATIONS = 60, 5, 2
 
 
 # -- the scorers
 
 
-def answer(query: str, texts: list[str], kind: str = "python") -> list[float]:
+def answer(query: str, texts: list[str]) -> list[float]:
     """One call: counted, slow, and a function of what it is shown and in which order."""
     with open(os.environ[CALLS], "ab", buffering=0) as counted:
         counted.write(b".")
-    time.sleep(SECONDS[kind])
+    time.sleep(SECONDS)
     return [len(set(query) & set(text)) + 0.1 * slot for slot, text in enumerate(texts)]
 
 
@@ -49,7 +52,7 @@ def run_program() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         echoed = {"id": asked["id"]} if "id" in asked else {}
-        print(json.dumps({**echoed, "scores": answer(asked["query"], asked["candidates"], "command")}), flush=True)
+        print(json.dumps({**echoed, "scores": answer(asked["query"], asked["candidates"])}), flush=True)
 
 
 def run_server() -> None:
@@ -60,7 +63,7 @@ def run_server() -> None:
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            found = answer(asked["query"], asked["documents"], "http")
+            found = answer(asked["query"], asked["documents"])
             words = json.dumps({"results": [{"index": i, "relevance_score": s} for i, s in enumerate(found)]}).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(words)))
@@ -78,10 +81,20 @@ def run_server() -> None:
 
 def audit(address: str, data: Path, out: Path, ready: int) -> None:
     from steadyscore.collection import open_collection
+    from steadyscore.runs.folder import Run
     from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 
+    Run.append.__kwdefaults__["seconds"] = FLUSH
     config = AuditConfig(permutations=PERMUTATIONS)
     scorer = open_scorer(address, open_collection(str(data)).collection, config)
+    on_disk = Run.open(out).scored_ids() if (out / "run.json").exists() else set()
+    real = scorer.score_orders
+
+    def score_once(instance: Any, *rest: Any) -> Any:
+        assert instance.id not in on_disk, f"{instance.id} was scored twice"
+        return real(instance, *rest)
+
+    scorer.score_orders = score_once  # type: ignore[method-assign]
     os.write(ready, b".")
     score_collection(scorer, str(data), out, config)
 

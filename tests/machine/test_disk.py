@@ -15,7 +15,7 @@ from steadyscore.collection import cache_folder as collections_folder
 from steadyscore.collection import open_collection, read_instances, write
 from steadyscore.errors import InputError, StorageError
 from steadyscore.machine import disk
-from steadyscore.machine.disk import LOCK, NO_LOCKS, cache_folder, lock_folder, make_folder, write_json
+from steadyscore.machine.disk import LOCK, NO_LOCKS, atomic_folder, cache_folder, lock_folder, make_folder, write_json
 from steadyscore.readers.reader import Reader
 from steadyscore.scoring.estimate import keep_speed
 from steadyscore.tasks import TASKS
@@ -101,13 +101,37 @@ def test_what_lies_elsewhere_has_the_user_s_own_permissions(cache, tmp_path):
     assert [mode(tmp_path / "run" / part) for part in ("", "parts", "parts/run.json")] == [0o755, 0o755, 0o644]
 
 
+# -- folders that appear whole
+
+
+def test_a_folder_appears_whole_in_place_of_an_older_one(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").touch()
+    left = tmp_path / ".out.999999999.tmp"  # of a process that was killed
+    left.mkdir()
+    (left / "half").touch()
+    with atomic_folder(tmp_path / "out") as scratch:
+        (scratch / "new").touch()
+        assert [file.name for file in (tmp_path / "out").iterdir()] == ["old"], "until the new one is whole"
+    assert [file.name for file in tmp_path.iterdir()] == ["out"]
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["new"]
+
+
+def test_a_folder_that_could_not_be_filled_leaves_the_older_one(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "old").touch()
+    with pytest.raises(ZeroDivisionError), atomic_folder(tmp_path / "out") as scratch:
+        (scratch / "new").write_text(str(1 / 0))
+    assert [str(file.relative_to(tmp_path)) for file in sorted(tmp_path.rglob("*"))] == ["out", "out/old"]
+
+
 # -- one process at a time
 
 HOLDS = """\
 import sys
 from pathlib import Path
-from steadyscore.machine.disk import held
-with held(Path(sys.argv[1])):
+from steadyscore.machine.disk import lock_folder
+with lock_folder(Path(sys.argv[1])):
     print("holds", flush=True)
     sys.stdin.read()
 """

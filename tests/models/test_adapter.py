@@ -17,10 +17,12 @@ from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError, ModelError, StorageError
 from steadyscore.integrations import Ranker
 from steadyscore.models import adapter
+from steadyscore.models.card import model_card, read_card
 from steadyscore.scoring.scorer import Scorer, Settings
+from steadyscore.serve.shared_base import Bases
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.training import merge
-from steadyscore.training.loop import train
+from steadyscore.training.loop import train_adapter
 from steadyscore.training.recipe import TrainConfig
 from tests.helpers import tiny
 
@@ -32,7 +34,7 @@ def world(tmp_path_factory) -> Path:
     tiny.save(folder / "base", tiny.decoder())
     tiny.save(folder / "sister", tiny.decoder(seed=1))
     tiny.write_collection(folder / "pools.jsonl", 6, 5, seed=0)
-    train(
+    train_adapter(
         TrainConfig(
             base=f"hf:{folder / 'base'}",
             data=str(folder / "pools.jsonl"),
@@ -65,7 +67,7 @@ def test_the_folder_is_a_peft_adapter_with_a_card(world):
 
     names = {file.name for file in (world / "adapter").iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors", "card.json", "README.md"} <= names
-    card = adapter.read_card(world / "adapter")
+    card = read_card(world / "adapter")
     assert card["base"]["model"] == str(world / "base")
     assert card["grade_tokens"] == [12, 13, 14, 15]
     assert [entry["step"] for entry in card["held_out"]] == [0, 4]
@@ -80,7 +82,7 @@ def test_an_adapter_changes_scores_and_belongs_to_a_runs_identity(world):
     address = f"hf:{world / 'base'}+{world / 'adapter'}"
     assert np.abs(scores(address, world) - scores(f"hf:{world / 'base'}", world)).max() > 1e-4
     identity = open_engine(address).identity()["adapter"]
-    assert identity["prompt_hash"] == adapter.read_card(world / "adapter")["prompt_hash"]
+    assert identity["prompt_hash"] == read_card(world / "adapter")["prompt_hash"]
 
 
 def test_prefix_sharing_is_exact_with_an_adapter(world):
@@ -89,7 +91,7 @@ def test_prefix_sharing_is_exact_with_an_adapter(world):
 
 
 def test_an_integration_presents_an_adapter_as_its_card_says_and_refuses_a_mismatch(world, copy):
-    card = adapter.read_card(copy)
+    card = read_card(copy)
     (copy / "card.json").write_text(json.dumps(card | {"settings": card["settings"] | {"chars": 7, "width": 3}}))
     settings = Ranker(f"hf:{world / 'base'}+{copy}").scorer.settings
     assert (settings.chars, settings.width) == (7, 3)
@@ -114,8 +116,8 @@ def test_another_prompt_or_other_grade_tokens_are_mistakes():
     assert "trained with prompt abc, this is prompt xyz" in found[0]
     assert "grade tokens [1, 2, 3, 4], this tokenizer has [1, 2, 3, 5]" in found[1]
     with pytest.raises(ModelError, match="Pass --allow-base-mismatch"):
-        adapter.refuse(found, allowed=False)
-    adapter.refuse(found, allowed=True)
+        adapter.refuse_mismatches(found, allowed=False)
+    adapter.refuse_mismatches(found, allowed=True)
 
 
 def test_verify_opens_the_adapter_and_finds_a_changed_prompt(world, copy):
@@ -133,22 +135,56 @@ def test_damage_is_said_and_never_loaded(copy):
     weights[next(iter(weights))][0] = float("nan")
     save_file(weights, copy / adapter.WEIGHTS)
     with pytest.raises(ModelError, match="NaN or infinite weights in 1 tensors"):
-        adapter.weights(copy)
+        adapter.read_weights(copy)
     (copy / adapter.WEIGHTS).write_bytes(b"short")
     with pytest.raises(StorageError, match="cannot be read"):
-        adapter.weights(copy)
+        adapter.read_weights(copy)
     (copy / adapter.WEIGHTS).unlink()
     torch.save({}, copy / "adapter_model.bin")
     with pytest.raises(ModelError, match="pickled weights"):
         adapter.refuse_pickles(copy)
     (copy / "card.json").write_text("{}")
     with pytest.raises(InputError, match=r"base: field required; task: field required; objective"):
-        adapter.read_card(copy)
+        read_card(copy)
     (copy / "card.json").unlink()
     with pytest.raises(InputError, match=r"has no card\.json"):
-        adapter.read_card(copy)
+        read_card(copy)
     with pytest.raises(InputError, match=r"adapter folder .*nowhere does not exist\. Shipped: smollm2-135m-oc"):
-        adapter.read_card(copy / "nowhere")
+        read_card(copy / "nowhere")
+
+
+def open_by_address(world, folder):
+    open_engine(f"hf:{world / 'base'}+{folder}")
+
+
+def merge_it(world, folder):
+    merge.merge(folder, folder / "merged")
+
+
+def serve_it(world, folder):
+    Bases().open(f"hf:{world / 'base'}+{folder}", EngineOptions())
+
+
+def start_from_it(world, folder):
+    base, data = f"hf:{world / 'base'}", str(world / "pools.jsonl")
+    settings = {"widths": (5,), "steps": 1, "batch": 1, "device": "cpu"}
+    config = TrainConfig(base=base, data=data, labels="judgements", out=str(folder / "out"), initial=str(folder), **settings)
+    train_adapter(config)
+
+
+@pytest.mark.parametrize("opened", [open_by_address, merge_it, serve_it, start_from_it])
+def test_every_way_to_an_adapter_makes_the_same_checks(world, copy, opened):
+    card = json.loads((copy / "card.json").read_text())
+    (copy / "card.json").write_text(json.dumps(card | {"base": card["base"] | {"weights": "other"}}))
+    with pytest.raises(ModelError, match=r"adapter was trained for base @ other, this is base @ \w{7}"):
+        opened(world, copy)
+    (copy / adapter.WEIGHTS).unlink()
+    torch.save({}, copy / "adapter_model.bin")
+    with pytest.raises(ModelError, match="pickled weights"):
+        opened(world, copy)
+    (copy / "adapter_config.json").unlink()
+    with pytest.raises(InputError, match=r"is not an adapter folder: it has no adapter_config\.json"):
+        opened(world, copy)
 
 
 def test_merged_scores_equal_unmerged_and_the_merged_folder_opens(world, tmp_path):
@@ -193,7 +229,7 @@ def test_a_shipped_adapter_is_shown_by_its_name_and_figures_as_they_are(capsys):
 
 
 def test_the_held_out_curve_has_a_line_for_each_step():
-    rows = verb.lines({"held_out": [{"step": 2, "quality": 0.51234}, {"step": 4, "quality": 0.6}], "measured": {}})
+    rows = verb.value_rows({"held_out": [{"step": 2, "quality": 0.51234}, {"step": 4, "quality": 0.6}], "measured": {}})
     assert rows == [["held_out 1", "step 2, quality 0.51234"], ["held_out 2", "step 4, quality 0.6"], ["measured", "-"]]
 
 
@@ -201,4 +237,4 @@ def test_a_card_from_before_a_setting_was_written_has_a_page_all_the_same(tmp_pa
     card = json.loads((Path(adapter.__file__).parent / "shipped" / "smollm2-135m-oc" / "card.json").read_text())
     del card["settings"]["prompt"], card["settings"]["chars"]
     (tmp_path / "card.json").write_text(json.dumps(card))
-    assert "| prompt | paper, all characters of each candidate |" in adapter.model_card(adapter.read_card(tmp_path))
+    assert "| prompt | paper, all characters of each candidate |" in model_card(read_card(tmp_path))

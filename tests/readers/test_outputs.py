@@ -129,7 +129,7 @@ def test_the_control_is_the_mean_over_queries_with_the_same_evidence(source, tmp
         kept(before, label, moving)
         kept(after, label, steady, queries=range(4))  # two queries could not be read
     whole = same_evidence_control(load_run(before), load_run(after), "a", 8)  # the whole pool is always the same set
-    assert whole == {"queries": 4, "share": 1.0, "reduction": 1.0, "low": 1.0, "high": 1.0}
+    assert whole == (4, 1.0, 1.0, 1.0, 1.0)
     some = same_evidence_control(load_run(before), load_run(after), "a", 2)
     assert 0 <= some.share < 1
     assert (some.reduction is None) == (some.share == 0)

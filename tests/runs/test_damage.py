@@ -19,7 +19,7 @@ from steadyscore.errors import DamagedFile, InputError, SteadyscoreError
 from steadyscore.machine.checksums import parquet_state, record_state, seal_record
 from steadyscore.measures import intervals
 from steadyscore.measures.measurement import measure
-from steadyscore.models import adapter
+from steadyscore.models.card import read_card
 from steadyscore.runs.folder import Run
 from steadyscore.runs.table import read_table, to_table
 from steadyscore.training import recipe
@@ -334,7 +334,7 @@ def test_bytes_that_are_no_record_are_a_sentence(copy, tmp_path, content, capsys
     assert main(["doctor", str(copy)]) == 1
     (copy / "card.json").write_bytes(content)
     with pytest.raises(DamagedFile, match=r"card.json (cannot be read|holds).*Copy it back"):
-        adapter.read_card(copy)
+        read_card(copy)
     (tmp_path / "r.yaml").write_bytes(content)
     with pytest.raises(InputError, match=r"r.yaml (is not text in UTF-8|is not YAML|holds no keys)"):
         recipe.read_recipe(str(tmp_path / "r.yaml"))
@@ -370,13 +370,13 @@ def test_a_record_changed_by_hand_is_refused_until_its_checksum_is_deleted(copy)
 def test_a_card_of_other_kinds_is_refused_with_every_mistake(tmp_path):
     (tmp_path / "card.json").write_text(a_card(views="two", base={"model": 3, "weights": None}, future=1))
     with pytest.raises(InputError, match=r"base.model: input should be a valid string; views: input should be a valid integer"):
-        adapter.read_card(tmp_path)
+        read_card(tmp_path)
 
 
 def test_a_recipe_whose_keys_are_no_words_is_refused(tmp_path):
     (tmp_path / "r.yaml").write_text("1: 2\nviews: 2\n? [a, b]\n: 3\n2024-01-01: x\n")
     with pytest.raises(InputError, match=r"key 1 is not a word|is not YAML"):
-        recipe.from_mapping(recipe.read_recipe(str(tmp_path / "r.yaml")))
+        recipe.make_config(recipe.read_recipe(str(tmp_path / "r.yaml")))
     (tmp_path / "r.yaml").write_text("views: 2024-13-45\n")
     with pytest.raises(InputError, match="is not YAML"):
         recipe.read_recipe(str(tmp_path / "r.yaml"))

@@ -99,7 +99,7 @@ def open_instances(records):
 @given(st.lists(st.floats(0, 3), min_size=1, max_size=8), st.data())
 def test_recalibration_keeps_the_rank_order_and_the_references_values(values, data):
     other = data.draw(st.lists(st.floats(0, 3), min_size=len(values), max_size=len(values)))
-    found = labels.recalibrated(labelled([values]), labelled([other])).vectors[0]
+    found = labels.recalibrate(labelled([values]), labelled([other])).vectors[0]
     assert sorted(found) == sorted(other)
     for i in range(len(values)):
         for j in range(len(values)):
@@ -109,17 +109,17 @@ def test_recalibration_keeps_the_rank_order_and_the_references_values(values, da
 
 def test_controls_lose_the_order_and_shuffling_keeps_the_values():
     label = labelled(np.arange(20)[None] / 10)
-    shuffled, random = labels.control(label, "shuffled", 0), labels.control(label, "random", 0)
+    shuffled, random = labels.replace_by_control(label, "shuffled", 0), labels.replace_by_control(label, "random", 0)
     assert sorted(shuffled.vectors[0]) == sorted(label.vectors[0])
     assert shuffled.vectors.tolist() != label.vectors.tolist()
     assert 0 <= random.vectors.min() <= random.vectors.max() <= 3
-    assert labels.control(label, "random", 0).vectors.tolist() == random.vectors.tolist()
+    assert labels.replace_by_control(label, "random", 0).vectors.tolist() == random.vectors.tolist()
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 3))
 def test_smaller_subsets_are_inside_larger_ones(a, b, seed):
     twelve = [labelled([[0, 1]], f"q{i}") for i in range(12)]
-    small, large = ({label.query_id for label in labels.nested(twelve, n, seed)} for n in sorted((a, b)))
+    small, large = ({label.query_id for label in labels.nested_subset(twelve, n, seed)} for n in sorted((a, b)))
     assert len(small) == min(a, b)
     assert small <= large
 

@@ -19,14 +19,14 @@ from safetensors.torch import load_file, save_file
 from steadyscore.engines import device
 from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError, ModelError, RunMismatch, StorageError
-from steadyscore.models.adapter import read_card
+from steadyscore.models.card import read_card
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Window
-from steadyscore.training import checkpoints, recipe
-from steadyscore.training import loop as train_module
+from steadyscore.training import checkpoints, loop, recipe, record, student
 from steadyscore.training.cost import estimate, rate_name
-from steadyscore.training.loop import train
+from steadyscore.training.examples import training_data
+from steadyscore.training.loop import train_adapter
 from steadyscore.training.recipe import TrainConfig
 from tests.helpers import tiny
 from tests.helpers.paths import TESTS
@@ -72,7 +72,7 @@ def difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
 
 @pytest.mark.parametrize("objective", [name for name in recipe.Objective.__args__ if name != "order_averaged"])
 def test_every_objective_trains_and_its_adapter_scores(world, tmp_path, objective):
-    card = train(config(world, tmp_path / "out", objective=objective, held_out=2, views=2))
+    card = train_adapter(config(world, tmp_path / "out", objective=objective, held_out=2, views=2))
     assert card["objective"] == objective
     assert [entry["step"] for entry in card["held_out"]] == [0, 3]
     engine = open_engine(f"hf:{world / 'base'}+{tmp_path / 'out'}")
@@ -91,33 +91,33 @@ def tiny_instance(world: Path):
 def test_weight_zero_is_single_order_step_for_step(world, tmp_path):
     """Dropout off: its masks depend on how many views share a pass. Both anchor the first hashed view."""
     plain = config(world, tmp_path / "a", objective="single_order", shuffle="window", dropout=0.0)
-    train(plain)
-    train(replace(plain, out=str(tmp_path / "b"), objective="oc_sft", shuffle=None, weight=0.0))
+    train_adapter(plain)
+    train_adapter(replace(plain, out=str(tmp_path / "b"), objective="oc_sft", shuffle=None, weight=0.0))
     np.testing.assert_allclose(losses(tmp_path / "a"), losses(tmp_path / "b"), atol=1e-6)
     assert difference(adapter(tmp_path / "a"), adapter(tmp_path / "b")) < 1e-5
 
 
 def test_the_conventions_differ_by_four_at_two_views(world, tmp_path):
-    train(config(world, tmp_path / "a", weight=8.0, dropout=0.0))
-    train(config(world, tmp_path / "b", weight=2.0, weight_convention="pairwise", dropout=0.0))
+    train_adapter(config(world, tmp_path / "a", weight=8.0, dropout=0.0))
+    train_adapter(config(world, tmp_path / "b", weight=2.0, weight_convention="pairwise", dropout=0.0))
     assert losses(tmp_path / "a") == losses(tmp_path / "b")
 
 
 def test_a_relative_weight_in_isolated_windows_trains_and_its_card_says_how_to_read(world, tmp_path):
-    train(config(world, tmp_path / "a", weight=1.0, weight_convention="relative", prompt="isolated"))
+    train_adapter(config(world, tmp_path / "a", weight=1.0, weight_convention="relative", prompt="isolated"))
     card = read_card(tmp_path / "a")
     assert (card["weight_convention"], card["settings"]["prompt"]) == ("relative", "isolated")
     scorer = Scorer(open_engine(f"hf:{world / 'base'}+{tmp_path / 'a'}"), PASSAGE_RERANKING, Settings(width=5))
     assert scorer.settings.prompt == "isolated"
     assert scorer.identity()["prompt_hash"] == card["prompt_hash"]
     with pytest.raises(RunMismatch, match="prompt"):
-        train(config(world, tmp_path / "a", weight=1.0, weight_convention="relative", prompt="compact"))
+        train_adapter(config(world, tmp_path / "a", weight=1.0, weight_convention="relative", prompt="compact"))
 
 
 def test_a_base_that_carries_an_adapter_is_refused(world, tmp_path):
-    train(config(world, tmp_path / "a", steps=1))
+    train_adapter(config(world, tmp_path / "a", steps=1))
     with pytest.raises(InputError, match="carries an adapter"):
-        train(config(world, tmp_path / "b", base=f"hf:{world / 'base'}+{tmp_path / 'a'}"))
+        train_adapter(config(world, tmp_path / "b", base=f"hf:{world / 'base'}+{tmp_path / 'a'}"))
 
 
 def test_slot_gradients_equal_those_of_the_full_vocabulary(world):
@@ -141,9 +141,9 @@ def test_slot_gradients_equal_those_of_the_full_vocabulary(world):
 
 def test_microbatches_and_checkpointing_do_not_change_the_step(world, tmp_path):
     plain = config(world, tmp_path / "a", dropout=0.0, weight=4.0)
-    train(plain)
-    train(replace(plain, out=str(tmp_path / "b"), microbatch=1))
-    train(replace(plain, out=str(tmp_path / "c"), gradient_checkpointing=True))
+    train_adapter(plain)
+    train_adapter(replace(plain, out=str(tmp_path / "b"), microbatch=1))
+    train_adapter(replace(plain, out=str(tmp_path / "c"), gradient_checkpointing=True))
     assert difference(adapter(tmp_path / "a"), adapter(tmp_path / "b")) < 1e-5
     assert difference(adapter(tmp_path / "a"), adapter(tmp_path / "c")) < 1e-5
 
@@ -153,16 +153,18 @@ def test_the_papers_families_train(tmp_path, family):
     world = tmp_path
     tiny.save(world / "base", tiny.decoder(family))
     tiny.write_collection(world / "pools.jsonl", 4, 5, seed=0)
-    train(config(world, tmp_path / "out", steps=2, gradient_checkpointing=True))
+    train_adapter(config(world, tmp_path / "out", steps=2, gradient_checkpointing=True))
     touched = {name.split(".")[-3] for name in adapter(tmp_path / "out")}
     assert touched >= set(recipe.PROJECTIONS)
     assert all(np.isfinite(losses(tmp_path / "out")))
 
 
 def test_upper_layers_mixed_widths_and_an_initial_adapter(world, tmp_path):
-    train(config(world, tmp_path / "a", layers="1-1", widths=(1, 2, 5), objective="single_order"))
+    train_adapter(config(world, tmp_path / "a", layers="1-1", widths=(1, 2, 5), objective="single_order"))
     assert all(".layers.1." in name for name in adapter(tmp_path / "a"))
-    card = train(config(world, tmp_path / "b", initial=str(tmp_path / "a"), layers="1-1", learning_rate=1e-12, dropout=0.0))
+    card = train_adapter(
+        config(world, tmp_path / "b", initial=str(tmp_path / "a"), layers="1-1", learning_rate=1e-12, dropout=0.0)
+    )
     assert difference(adapter(tmp_path / "a"), adapter(tmp_path / "b")) < 1e-6
     assert card["initial"] == {"adapter": "a"}
 
@@ -194,7 +196,7 @@ def test_kill_at_any_step_and_go_on_gives_the_same_losses_and_adapter(world, tmp
     whole = config(
         world, tmp_path / "whole", objective="mean_teacher", steps=14, checkpoint_every=3, held_out=2, evaluate_every=5
     )
-    train(whole)
+    train_adapter(whole)
     killed = replace(whole, out=str(tmp_path / "killed"))
     log = tmp_path / "killed" / "log.jsonl"
     for at in (2, 7):
@@ -204,7 +206,7 @@ def test_kill_at_any_step_and_go_on_gives_the_same_losses_and_adapter(world, tmp
         process.send_signal(signal.SIGKILL)
         process.wait()
     assert 0 < len(losses(tmp_path / "killed")) < 14
-    train(killed)
+    train_adapter(killed)
     assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
     files = [(out / "adapter_model.safetensors").read_bytes() for out in (tmp_path / "whole", tmp_path / "killed")]
     assert files[0] == files[1]
@@ -215,7 +217,7 @@ def test_kill_at_any_step_and_go_on_gives_the_same_losses_and_adapter(world, tmp
 
 def test_two_processes_equal_one(world, tmp_path):
     one = config(world, tmp_path / "one", weight=4.0, steps=3, microbatch=1)
-    train(one)
+    train_adapter(one)
     two = replace(one, out=str(tmp_path / "two"))
     finished = run(command(two, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"))
     assert finished.returncode == 0, finished.stderr[-2000:]
@@ -224,12 +226,12 @@ def test_two_processes_equal_one(world, tmp_path):
 
 
 def test_a_finished_folder_is_not_trained_again_and_another_command_is_refused(world, tmp_path):
-    first = train(config(world, tmp_path / "out"))
+    first = train_adapter(config(world, tmp_path / "out"))
     before = (tmp_path / "out" / "adapter_model.safetensors").stat().st_mtime_ns
-    assert train(config(world, tmp_path / "out")) == first
+    assert train_adapter(config(world, tmp_path / "out")) == first
     assert (tmp_path / "out" / "adapter_model.safetensors").stat().st_mtime_ns == before
     with pytest.raises(RunMismatch, match=r"seed was 42, now 43"):
-        train(config(world, tmp_path / "out", seed=43))
+        train_adapter(config(world, tmp_path / "out", seed=43))
 
 
 # -- bad input
@@ -251,7 +253,9 @@ def test_a_nan_loss_names_its_window_and_keeps_the_last_checkpoint(world, tmp_pa
     poisoned["candidates"][0]["text"] = tiny.WORDS[0]
     (broken / "pools.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*clean, poisoned]))
     with pytest.raises(ModelError, match=r"loss of step \d+ is nan at window 1 of query bad. The last checkpoint is kept"):
-        train(config(broken, tmp_path / "out", batch=1, microbatch=1, steps=60, checkpoint_every=1, objective="single_order"))
+        train_adapter(
+            config(broken, tmp_path / "out", batch=1, microbatch=1, steps=60, checkpoint_every=1, objective="single_order")
+        )
     done = len(losses(tmp_path / "out"))
     assert (checkpoints.latest(tmp_path / "out") is None) == (done == 0)
     if done:
@@ -267,20 +271,20 @@ def test_a_full_disk_keeps_the_last_checkpoint(world, tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(source, target)
 
-    monkeypatch.setattr(checkpoints.os, "rename", full)
+    monkeypatch.setattr(os, "rename", full)
     with pytest.raises(StorageError, match="No space left on device"):
-        train(config(world, tmp_path / "out", checkpoint_every=1))
+        train_adapter(config(world, tmp_path / "out", checkpoint_every=1))
     assert checkpoints.steps_on_disk(tmp_path / "out") == [1]
     assert not list((tmp_path / "out" / "checkpoints").glob(".step-*"))
     monkeypatch.undo()
-    train(config(world, tmp_path / "out", checkpoint_every=1))
-    train(config(world, tmp_path / "whole", checkpoint_every=1))
+    train_adapter(config(world, tmp_path / "out", checkpoint_every=1))
+    train_adapter(config(world, tmp_path / "whole", checkpoint_every=1))
     assert losses(tmp_path / "out") == losses(tmp_path / "whole")
 
 
 def test_mistakes_are_told_before_anything_is_loaded(world, tmp_path):
     with pytest.raises(InputError) as refusal:
-        train(config(world, tmp_path / "out", batch=5, views=1, ramp=50, layers="x"))
+        train_adapter(config(world, tmp_path / "out", batch=5, views=1, ramp=50, layers="x"))
     text = str(refusal.value)
     assert "batch 5 does not divide into 1 process(es) x microbatch 2" in text
     assert "views is 1, give at least 2" in text
@@ -291,7 +295,7 @@ def test_mistakes_are_told_before_anything_is_loaded(world, tmp_path):
 @pytest.mark.parametrize("asked", ["gpu", "cpuu", "cuda:99"])
 def test_a_device_that_is_not_there_is_refused(world, tmp_path, asked):
     with pytest.raises(InputError, match=f"this machine has no device '{asked}'"):
-        train(config(world, tmp_path / "out", device=asked))
+        train_adapter(config(world, tmp_path / "out", device=asked))
     assert not (tmp_path / "out").exists()
 
 
@@ -310,29 +314,29 @@ def test_accelerate_gets_the_device_that_was_asked_for(monkeypatch):
     """It has a switch for the CPU and no word for the second GPU, so that one is made the current one."""
     chosen = []
     monkeypatch.setattr(device, "present", lambda: ["cpu:0", "cuda:0", "cuda:1"])
-    monkeypatch.setattr(train_module, "Accelerator", FakeAccelerator)
+    monkeypatch.setattr(student, "Accelerator", FakeAccelerator)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     for asked, expected in (("cpu", "cpu"), ("cuda", "cuda"), ("cuda:1", "cuda"), (None, "cuda")):
-        assert str(train_module.accelerator_for(TrainConfig(device=asked)).device) == expected
+        assert str(student.make_accelerator(TrainConfig(device=asked)).device) == expected
     assert chosen == [torch.device("cuda:1")]
     monkeypatch.setattr(FakeAccelerator, "processes", 2)
     with pytest.raises(InputError, match=r"device cuda:1 is one, and the 2 processes take one each\. Leave out its number"):
-        train_module.accelerator_for(TrainConfig(device="cuda:1"))
-    train_module.accelerator_for(TrainConfig(device="cuda"))
+        student.make_accelerator(TrainConfig(device="cuda:1"))
+    student.make_accelerator(TrainConfig(device="cuda"))
 
 
 def test_a_device_that_accelerate_does_not_take_is_refused(monkeypatch):
     monkeypatch.setattr(device, "present", lambda: ["cpu:0", "cuda:0"])
-    monkeypatch.setattr(train_module, "Accelerator", lambda **_: FakeAccelerator(cpu=True))  # as `accelerate config` may say
+    monkeypatch.setattr(student, "Accelerator", lambda **_: FakeAccelerator(cpu=True))  # as `accelerate config` may say
     with pytest.raises(InputError, match="Accelerate is set up for cpu here, not for cuda"):
-        train_module.accelerator_for(TrainConfig(device="cuda"))
+        student.make_accelerator(TrainConfig(device="cuda"))
 
 
 def test_a_base_without_the_named_projections_is_refused(world, tmp_path):
     with pytest.raises(ModelError, match=r"has no c_attn. Its linear layers are down_proj, gate_proj"):
-        train(config(world, tmp_path / "out", projections=("c_attn",)))
+        train_adapter(config(world, tmp_path / "out", projections=("c_attn",)))
     with pytest.raises(InputError, match=r"layers 1-5 go beyond the 2 layers"):  # told from its files, before it is loaded
-        train(config(world, tmp_path / "out2", layers="1-5"))
+        train_adapter(config(world, tmp_path / "out2", layers="1-5"))
 
 
 def test_collapse_is_detected_and_said(world, tmp_path):
@@ -340,7 +344,7 @@ def test_collapse_is_detected_and_said(world, tmp_path):
     tiny.save(tmp_path / "base", spread_out())
     tiny.write_collection(tmp_path / "pools.jsonl", 10, 10, seed=0)
     with pytest.raises(ModelError, match=r"training collapsed: at step .* It became consistent and relevance-free"):
-        train(
+        train_adapter(
             config(
                 tmp_path, tmp_path / "out", anchor=0.0, weight=50.0, steps=60, held_out=3, evaluate_every=10, learning_rate=3e-2
             )
@@ -361,7 +365,8 @@ def spread_out():
 # -- while it runs
 
 SHORT_MINUTE = (
-    "import sys; from steadyscore import progress; progress.INTERVAL = 0.01; from steadyscore.cli import main; sys.exit(main())"
+    "import sys; from steadyscore.machine import progress; progress.INTERVAL = 0.01; "
+    "from steadyscore.cli import main; sys.exit(main())"
 )
 
 
@@ -401,16 +406,16 @@ def test_without_a_terminal_training_says_what_it_loads_evaluates_and_learns(wor
 
 def test_the_log_counts_the_tokens_of_both_views_of_a_mean_teacher(world, tmp_path):
     for objective in ("oc_sft", "mean_teacher"):
-        train(config(world, tmp_path / objective, objective=objective, steps=1))
+        train_adapter(config(world, tmp_path / objective, objective=objective, steps=1))
     counted = [json.loads((tmp_path / o / "log.jsonl").read_text())["tokens"] for o in ("oc_sft", "mean_teacher")]
     assert counted[0] == counted[1]
 
 
 def test_the_rate_that_is_remembered_is_of_the_steps_alone(world, tmp_path, monkeypatch):
     kept = {}
-    monkeypatch.setattr(train_module, "remember_speed", lambda name, tokens, seconds: kept.update({name: (tokens, seconds)}))
+    monkeypatch.setattr(record, "remember_speed", lambda name, tokens, seconds: kept.update({name: (tokens, seconds)}))
     asked = config(world, tmp_path / "out", held_out=2, evaluate_every=1)
-    slow, taken = train_module.evaluate, []
+    slow, taken = loop.evaluate, []
 
     def evaluate(*given):
         began = time.monotonic()
@@ -419,11 +424,11 @@ def test_the_rate_that_is_remembered_is_of_the_steps_alone(world, tmp_path, monk
         finally:
             taken.append(time.monotonic() - began)
 
-    monkeypatch.setattr(train_module, "evaluate", evaluate)
+    monkeypatch.setattr(loop, "evaluate", evaluate)
     began = time.monotonic()
-    train(asked)
+    train_adapter(asked)
     whole = time.monotonic() - began
     ((name, (tokens, seconds)),) = kept.items()
-    assert name == rate_name(asked)
+    assert name == rate_name(training_data(asked).plan)
     assert tokens == estimate(asked).tokens
     assert 0 < seconds < whole - sum(taken)

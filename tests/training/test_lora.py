@@ -7,7 +7,7 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
-from steadyscore.training.lora import dropped, slim
+from steadyscore.training.lora import dropped, save_memory
 from steadyscore.training.recipe import PROJECTIONS
 from tests.helpers import tiny
 
@@ -37,7 +37,7 @@ def pair(**how) -> tuple[PeftModel, PeftModel]:
     """The same student computed by peft, and by us."""
     theirs = student(**how)
     ours = copy.deepcopy(theirs)
-    slim(ours)
+    save_memory(ours)
     return theirs, ours
 
 
@@ -148,6 +148,6 @@ def test_an_mlp_that_does_something_else_keeps_its_own_forward():
     own = odd.forward
     odd.forward = lambda x: own(x) + 1
     told = odd.forward
-    slim(model)
+    save_memory(model)
     assert odd.forward is told
     assert isinstance(model.base_model.model.model.layers[1].mlp.forward, partial)

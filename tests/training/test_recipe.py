@@ -14,13 +14,18 @@ from steadyscore.commands import check
 from steadyscore.commands import train as verb
 from steadyscore.errors import InputError
 from steadyscore.scoring.estimate import keep_speed
+from steadyscore.terms import Collection
 from steadyscore.training import rate, recipe
+from steadyscore.training.check import config_mistakes
 from steadyscore.training.cost import estimate, rate_name
 from steadyscore.training.examples import training_data
-from steadyscore.training.rate import measured_rate
+from steadyscore.training.plan import Plan, make_schedule, resolve_plan
+from steadyscore.training.rate import measure_rate
 from steadyscore.training.recipe import TrainConfig
 from steadyscore.training.step import Loop
 from tests.helpers import tiny
+
+PASSAGES = Collection("pools", "passage_reranking")
 
 
 @pytest.fixture
@@ -32,34 +37,38 @@ def good(tmp_path) -> TrainConfig:
     )
 
 
+def plan(config: TrainConfig) -> Plan:
+    return resolve_plan(config, PASSAGES)
+
+
 def flags(*words: str) -> TrainConfig:
     parser = argparse.ArgumentParser()
     verb.arguments(parser)
-    return verb.config_from(parser.parse_args(words))
+    return verb.config_of(parser.parse_args(words))
 
 
 @pytest.mark.parametrize("name", ["passage_reranking", "multidoc_qa", "response_ranking"])
 def test_the_shipped_recipes_are_the_papers_table(name):
     from steadyscore.tasks import TASKS
 
-    config = recipe.from_mapping(recipe.read_recipe(name))
+    config = recipe.make_config(recipe.read_recipe(name))
     task = TASKS[name]
     assert (config.widths, config.weight, config.weight_convention) == ((task.width,), task.weight, "pairwise")
     assert (config.rank, config.alpha, config.dropout, config.batch, config.learning_rate) == (16, 32, 0.05, 64, 2e-4)
     assert config.projections == recipe.PROJECTIONS
     # What is missing on a bare machine is the data, nothing else.
-    assert all("steadyscore data get" in m or "holds no labels.parquet" in m for m in recipe.mistakes(config))
+    assert all("steadyscore data get" in m or "holds no labels.parquet" in m for m in config_mistakes(config))
 
 
 def test_the_recipe_for_any_machine_has_no_mistakes():
-    config = recipe.from_mapping(recipe.read_recipe("smollm2_passages"))
-    assert recipe.mistakes(config, processes=2) == []
+    config = recipe.make_config(recipe.read_recipe("smollm2_passages"))
+    assert config_mistakes(config, processes=2) == []
     assert estimate(config).steps > 1
 
 
 def test_flags_and_yaml_give_the_same_config(tmp_path):
     (tmp_path / "r.yaml").write_text("base: smollm2-135m\nwidth: [1, 2, 5]\nweight: 4\nlayers: 6-29\ntrackers: [tensorboard]\n")
-    from_file = recipe.from_mapping(recipe.read_recipe(str(tmp_path / "r.yaml")))
+    from_file = recipe.make_config(recipe.read_recipe(str(tmp_path / "r.yaml")))
     assert from_file == flags(
         "--base", "smollm2-135m", "--width", "1,2,5", "--weight", "4", "--layers", "6-29", "--trackers", "tensorboard"
     )
@@ -74,9 +83,9 @@ def test_every_field_has_a_flag():
     assert set(TrainConfig.__dataclass_fields__) <= spelt
 
 
-def test_unknown_keys_and_wrong_kinds_are_told_at_once():
+def test_unknown_keys_and_wrong_kinds_are_named_at_once():
     with pytest.raises(InputError) as refusal:
-        recipe.from_mapping(
+        recipe.make_config(
             {"lamda": 5, "weigth": 2, "views": "two", "objective": "supcon", "widths": [5, "x"], "shuffle": "all", "rank": True}
         )
     text = str(refusal.value)
@@ -88,7 +97,7 @@ def test_unknown_keys_and_wrong_kinds_are_told_at_once():
 
 
 def test_a_good_config_has_no_mistakes_and_every_bad_one_is_named(good):
-    assert recipe.mistakes(good) == []
+    assert config_mistakes(good) == []
     bad = {
         "ramp 900 is longer": {"ramp": 900, "steps": 10},
         "does not divide": {"batch": 63, "microbatch": 2},
@@ -117,15 +126,46 @@ def test_a_good_config_has_no_mistakes_and_every_bad_one_is_named(good):
         "base is 'hf:some/model+adapters/mine', which carries an adapter": {"base": "hf:some/model+adapters/mine"},
     }
     for words, change in bad.items():
-        assert any(words in mistake for mistake in recipe.mistakes(replace(good, **change))), words
-    assert "does not divide into 3 process(es)" in recipe.mistakes(good, processes=3)[0]
+        assert any(words in mistake for mistake in config_mistakes(replace(good, **change))), words
+    assert "does not divide into 3 process(es)" in config_mistakes(good, processes=3)[0]
     for base in ("smollm2-135m", "hf:smollm2-135m", "hf:Qwen/Qwen3-4B"):
-        assert recipe.mistakes(replace(good, base=base)) == []
+        assert config_mistakes(replace(good, base=base)) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--shuffle", "all"], "argument --shuffle: invalid choice: 'all'"),
+        (["--markers", "stars"], "argument --markers: invalid choice: 'stars'"),
+        (["--weight", "nan"], "argument --weight: nan is not a finite number"),
+        (["--weight", "-1"], "argument --weight: -1 is below 0"),
+        (["--pool", "0"], "argument --pool: 0 is not above 0"),
+        (["--dropout", "1"], "argument --dropout: 1 is not below 1"),
+        (["--grade-share", "1.5"], "argument --grade-share: 1.5 is above 1"),
+        (["--views", "two"], "argument --views: invalid int value: 'two'"),
+        (["--width", "5,0"], "argument --width: 0 is not above 0"),
+    ],
+)
+def test_a_flag_with_a_wrong_value_is_wrong_usage(words, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        flags(*words)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_config_made_in_python_is_checked_as_a_recipe_is(good):
+    found = config_mistakes(replace(good, views="two", shuffle="all", objective="oc_sft", widths=(0,), batch=63, microbatch=2))
+    assert found[:3] == [
+        "views is 'two'; give int",
+        "widths is [0]; it must be above 0",
+        "shuffle is 'all'; use one of none, window, pool",
+    ]
+    assert "batch 63 does not divide" in found[3]
 
 
 def test_a_wrong_choice_hides_no_other_mistake():
     with pytest.raises(InputError) as refusal:
-        flags("--shuffle", "all", "--weight", "nan", "--pool", "0", "--base", "smolm2-135m", "--data", "nowhere")
+        recipe.make_config({"shuffle": "all", "weight": float("nan"), "pool": 0, "base": "smolm2-135m", "data": "nowhere"})
     for words in ("shuffle is 'all'", "weight is nan", "pool is 0", "base is 'smolm2-135m'", "no collection is named nowhere"):
         assert words in str(refusal.value)
 
@@ -136,23 +176,23 @@ def test_the_command_that_makes_missing_labels_runs_as_printed(good, capsys, tmp
     from steadyscore.cli import parser
 
     config = replace(good, labels=str(tmp_path / "own labels"), pool=4)
-    (mistake,) = recipe.mistakes(config)
+    (mistake,) = config_mistakes(config)
     words = shlex.split(mistake.partition("make it with: ")[2])
     asked = parser("label").parse_args(words[1:])
     assert (asked.scorer, asked.data, asked.out, asked.pool) == (config.base, config.data, config.labels, 4)
 
 
-def test_a_width_that_is_no_number_is_told_as_one(capsys):
+def test_a_width_that_is_not_a_number_is_named(capsys):
     with pytest.raises(SystemExit):
         flags("--width", "a,b")
     assert "argument --width: 'a,b' is not a width; write numbers with commas, for example 5 or 1,2,5" in capsys.readouterr().err
 
 
 def test_the_default_weight_is_the_papers_in_either_convention(good):
-    assert recipe.weight(good, "passage_reranking") == 20
-    assert recipe.weight(replace(good, weight_convention="pairwise"), "passage_reranking") == 5
-    assert recipe.weight(replace(good, objective="single_order"), "passage_reranking") == 0
-    assert recipe.weight(replace(good, objective="kl_to_base"), "passage_reranking") == 0.05
+    assert plan(good).weight == 20
+    assert plan(replace(good, weight_convention="pairwise")).weight == 5
+    assert plan(replace(good, objective="single_order")).weight == 0
+    assert plan(replace(good, objective="kl_to_base")).weight == 0.05
 
 
 def test_the_estimate_counts_windows_and_steps(good):
@@ -170,16 +210,16 @@ def test_the_estimate_is_of_the_windows_that_are_trained(good, shuffle):
     """Each shuffled pool gives windows of its own, seen once; shuffles inside a window are views of one."""
     config = replace(good, objective="permutation_augmentation", shuffle=shuffle, views=3, batch=2)
     cost, windows = estimate(config), len(training_data(config).examples)
-    assert (cost.windows, cost.steps) == (windows, recipe.training_steps(config, windows))
+    assert (cost.windows, cost.steps) == (windows, make_schedule(plan(config), windows).steps)
     assert cost.tokens == pytest.approx(estimate(replace(config, shuffle="window")).tokens, rel=0.01)
 
 
 def test_the_papers_steps():
-    passage = recipe.from_mapping(recipe.read_recipe("passage_reranking"))
-    assert recipe.training_steps(passage, 29_500 * 5) == 2305  # the paper's passage run
-    assert recipe.training_steps(passage, 30_000) == 469
-    assert recipe.ramp_steps(passage, 2305) == 500
-    assert recipe.ramp_steps(replace(passage, ramp=0.1), 469) == 47
+    passage = recipe.make_config(recipe.read_recipe("passage_reranking"))
+    whole = make_schedule(plan(passage), 29_500 * 5)
+    assert (whole.steps, whole.ramp_steps) == (2305, 500)  # the paper's passage run
+    short = make_schedule(plan(replace(passage, ramp=0.1)), 30_000)
+    assert (short.steps, short.ramp_steps) == (469, 47)
 
 
 def test_check_prints_the_cost_or_the_mistakes(good, tmp_path, capsys):
@@ -234,19 +274,19 @@ def test_a_base_that_was_not_trained_here_is_measured_before_its_time_is_said(go
 
 @pytest.mark.parametrize("objective", ["mean_teacher", "kl_to_base", "marker_consistency", "debias_first"])
 def test_every_kind_of_objective_can_be_measured(good, objective):
-    assert measured_rate(replace(good, objective=objective, batch=2, device="cpu"), 100.0) > 0
+    assert measure_rate(replace(good, objective=objective, batch=2, device="cpu"), 100.0) > 0
 
 
 def test_a_measurement_ends_after_its_seconds(good, monkeypatch):
     taken = []
     monkeypatch.setattr(Loop, "learn", lambda self, step, number, chosen, weight: taken.append(number))
     monkeypatch.setattr(rate.time, "monotonic", itertools.count(step=10.0).__next__)
-    assert measured_rate(replace(good, device="cpu"), 100.0) == pytest.approx(10.0)  # a window of 100 tokens in 10 s
+    assert measure_rate(replace(good, device="cpu"), 100.0) == pytest.approx(10.0)  # a window of 100 tokens in 10 s
     assert taken == [0, 1, 2]
 
 
 def test_a_remembered_rate_is_of_the_same_base_precision_objective_and_layers(good, fresh_machine, capsys):
-    keep_speed(rate_name(good), 50.0)
+    keep_speed(rate_name(plan(good)), 50.0)
     cost = dry_run(good, capsys)
     assert (cost["rate_from"], cost["seconds"]) == ("remembered", cost["tokens"] / 50)
     others = [{"dtype": "bfloat16"}, {"objective": "single_order"}, {"layers": "1-1"}, {"microbatch": 2}, {"views": 3}]
@@ -267,5 +307,5 @@ def test_what_a_measurement_lacks_is_said_with_the_command_that_brings_it(good, 
 
 def test_names_that_no_file_can_have_are_mistakes_of_the_recipe():
     long = "9" * 5000
-    found = recipe.mistakes(recipe.from_mapping({"base": long, "data": long, "labels": long, "initial": long}))
+    found = config_mistakes(recipe.make_config({"base": long, "data": long, "labels": long, "initial": long}))
     assert len(found) >= 4

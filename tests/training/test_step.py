@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import get_args
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from steadyscore.training import objectives
 from steadyscore.training.examples import Example
 from steadyscore.training.recipe import Objective, TrainConfig
-from steadyscore.training.step import Loop
+from steadyscore.training.step import window_loss
 
 RANDOM = np.random.default_rng(0)
 LOG_P, OTHER = (torch.tensor(RANDOM.normal(size=(2, 5, 4)), dtype=torch.float32).log_softmax(-1) for _ in range(2))
@@ -23,10 +22,8 @@ FUNCTIONS = {name: name for name in ("permutation_augmentation", "debias_first",
 
 
 def loss(objective: str, **changes) -> tuple[torch.Tensor, ...]:
-    config = TrainConfig(objective=objective, **changes)
-    loop = Loop(config, SimpleNamespace(slot_weights=SLOT_WEIGHTS), *[None] * 6)
     example = Example(None, None, TARGET, TEACHER, SLOTS)
-    return loop._loss(example, LOG_P, OTHER[0], 3.0)
+    return window_loss(TrainConfig(objective=objective, **changes), example, LOG_P, OTHER[0], 3.0, SLOT_WEIGHTS)
 
 
 def by_hand(objective: str) -> tuple[float, float]:

@@ -40,6 +40,7 @@ from . import (
     settings_of,
     threshold_of,
 )
+from .flags import add_field, add_fields
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,19 +58,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
     )
-    parser.add_argument("--permutations", type=positive, default=10, metavar="M", help="random orders to score (default 10)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the permutations (default 0)")
-    parser.add_argument(
-        "--scheme",
-        choices=["hashed", "reference", "balanced"],
-        default="hashed",
-        help="where permutations come from; reference: the released code's global seeds",
-    )
-    parser.add_argument(
-        "--noise-floor",
-        action="store_true",
-        help="also score one order repeatedly in other batches, and print what that alone moves",
-    )
+    add_field(parser, AuditConfig, "permutations", metavar="M")
+    add_fields(parser, AuditConfig, "seed scheme noise_floor")
     parser.add_argument(
         "--perturb", nargs="+", default=[], choices=PERTURBATIONS, help="also change the pool or the markers at a fixed order"
     )

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ..audits.gate import check_bounds, parse_bounds
 from ..machine.disk import atomic
-from . import add_budget, add_json, add_threshold, examples, not_negative, print_json, threshold_of
+from . import add_budget, add_json, add_threshold, examples, print_json, threshold_of
+from .flags import not_negative
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,8 @@ from ..machine.extras import SERVER, check_installed
 from ..models.embedded import DEFAULT
 from ..serve.settings import Limits, ServerSettings, default_workers, read_keys, require_token_on_public_host
 from ..tasks import TASKS
-from . import above_zero, add_engine, engine_options, examples, from_flags, note, positive, refuse
+from . import add_engine, engine_options, examples, note, refuse
+from .flags import above_zero, from_flags, positive
 
 if TYPE_CHECKING:
     from ..serve.service import Model

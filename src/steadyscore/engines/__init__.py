@@ -11,11 +11,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..errors import InputError
+from ..machine.bounds import AboveZero, NotNegative, Positive
+from ..models.card import TrainedSettings
 from ..runs.table import Scored
-from ..terms import Instance, Markers, Partition, Placeholder, Prompt, PromptStyle
+from ..terms import Instance, Prompt
 from ..window.encoding import Encoder
 from ..window.readout import SlotLogits
 
@@ -69,26 +71,31 @@ class EngineOptions:
     """How an engine runs; each field is a command line flag."""
 
     device: str | None = None
-    """cpu, cuda, cuda:1, ...; None takes CUDA where there is one."""
+    """cpu, cuda, cuda:1 (default: CUDA where there is one)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    batch_tokens: int = 4096
-    """Windows share a forward pass until their padded tokens reach this."""
+    """Precision of the weights."""
+    batch_tokens: Positive = 4096
+    """Padded tokens that share a forward pass."""
     share_prefix: bool = True
     """Compute system, instruction and query once per query and reuse their KV cache. (Isolated candidates always are.)"""
     trust_remote_code: bool = False
+    """Let a model's repository run its own code."""
     allow_base_mismatch: bool = False
+    """Score with an adapter on a base it was not trained for."""
     tokenizer: str | None = None
     """Folder or hub id of the tokenizer of a served model, where the server's name for the model is neither."""
-    tensor_parallel: int = 1
+    tensor_parallel: Positive = 1
     """GPUs that share one model (vLLM)."""
-    concurrency: int = 8
+    concurrency: Positive = 8
     """Requests to an endpoint at the same time."""
-    rate: float | None = None
-    """Most requests a minute; None sends as fast as the endpoint answers."""
-    retries: int = 5
-    timeout: float = 300.0
-    """Seconds until a request, or a question to a program, counts as failed."""
+    rate: AboveZero | None = None
+    """Most requests a minute (default: no limit)."""
+    retries: NotNegative = 5
+    """Tries after a failed one."""
+    timeout: AboveZero = 300.0
+    """For a whole answer of an endpoint or a program."""
     price: Price | None = None
+    """Cost of a million prompt and written tokens."""
     cache: bool = True
     """Keep an endpoint's answers on disk, so that no question is paid for twice."""
     watch: tuple[str, ...] = ()
@@ -110,18 +117,6 @@ class EngineOptions:
             mistakes.append(f"price is {tuple(self.price)}: give two numbers, 0 or more.")
         if mistakes:
             raise InputError(mistakes)
-
-
-class TrainedSettings(TypedDict, total=False):
-    """The presentation that an adapter was trained with, as its card keeps it."""
-
-    width: int | None
-    chars: int | None
-    partition: Partition
-    markers: Markers
-    placeholder: Placeholder
-    prompt: PromptStyle | None
-    instruction: str | None
 
 
 class Backend(ABC):

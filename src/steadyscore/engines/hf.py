@@ -22,7 +22,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, Gene
 from transformers.utils import logging as transformers_logging
 
 from ..errors import InputError, ModelError
-from ..models.adapter import attach, read_card, split
+from ..models.adapter import attach, split_address
+from ..models.card import read_card
 from ..models.embedded import EMBEDDED, embedded_scorers, gguf_path, model_path
 from ..terms import Prompt
 from ..window.encoding import Encoder
@@ -53,7 +54,7 @@ class TransformersEngine(Engine, Generator):
     @classmethod
     def open(cls, address: str, options: EngineOptions) -> TransformersEngine:
         """`<embedded name | folder | file.gguf | hub id>[+adapter folder]`."""
-        base, adapter = split(address)
+        base, adapter = split_address(address)
         device = device_of(options.device)  # before anything is loaded for nothing
         source, local = locate(base)
         transformers_logging.disable_progress_bar()  # a load takes seconds; our own bars are for what takes minutes

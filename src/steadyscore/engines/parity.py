@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import ModelError
 from ..machine.disk import cache_folder, write_json
-from ..models.adapter import split
+from ..models.adapter import split_address
 from ..models.embedded import EMBEDDED, is_present, model_path
 from ..tasks import PASSAGE_RERANKING
 from ..terms import Prompt, PromptStyle
@@ -208,7 +208,7 @@ def _signature(reference: str) -> str | None:
 
 def weight_files(reference: str) -> list[Path]:
     """Weights of an hf address that are on this disk, the adapter's with them."""
-    base, adapter = split(reference.removeprefix("hf:"))
+    base, adapter = split_address(reference.removeprefix("hf:"))
     if base in EMBEDDED:
         base = str(model_path(base)) if is_present(EMBEDDED[base]) else ""
     elif not Path(base).exists():

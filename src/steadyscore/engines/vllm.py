@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError
-from ..models.adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles, split
+from ..models.adapter import adapter_identity, card_for_base, split_address
+from ..models.card import read_card
 from ..tasks import PASSAGE_RERANKING
 from ..terms import GRADES, Prompt
 from ..window.encoding import Encoder
@@ -76,7 +77,7 @@ class VllmEngine(Engine):
         engine = cls(*loaded, route=route or _best_route(loaded[0]), options=options)
         if route == "token-ids" and not _scores_token_ids(engine.llm):
             raise ModelError(f"{engine.name} needs vLLM's V2 model runner, which is not here. Use vllm: or vllm+top-k:.")
-        if adapter := split(address)[1]:
+        if adapter := split_address(address)[1]:
             engine.trained_settings = read_card(adapter)["settings"]
         return engine
 
@@ -228,7 +229,7 @@ def _load(
 
     from .hf import locate, weights_digest
 
-    base, adapter = split(address)
+    base, adapter = split_address(address)
     source, local = locate(base)
     config, encoder = _config(source, options), load_encoder(source, options)
     identity = {
@@ -241,7 +242,7 @@ def _load(
     lora: dict[str, Any] = {}
     if adapter:
         lora = {"enable_lora": True, "max_lora_rank": _lora_rank(adapter)}
-        identity["adapter"] = _check_adapter(adapter, identity, options)
+        identity["adapter"] = adapter_identity(adapter, card_for_base(adapter, identity, options.allow_base_mismatch))
     llm = LLM(
         source,
         dtype=options.dtype,
@@ -264,15 +265,6 @@ def _config(source: str, options: EngineOptions) -> Any:
     if not name.endswith("ForCausalLM"):
         raise ModelError(f"{source} is {name or 'of no known class'}; the readout needs a causal language model.")
     return config
-
-
-def _check_adapter(adapter: Path, identity: dict[str, Any], options: EngineOptions) -> dict[str, Any]:
-    """What a run's fingerprint keeps of an adapter, which must have been trained for this base."""
-    refuse_pickles(adapter)
-    card = read_card(adapter)
-    mistake = base_mistake(card, identity)
-    refuse([mistake] if mistake else [], options.allow_base_mismatch)
-    return adapter_identity(adapter, card)
 
 
 def _lora_request(adapter: Path) -> Any:

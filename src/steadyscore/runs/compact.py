@@ -1,4 +1,4 @@
-"""Scored queries held as a few long arrays, each query built when it is asked for: a large run takes little beyond its numbers.
+"""Scored queries held as a few long arrays: a query is built on demand, so a large run takes little more than its numbers.
 
 As objects, a query of eight candidates under five orders takes 3 kB, of which its scores are a tenth.
 """
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
+from ..terms import Array
 from .table import Scored
 
 if TYPE_CHECKING:
@@ -121,24 +122,24 @@ class _Ends:
 class _Column:
     """One field of some queries end to end, in the smallest type that holds every value exactly."""
 
-    def __init__(self, arrays: Sequence[np.ndarray | None]):
+    def __init__(self, arrays: Sequence[Array | None]):
         present = [array for array in arrays if array is not None]
         self._is_absent = np.array([array is None for array in arrays])
         self._ends = _Ends(0 if array is None else array.size for array in arrays)
         values = np.concatenate([array.ravel() for array in present]) if present else np.empty(0)
         self._dtype, self._values = values.dtype, _smallest(values)
 
-    def flat(self, i: int) -> np.ndarray | None:
+    def flat(self, i: int) -> Array | None:
         if self._is_absent[i]:
             return None
         return self._values[slice(*self._ends.span(i))].astype(self._dtype, copy=False)
 
-    def shaped(self, i: int, shape: tuple[int, ...]) -> np.ndarray | None:
+    def shaped(self, i: int, shape: tuple[int, ...]) -> Array | None:
         values = self.flat(i)
         return None if values is None else values.reshape(shape)
 
 
-def _smallest(values: np.ndarray) -> np.ndarray:
+def _smallest(values: Array) -> Array:
     for kind in SMALLER.get(values.dtype.kind, ()):
         if np.dtype(kind).itemsize < values.dtype.itemsize:
             with np.errstate(over="ignore"):  # what does not fit is not equal

@@ -15,7 +15,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -91,7 +91,7 @@ class Run:
         """
         file = folder / RECORD_FILE
         if file.exists() and not (run := cls.open(folder)).is_empty:
-            _refuse_mismatch(folder, run.record["fingerprint"], fingerprint)
+            check_same_command(folder, run.record["fingerprint"], fingerprint)
             run._set_aside_damaged()
             if not run.is_complete:
                 run._restore_shards()
@@ -412,7 +412,8 @@ def _free_name(file: Path) -> Path:
     return file if not file.exists() else next(name for name in names if not name.exists())
 
 
-def _refuse_mismatch(folder: Path, old: dict[str, Any], new: dict[str, Any]) -> None:
+def check_same_command(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Refuse to go on in a folder whose record was made with other settings."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     if keys:
         differing = "; ".join(_describe_difference(key, old.get(key), new.get(key)) for key in keys)

@@ -12,7 +12,8 @@ from ..engines.address import KINDS, parse_address
 from ..engines.chat import estimate_cost
 from ..engines.systems import SYSTEMS
 from ..machine.disk import cache_folder, write_json
-from ..models.adapter import read_card, split
+from ..models.adapter import split_address
+from ..models.card import read_card
 from ..tasks import TASKS
 from ..terms import Collection
 from ..window.prompt import CHARS_PER_TOKEN, prompt_text, shown
@@ -64,7 +65,7 @@ def estimate(
 def _presentation(address: str, collection: Collection, config: AuditConfig) -> tuple[Settings, int | None]:
     """Settings and width that `scorer_for` will give the scorer of an address, told without opening it."""
     kind, _, rest = parse_address(address)
-    folder = split(rest)[1] if kind == "hf" or (kind == "vllm" and "@http" not in rest) else None
+    folder = split_address(rest)[1] if kind == "hf" or (kind == "vllm" and "@http" not in rest) else None
     settings = settings_for(config, collection, read_card(folder)["settings"] if folder else {})
     if settings.width is not None:
         return settings, settings.width

@@ -21,11 +21,12 @@ from ..collection import Data, Source, open_collection
 from ..engines import Backend, Engine, EngineOptions, Recording, TrainedSettings
 from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
+from ..machine.bounds import Positive
 from ..machine.credentials import redact
 from ..machine.disk import lock_folder
 from ..measures.measurement import Threshold, with_scores
 from ..measures.planning import balanced_orders
-from ..models.adapter import prompt_mistakes, refuse
+from ..models.adapter import prompt_mistakes, refuse_mismatches
 from ..runs.folder import Run, versions
 from ..runs.layout import Coverage, FailedQuery, QueryRow, Session, ShrunkWindow
 from ..runs.table import FIRST_STAGE, Scored
@@ -44,28 +45,32 @@ if TYPE_CHECKING:
 class Cut:
     """Which part of a collection is scored; the rest is named in the run, not hidden."""
 
-    queries: int | None = None
-    pool: int | None = None
+    queries: Positive | None = None
+    """Only the first N queries."""
+    pool: Positive | None = None
+    """Only the first N candidates of each pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditConfig:
     """What an audit does with one collection."""
 
-    permutations: int = 10
-    """M (§3)."""
+    permutations: Positive = 10
+    """Random orders to score, M."""
     seed: int = 0
+    """Seed of the permutations."""
     scheme: Literal["hashed", "reference", "balanced"] = "hashed"
-    """Where permutations come from (docs/protocol.md#permutations); `balanced`: every candidate in every slot equally often."""
+    """Where permutations come from; reference: the released code's global seeds; balanced: every candidate in every slot
+    equally often (docs/protocol.md#permutations)."""
     settings: Settings = field(default_factory=Settings)
     canonical: bool = True
     """Score the first-stage order too; quality and cutoffs are read off it."""
-    chars: int | None = None
-    """Overrides the collection's characters kept."""
+    chars: Positive | None = None
+    """Characters kept of each candidate (default: the collection's)."""
     cut: Cut = field(default_factory=Cut)
     threshold: Threshold = field(default_factory=Threshold)
     noise_floor: bool = False
-    """Score one presentation again in other batch compositions, and print what that alone moves."""
+    """Also score one order repeatedly in other batches, and print what that alone moves."""
 
 
 Progress = Callable[[Iterable[Instance], int | None], Iterable[Instance]]
@@ -99,7 +104,7 @@ def refuse_mismatch(scorer: Scorer) -> None:
     probe = at_home.prompt(Instance("probe", "probe", (Candidate("a", "a"),)), Window(0, (0,)))
     allowed = scorer.backend.options.allow_base_mismatch
     assert isinstance(probe, Prompt)
-    refuse(prompt_mistakes(trained, at_home.identity()["prompt_hash"], probe.grade_tokens), allowed)
+    refuse_mismatches(prompt_mistakes(trained, at_home.identity()["prompt_hash"], probe.grade_tokens), allowed)
 
 
 def settings_for(config: AuditConfig, collection: Collection, trained: TrainedSettings) -> Settings:

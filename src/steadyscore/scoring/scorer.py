@@ -11,6 +11,7 @@ import numpy as np
 
 from ..engines import Backend, Engine, Grader, Recording, Reranker, TrainedSettings, Watch
 from ..errors import InputError, ModelError, WindowTooLong
+from ..machine.bounds import Positive
 from ..runs.table import Scored
 from ..tasks import Task
 from ..terms import LARGEST_SCORE, Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window
@@ -23,19 +24,22 @@ from ..window.prompt import CHARS_PER_TOKEN, PromptText, prompt_hash, prompt_tex
 class Settings:
     """How a pool is presented to the scorer; the order itself is given with each call."""
 
-    width: int | None = None
-    """Candidates per prompt, B. None: the task's width for an engine, the whole pool for a reranker."""
+    width: Positive | None = None
+    """Candidates per prompt, B (default: the task's width for an engine, the whole pool for a reranker)."""
     chars: int | None = 1200
     """Characters kept of each candidate; None keeps all."""
     partition: Partition = "contiguous"
+    """How an order is cut into windows."""
     markers: Markers = "numeric"
+    """Labels of the slots."""
     placeholder: Placeholder = "0"
+    """Grade that fills the answer skeleton."""
     prompt: PromptStyle | None = None
-    """Words of the prompt: the printed ones, the compact layout that small models learn sooner, or that layout with candidates
-    that do not see each other. None: the adapter's."""
+    """How a window is worded and read: in the printed words, in a compact layout that small models learn sooner, or in that
+    layout with candidates that do not see each other (default: the adapter's, else the paper's)."""
     instruction: str | None = None
     fit: Literal["refuse", "shrink"] = "refuse"
-    """What to do with a window that does not fit the model's context: refuse it, or cut its candidates further."""
+    """A window too long for the model: refuse it, or cut its candidates further."""
     label_mass: bool = True
 
 

@@ -7,9 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from ..measures.ranking import Array, ranking
+from ..measures.ranking import ranking
 from ..runs.table import Scored
-from ..terms import Instance
+from ..terms import Array, Instance
 from . import schemas
 from .decisions import DecisionRule, PairRule, distances, outcome, roles
 from .service import ScoredDecision

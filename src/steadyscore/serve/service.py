@@ -15,7 +15,8 @@ import numpy as np
 from ..engines import EngineOptions, Grader, Reranker
 from ..errors import InputError
 from ..measures.measurement import Threshold, measure
-from ..models.adapter import prompt_mistakes, read_card, refuse
+from ..models.adapter import prompt_mistakes, refuse_mismatches, split_address
+from ..models.card import read_card
 from ..runs.table import FIRST_STAGE, Scored
 from ..scoring.scorer import Scorer, Settings
 from ..tasks import TASKS, Task
@@ -25,7 +26,7 @@ from .batched import batched_backend
 from .batcher import Admission, Batcher
 from .decisions import DecisionRule, Stability, stability, stopping_points
 from .settings import Limits
-from .shared_base import SharedBases, split_address
+from .shared_base import SharedBases
 
 Stopped = Literal["settled", "budget", "order_free"]
 
@@ -98,7 +99,9 @@ def open_model(
         scorer = model.scorer()
         probe = scorer.prompt(instance_of("probe", ["probe"]), windows([0], 1)[0])
         assert isinstance(probe, Prompt)  # adapters are on engines
-        refuse(prompt_mistakes(adapter, scorer.identity()["prompt_hash"], probe.grade_tokens), options.allow_base_mismatch)
+        refuse_mismatches(
+            prompt_mistakes(adapter, scorer.identity()["prompt_hash"], probe.grade_tokens), options.allow_base_mismatch
+        )
     return model
 
 
@@ -111,7 +114,7 @@ def _settings(asked: ModelOptions, trained: dict[str, Any]) -> Settings:
 def _card_of(address: str) -> dict[str, Any]:
     """The card of the adapter in an address; empty without one."""
     folder = split_address(address)[1]
-    return read_card(folder) if folder and (folder / "card.json").exists() else {}
+    return dict(read_card(folder)) if folder and (folder / "card.json").exists() else {}
 
 
 class ScoredDecision(NamedTuple):

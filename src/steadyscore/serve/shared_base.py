@@ -16,20 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..engines import Backend, Engine, EngineOptions
 from ..engines.address import open_engine, open_local_model
-from ..errors import InputError, ModelError
-from ..models.adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles, scorer_address, split
+from ..models.adapter import AdapterIdentity, adapter_identity, card_for_base, refuse_misfit, split_address
 from ..terms import Prompt
 from ..window.readout import SlotLogits
 from .settings import cores
 
 if TYPE_CHECKING:
     from ..engines.hf import TransformersEngine
-
-
-def split_address(address: str) -> tuple[str, Path | None]:
-    """Scorer address of the base and folder of the adapter in `[hf:]<base>[+<folder>]`."""
-    base, folder = split(address.removeprefix("hf:"))
-    return scorer_address(base), folder
 
 
 def share_cores(workers: int) -> None:
@@ -102,7 +95,7 @@ class SharedBase:
         self._first = Replica(engine)
         self._worker = threading.local()
         """Of each worker: its replica."""
-        self._loaded: dict[Path, tuple[str, dict[str, Any]]] = {}
+        self._loaded: dict[Path, tuple[str, AdapterIdentity]] = {}
 
     def with_adapter(self, folder: Path | None, name: str) -> AdaptedEngine:
         if folder is None:
@@ -112,22 +105,16 @@ class SharedBase:
         adapter, facts = self._loaded[folder]
         return AdaptedEngine(self, adapter, name, self.engine.identity() | {"adapter": facts})
 
-    def _load(self, folder: Path) -> tuple[str, dict[str, Any]]:
+    def _load(self, folder: Path) -> tuple[str, AdapterIdentity]:
         from peft import PeftModel
 
-        if not (folder / "adapter_config.json").exists():
-            raise InputError(f"{folder} is not an adapter folder: it has no adapter_config.json.")
-        refuse_pickles(folder)
-        card, adapter, first = read_card(folder), f"adapter{len(self._loaded)}", self._first
-        mistake = base_mistake(card, self.engine.identity())
-        refuse([mistake] if mistake else [], self.allow_base_mismatch)
-        try:
+        card = card_for_base(folder, self.engine.identity(), self.allow_base_mismatch)
+        adapter, first = f"adapter{len(self._loaded)}", self._first
+        with refuse_misfit(folder):
             if first.carrier is None:
                 first.carrier = PeftModel.from_pretrained(self.engine.model, str(folder), adapter_name=adapter)
             else:
                 first.carrier.load_adapter(str(folder), adapter_name=adapter)
-        except (ValueError, RuntimeError, OSError) as refusal:
-            raise ModelError(f"adapter {folder} does not fit this base: {' '.join(str(refusal).split())[:300]}") from refusal
         first.carrier.eval()
         first.active = UNKNOWN  # loading may have changed it
         return adapter, adapter_identity(folder, card)

@@ -5,20 +5,21 @@
                                state.json                                       step and evaluation history
 
 Random numbers need no state: everything drawn is a function of (seed, step). A folder appears by rename, so a kill at any
-moment leaves whole checkpoints only. Tensors of sharded models are gathered, so a run may go on with another world size.
+moment leaves whole checkpoints only. Tensors of sharded models are gathered, so a run may resume with other processes.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import RunMismatch, StorageError
-from ..machine.disk import explaining_os_errors, write_json
+from ..errors import StorageError
+from ..machine.disk import atomic_folder, explaining_os_errors, read_json, write_json
 from ..models.adapter import WEIGHTS
+from ..runs.folder import check_same_command
+from .held_out import HeldOut
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -32,24 +33,15 @@ def begin(out: Path, fingerprint: dict[str, Any], **about: Any) -> dict[str, Any
             out.mkdir(parents=True, exist_ok=True)
             write_json(file, record)
         return record
-    record = json.loads(file.read_text())
-    old = record["fingerprint"]
-    differing = [
-        f"{key} was {old.get(key)!r}, now {fingerprint.get(key)!r}"
-        for key in {**old, **fingerprint}
-        if old.get(key) != fingerprint.get(key)
-    ]
-    if differing:
-        raise RunMismatch(
-            f"{out} was made by another command: {'; '.join(differing)}. Choose another --out, or delete the folder."
-        )
+    record = read_json(file)
+    check_same_command(out, record["fingerprint"], fingerprint)
     return record
 
 
 def latest(out: Path) -> Path | None:
     """The newest whole checkpoint."""
-    found = sorted((out / "checkpoints").glob("step-*"))
-    return found[-1] if found else None
+    folders = sorted((out / "checkpoints").glob("step-*"))
+    return folders[-1] if folders else None
 
 
 def save_adapter(folder: Path, adapter: dict[str, Any], config: Any) -> None:
@@ -66,36 +58,28 @@ def save(
     out: Path, step: int, adapter: dict[str, Any], lora: Any, tensors: dict[str, Any], state: dict[str, Any], keep: set[int]
 ) -> Path:
     """Write a checkpoint whole or not at all, then remove those that are not in `keep`."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     root = out / "checkpoints"
-    folder, scratch = root / f"step-{step:06d}", root / f".step-{step:06d}.{os.getpid()}"
+    folder = root / f"step-{step:06d}"
     with explaining_os_errors(folder):
-        root.mkdir(parents=True, exist_ok=True)
-        for leftover in root.glob(".step-*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        scratch.mkdir()
         try:
-            save_adapter(scratch, adapter, lora)
-            save_file(tensors, scratch / "optimizer.safetensors")
-            write_json(scratch / "state.json", {"step": step, **state})
-            if folder.exists():
-                shutil.rmtree(folder)
-            os.rename(scratch, folder)
-        except Exception as refusal:
-            shutil.rmtree(scratch, ignore_errors=True)
-            if type(refusal).__name__ == "SafetensorError":  # its own class, also when the disk is full
-                raise StorageError(
-                    f"cannot write {folder}: {refusal}. The last checkpoint is kept; make room and run the same command again."
-                ) from refusal
-            raise
+            with atomic_folder(folder) as scratch:
+                save_adapter(scratch, adapter, lora)
+                save_file(tensors, scratch / "optimizer.safetensors")
+                write_json(scratch / "state.json", {"step": step, **state})
+        except SafetensorError as refusal:  # its own class, also when the disk is full
+            raise StorageError(
+                f"cannot write {folder}: {refusal}. The last checkpoint is kept; make room and run the same command again."
+            ) from refusal
         for old in root.glob("step-*"):
             if int(old.name.removeprefix("step-")) not in keep | {step}:
                 shutil.rmtree(old)
     return folder
 
 
-def kept(step: int, history: list[dict[str, Any]], on_disk: list[int], keep: int) -> set[int]:
+def steps_to_keep(step: int, history: Sequence[HeldOut], on_disk: list[int], keep: int) -> set[int]:
     """The last `keep` steps, and as many with the best held-out quality; a tie goes to the earlier step."""
     last = sorted({*on_disk, step})[-keep:]
     best = sorted(history, key=lambda e: (-e["quality"], e["step"]))[:keep]
@@ -109,19 +93,19 @@ def steps_on_disk(out: Path) -> list[int]:
 # -- tensors of a run
 
 
-def gathered(tensor: Any) -> Any:
+def gather(tensor: Any) -> Any:
     """A whole tensor on the CPU, also where FSDP keeps it in shards."""
     whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
     return whole.detach().cpu().clone()
 
 
 def optimizer_tensors(optimizer: Any, named: dict[str, Any], ema: dict[str, Any] | None) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for name, parameter in named.items():
         state = optimizer.state[parameter]
-        found |= {f"{moment}/{name}": gathered(state[moment]) for moment in MOMENTS}
-        found[f"step/{name}"] = state["step"].detach().cpu().clone()
-    return found | {f"ema/{name}": gathered(tensor) for name, tensor in (ema or {}).items()}
+        tensors |= {f"{moment}/{name}": gather(state[moment]) for moment in MOMENTS}
+        tensors[f"step/{name}"] = state["step"].detach().cpu().clone()
+    return tensors | {f"ema/{name}": gather(tensor) for name, tensor in (ema or {}).items()}
 
 
 def restore_optimizer(folder: Path, optimizer: Any, named: dict[str, Any], ema: dict[str, Any] | None) -> None:
@@ -143,7 +127,7 @@ def _load(file: Path) -> dict[str, Any]:
         return load_file(file)
     except (OSError, SafetensorError) as damage:
         raise StorageError(
-            f"{file} cannot be read: {damage}. Delete its folder; the run goes on from the checkpoint before."
+            f"{file} cannot be read: {damage}. Delete its folder; the run resumes from the checkpoint before."
         ) from damage
 
 

@@ -11,10 +11,10 @@ from ..collection import open_collection
 from ..models.embedded import base_folder, base_shape
 from ..scoring.estimate import speeds
 from ..scoring.score import Cut, cut_instances
-from ..tasks import TASKS
 from ..window.prompt import CHARS_PER_TOKEN, prompt_text, shown
 from .labels import read_labels
-from .recipe import TrainConfig, pool_views, settings, training_steps, widths, window_views
+from .plan import Plan, make_schedule, resolve_plan
+from .recipe import TrainConfig
 
 RateSource = Literal["remembered", "measured"]
 """From earlier training steps on this machine, or from a few microbatches just now."""
@@ -37,39 +37,39 @@ class TrainingEstimate:
 def estimate(config: TrainConfig, processes: int = 1) -> TrainingEstimate:
     """Steps, tokens, memory and time from the files and the remembered rate alone."""
     source = open_collection(config.data)
-    collection, instances = source.collection, source.instances
-    task, shape = TASKS[collection.task], settings(config, collection)
-    width = sum(widths(config, collection.task)) / len(widths(config, collection.task))
+    plan = resolve_plan(config, source.collection)
+    width = sum(plan.widths) / len(plan.widths)
     labelled = None if config.labels == "judgements" else {label.query_id for label in read_labels(Path(config.labels))}
-    orders = pool_views(config) or 1
+    orders = plan.pool_views or 1
     queries, windows, characters = 0, 0, 0.0
-    for instance in cut_instances(instances(), Cut(config.queries, config.pool)):
+    for instance in cut_instances(source.instances(), Cut(config.queries, config.pool)):
         if labelled is not None and instance.id not in labelled:
             continue
         count = orders * math.ceil(len(instance.pool) / width)
-        fixed = prompt_text(task, instance.query, [], instruction=shape.instruction, style=config.prompt)
+        fixed = prompt_text(plan.task, instance.query, [], instruction=plan.settings.instruction, style=config.prompt)
         frame = sum(len(piece.text) for piece in (*fixed.prefix, *fixed.body)) + len(fixed.system)
-        pool = sum(len(shown(candidate, shape.chars)) + 20 for candidate in instance.pool)
+        pool = sum(len(shown(candidate, plan.settings.chars)) + 20 for candidate in instance.pool)
         queries, windows, characters = queries + 1, windows + count, characters + count * frame + orders * pool
     held = min(config.held_out, queries)
     windows = round(windows * (queries - held) / max(queries, 1))
-    steps = training_steps(config, windows)
-    views = window_views(config)
+    steps = make_schedule(plan, windows).steps
+    views = plan.window_views
     per_window = characters / CHARS_PER_TOKEN / max(windows, 1) * (queries - held) / max(queries, 1)
     tokens = round(steps * config.batch * views * per_window)
     memory = _memory(config, views * config.microbatch * per_window)
-    found = TrainingEstimate(queries - held, windows, steps, tokens, memory)
-    rate = speeds().get(rate_name(config, processes))
-    return with_rate(found, rate, "remembered") if rate else found
+    cost = TrainingEstimate(queries - held, windows, steps, tokens, memory)
+    rate = speeds().get(rate_name(plan, processes))
+    return with_rate(cost, rate, "remembered") if rate else cost
 
 
-def with_rate(found: TrainingEstimate, rate: float, source: RateSource) -> TrainingEstimate:
-    return replace(found, seconds=found.tokens / rate, rate_from=source)
+def with_rate(cost: TrainingEstimate, rate: float, source: RateSource) -> TrainingEstimate:
+    return replace(cost, seconds=cost.tokens / rate, rate_from=source)
 
 
-def rate_name(config: TrainConfig, processes: int = 1) -> str:
-    """The name under which this machine remembers a rate of training: everything that a step's time per token hangs on."""
-    parts = [config.base, config.device or "device not named", config.dtype, config.objective, f"{window_views(config)} views"]
+def rate_name(plan: Plan, processes: int = 1) -> str:
+    """The name under which this machine remembers a rate of training: everything that a step's time per token depends on."""
+    config = plan.config
+    parts = [config.base, config.device or "device not named", config.dtype, config.objective, f"{plan.window_views} views"]
     parts += [f"layers {config.layers or 'all'}", f"microbatch {config.microbatch}", f"{processes} processes"]
     return "train: " + ", ".join([*parts, *(["gradient checkpointing"] if config.gradient_checkpointing else [])])
 
@@ -83,4 +83,5 @@ def _memory(config: TrainConfig, tokens: float) -> float | None:
     stored = 2 if shape.get("dtype") in ("bfloat16", "float16") else 4
     weights = sum(file.stat().st_size for file in base_folder(config.base).glob("*.safetensors")) * size / stored
     per_layer = 2 if config.gradient_checkpointing else 34
-    return (weights + tokens * shape["hidden_size"] * shape["num_hidden_layers"] * per_layer * size) / 1e9
+    activations = tokens * int(shape["hidden_size"]) * int(shape["num_hidden_layers"]) * per_layer * size
+    return (weights + activations) / 1e9

@@ -17,8 +17,9 @@ from ..errors import InputError
 from ..scoring.score import Cut, cut_instances
 from ..terms import Collection, Instance, Markers, Window
 from ..window.presentation import generator, permutation, permutations, windows
-from . import objectives, recipe
-from .labels import Label, from_judgements, lowered, read_labels, target
+from . import objectives
+from .labels import Label, first_orders, from_judgements, read_labels, target
+from .plan import Plan, resolve_plan
 from .recipe import TrainConfig
 
 TRAINING_MARKERS: tuple[Markers, ...] = ("numeric", "letters", "doc")
@@ -33,9 +34,9 @@ class Example:
     window: Window
     target: np.ndarray
     """(b,) grades from 0 to 3, in the window's own slot order."""
-    grades: np.ndarray | None = None
-    """(b, 4) the teacher's distribution."""
-    slots: np.ndarray | None = None
+    grades: np.ndarray | None
+    """(b, 4) the teacher's distribution, where it gives one."""
+    slots: np.ndarray
     """(b,) first-stage slot of each candidate: what DebiasFirst's weights follow."""
 
 
@@ -62,53 +63,60 @@ def examples(
 
     Labels must cover the pool: every query and candidate without one is named at once.
     """
-    found, missing = [], []
+    windows_of_all: list[Example] = []
+    missing: list[str] = []
     for instance in instances:
         label = labels.get(instance.id)
         if label is None:
             missing.append(f"query {instance.id} has no label")
             continue
-        label = lowered(label, teacher_orders)
-        values = dict(zip(label.candidate_ids, target(label), strict=True))
-        absent = [c.id for c in instance.pool if c.id not in values]
-        if absent:
-            missing.append(
-                f"query {instance.id} has no label for {len(absent)} of {len(instance.pool)} candidates: {', '.join(absent[:5])}"
-            )
+        if absent := sorted({c.id for c in instance.pool} - set(label.candidate_ids)):
+            count = f"{len(absent)} of {len(instance.pool)} candidates"
+            missing.append(f"query {instance.id} has no label for {count}: {', '.join(absent[:5])}")
             continue
-        grades = None if label.grades is None else dict(zip(label.candidate_ids, label.grades, strict=True))
-        n = len(instance.pool)
-        first_slots = np.concatenate([np.arange(len(w.candidates)) for w in cut(np.arange(n), widths, seed, instance.id)])
-        orders = [permutation(n, seed=seed, query_id=instance.id, index=v) for v in range(pool_views)] or [np.arange(n)]
-        for window in (w for order in orders for w in cut(order, widths, seed, instance.id)):
-            ids = [instance.pool[i].id for i in window.candidates]
-            shown = None if grades is None else np.array([grades[i] for i in ids])
-            found.append(
-                Example(instance, window, np.array([values[i] for i in ids]), shown, first_slots[list(window.candidates)])
-            )
+        orders = [permutation(len(instance.pool), seed=seed, query_id=instance.id, index=v) for v in range(pool_views)]
+        windows_of_all += _query_examples(instance, first_orders(label, teacher_orders), widths, seed, orders)
     if missing:
         more = [f"... and {len(missing) - 20} more"] if len(missing) > 20 else []
-        raise InputError(
-            [
-                *missing[:20],
-                *more,
-                "The labels do not cover the pool. Label the same collection with the same --pool and --queries.",
-            ]
+        advice = "The labels do not cover the pool. Label the same collection with the same --pool and --queries."
+        raise InputError([*missing[:20], *more, advice])
+    return windows_of_all
+
+
+def _query_examples(
+    instance: Instance, label: Label, widths: Sequence[int], seed: int, orders: Sequence[np.ndarray]
+) -> list[Example]:
+    """The windows of one query in each of these orders; without any, in first-stage order."""
+    n = len(instance.pool)
+    grades_by_id = dict(zip(label.candidate_ids, target(label), strict=True))
+    shares_by_id = None if label.grades is None else dict(zip(label.candidate_ids, label.grades, strict=True))
+    first_slots = np.concatenate([np.arange(len(w.candidates)) for w in cut(np.arange(n), widths, seed, instance.id)])
+    windows_of_query = []
+    for window in (w for order in orders or [np.arange(n)] for w in cut(order, widths, seed, instance.id)):
+        ids = [instance.pool[i].id for i in window.candidates]
+        windows_of_query.append(
+            Example(
+                instance,
+                window,
+                target=np.array([grades_by_id[i] for i in ids]),
+                grades=None if shares_by_id is None else np.array([shares_by_id[i] for i in ids]),
+                slots=first_slots[list(window.candidates)],
+            )
         )
-    return found
+    return windows_of_query
 
 
 def cut(order: np.ndarray, widths: Sequence[int], seed: int, query_id: str) -> list[Window]:
     """Contiguous windows; with several widths, each window's is drawn by a hash of (seed, query, window)."""
     if len(widths) == 1:
         return windows(order, widths[0])
-    found: list[Window] = []
+    cuts: list[Window] = []
     start = 0
     while start < len(order):
-        width = widths[int(generator("width", seed, query_id, len(found)).integers(len(widths)))]
-        found.append(Window(len(found), tuple(int(i) for i in order[start : start + width])))
+        width = widths[int(generator("width", seed, query_id, len(cuts)).integers(len(widths)))]
+        cuts.append(Window(len(cuts), tuple(int(i) for i in order[start : start + width])))
         start += width
-    return found
+    return cuts
 
 
 def views(example: Example, count: int, *, seed: int, epoch: int, shuffled: bool, marked: bool = False) -> list[View]:
@@ -135,13 +143,12 @@ def step_indices(step: int, batch: int, total: int, seed: int) -> list[tuple[int
     return [(place // total, int(orders[place // total][place % total])) for place in places]
 
 
-def slot_counts(found: Sequence[Example], relevant: dict[str, set[str]]) -> np.ndarray:
+def slot_counts(examples: Sequence[Example], relevant: dict[str, set[str]]) -> np.ndarray:
     """How many relevant candidates stand in each first-stage slot, (B,)."""
-    width = max(int(example.slots.max()) for example in found) + 1  # type: ignore[union-attr]
-    counts = np.zeros(width)
-    for example in found:
+    counts = np.zeros(max(int(example.slots.max()) for example in examples) + 1)
+    for example in examples:
         wanted = relevant.get(example.instance.id, set())
-        for i, slot in zip(example.window.candidates, example.slots, strict=True):  # type: ignore[arg-type]
+        for i, slot in zip(example.window.candidates, example.slots, strict=True):
             counts[slot] += example.instance.pool[i].id in wanted
     return counts
 
@@ -153,6 +160,7 @@ def slot_counts(found: Sequence[Example], relevant: dict[str, set[str]]) -> np.n
 class Data:
     """What a run trains and is evaluated on."""
 
+    plan: Plan
     collection: Collection
     examples: list[Example]
     held_out: list[Instance]
@@ -162,8 +170,8 @@ class Data:
 
 def training_data(config: TrainConfig) -> Data:
     source = open_collection(config.data)
-    collection, instances = source.collection, source.instances
-    pools = list(cut_instances(instances(), Cut(config.queries, config.pool)))
+    plan = resolve_plan(config, source.collection)
+    pools = list(cut_instances(source.instances(), Cut(config.queries, config.pool)))
     if config.held_out >= len(pools):
         raise InputError(f"held_out {config.held_out} leaves nothing of {len(pools)} queries to train on.")
     held_out = pools[len(pools) - config.held_out :] if config.held_out else []
@@ -173,18 +181,10 @@ def training_data(config: TrainConfig) -> Data:
     labels = _labels(config, pools)
     if config.labels == "judgements":  # a query that nobody judged teaches nothing
         pools = [instance for instance in pools if instance.id in labels]
-    averaged = (
-        config.teacher_orders if config.teacher_orders is not None else (None if config.objective == "order_averaged" else 1)
+    windows = examples(
+        pools, labels, plan.widths, teacher_orders=plan.teacher_orders, seed=config.seed, pool_views=plan.pool_views
     )
-    found = examples(
-        pools,
-        labels,
-        recipe.widths(config, collection.task),
-        teacher_orders=averaged,
-        seed=config.seed,
-        pool_views=recipe.pool_views(config),
-    )
-    if config.grade_share and any(example.grades is None for example in found):
+    if config.grade_share and any(example.grades is None for example in windows):
         raise InputError(
             "grade_share needs the teacher's grade distribution, and these labels have none for the orders used: "
             "they keep that of a language model, averaged over all its orders. Set teacher_orders to as many as were labelled, "
@@ -192,15 +192,15 @@ def training_data(config: TrainConfig) -> Data:
         )
     weights = None
     if config.objective == "debias_first":
-        weights = objectives.inverse_propensity(slot_counts(found, _relevant(config, pools, labels)))
-    return Data(collection, found, held_out, len(pools), weights)
+        weights = objectives.inverse_propensity(slot_counts(windows, _relevant(config, pools, labels)))
+    return Data(plan, source.collection, windows, held_out, len(pools), weights)
 
 
 def _labels(config: TrainConfig, pools: list[Instance]) -> dict[str, Label]:
     if config.labels != "judgements":
         return {label.query_id: label for label in read_labels(Path(config.labels))}
-    found = {instance.id: from_judgements(instance, config.judged_top) for instance in pools}
-    judged = {query_id: label for query_id, label in found.items() if label is not None}
+    labels = {instance.id: from_judgements(instance, config.judged_top) for instance in pools}
+    judged = {query_id: label for query_id, label in labels.items() if label is not None}
     if not judged:
         raise InputError(f"no query of {config.data} has a judged candidate. Label it with: steadyscore label --scorer ...")
     return judged

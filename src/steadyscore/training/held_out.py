@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict, cast
 
 import numpy as np
 
@@ -12,17 +12,36 @@ from ..errors import InputError
 from ..measures.instability import tau_psi
 from ..measures.ranking import ndcg
 from ..measures.threshold import fit_cutoff, overlap, retained
+from ..models.card import HeldOutPoint
 from ..runs.table import FIRST_STAGE
 from ..scoring.scorer import Scorer
 from ..terms import Instance
 from ..window.presentation import permutations
 
 COLLAPSED = 0.02
-"""A mean within-query SD of scores below this no longer tells candidates apart; the released code's bound."""
+"""A mean within-query SD of scores below this does not tell candidates apart any more; the released code's bound."""
 
 
-def evaluate(scorer: Scorer, instances: Sequence[Instance], count: int, seed: int) -> dict[str, Any]:
-    """One point of the held-out curve.
+class Evaluation(TypedDict):
+    """How good and how steady the student is on held-out queries."""
+
+    quality: float
+    quality_se: float | None
+    tau_psi: float
+    overlap: float
+    dispersion: float
+    queries: int
+    per_query: list[float]
+
+
+class HeldOut(Evaluation):
+    """A point of the held-out curve."""
+
+    step: int
+
+
+def evaluate(scorer: Scorer, instances: Sequence[Instance], count: int, seed: int) -> Evaluation:
+    """The student now.
 
     quality: nDCG@k of the first-stage order, mean and standard error over judged queries. tau_psi, overlap: over `count`
     shuffles, the cutoff fitted to F1 on the same queries (a proxy; audits fit on one half and measure on the other).
@@ -59,6 +78,11 @@ def window_count(scorer: Scorer, instances: Sequence[Instance], count: int) -> i
     return sum((1 + count) * (math.ceil(len(instance.pool) / width) if width else 1) for instance in instances)
 
 
-def has_collapsed(history: Sequence[dict[str, Any]]) -> bool:
-    """Whether scores told candidates apart at the start and do so no longer."""
+def has_collapsed(history: Sequence[HeldOut]) -> bool:
+    """Whether scores differed between candidates at the start and no longer do."""
     return len(history) > 1 and history[0]["dispersion"] >= COLLAPSED > history[-1]["dispersion"]
+
+
+def card_curve(history: Sequence[HeldOut]) -> list[HeldOutPoint]:
+    """The held-out curve as a card keeps it: without the per-query values."""
+    return [cast(HeldOutPoint, {key: value for key, value in point.items() if key != "per_query"}) for point in history]

@@ -8,14 +8,14 @@ A label folder made from another (fewer orders, fewer queries, recalibrated, a n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from ..collection import open_collection
+from ..collection import Data, open_collection
 from ..errors import InputError
 from ..machine.disk import explaining_os_errors, is_there, sha256, write_parquet, write_record
 from ..measures.decomposition import silver_beta
@@ -23,7 +23,7 @@ from ..measures.ranking import ndcg
 from ..runs.folder import Run
 from ..runs.layout import DERIVED_FILE, LABELS_FILE, RECORD_FILE, label_schema
 from ..runs.table import Scored, read_table
-from ..scoring.score import AuditConfig, score_collection
+from ..scoring.score import AuditConfig, Progress, score_collection
 from ..scoring.scorer import Scorer, ideal_gains
 from ..terms import GRADES, Instance
 from ..window.presentation import generator
@@ -47,7 +47,7 @@ class Label:
     """(n,) which candidate the teacher ranks first in its window of the first-stage order: DebiasFirst's own rankings."""
 
 
-def lowered(label: Label, teacher_orders: int | None) -> Label:
+def first_orders(label: Label, teacher_orders: int | None) -> Label:
     """The first T stored orders, None for all. The averaged distribution belongs to all of them, and goes with the others."""
     stored = len(label.vectors)
     if teacher_orders is None or teacher_orders == stored:
@@ -62,7 +62,8 @@ def lowered(label: Label, teacher_orders: int | None) -> Label:
 
 def target(label: Label, teacher_orders: int | None = None) -> np.ndarray:
     """(n,) mean over the first T teacher orders: T = 1 is the single-order label, all of them the order-averaged (§4)."""
-    return lowered(label, teacher_orders).vectors.mean(axis=0)
+    mean: np.ndarray = first_orders(label, teacher_orders).vectors.mean(axis=0)
+    return mean
 
 
 # -- making labels
@@ -70,18 +71,19 @@ def target(label: Label, teacher_orders: int | None = None) -> np.ndarray:
 
 def label_collection(
     scorer: Scorer,
-    source: str,
+    source: Data,
     folder: Path,
     config: AuditConfig,
     *,
     scale: Scale = "unit",
     command: list[str] | None = None,
-    progress: Callable[[Iterable[Instance], int | None], Iterable[Instance]] | None = None,
+    progress: Progress | None = None,
     allow_scorer_change: bool = False,
 ) -> list[Label]:
     """Score the pools under T = config.permutations orders (resumable) and keep the labels beside the run."""
-    how = {"command": command, "progress": progress, "allow_scorer_change": allow_scorer_change}
-    run = score_collection(scorer, source, folder, config, **how)  # type: ignore[arg-type]
+    run = score_collection(
+        scorer, source, folder, config, command=command, progress=progress, allow_scorer_change=allow_scorer_change
+    )
     labels = [from_scored(scored, scale, scorer.name) for scored in run.iter_queries()]
     write_labels(folder, labels)
     return labels
@@ -99,10 +101,10 @@ def from_scored(scored: Scored, scale: Scale = "unit", name: str = "the teacher"
 def _unit(scores: np.ndarray, scale: Scale, name: str, query_id: str) -> np.ndarray:
     """Scores of a teacher on [0, 1]. A cross-encoder's logits need `sigmoid`; `rank` is the place within the query."""
     if scale == "sigmoid":
-        return 1 / (1 + np.exp(-scores))
+        return np.asarray(1 / (1 + np.exp(-scores)))
     if scale == "rank":
         places = np.argsort(np.argsort(scores, axis=-1, kind="stable"), axis=-1)
-        return places / max(scores.shape[-1] - 1, 1)
+        return np.asarray(places / max(scores.shape[-1] - 1, 1))
     if scores.min() < -1e-6 or scores.max() > 1 + 1e-6:
         raise InputError(
             f"the scores of {name} are on another scale: {scores.min():.3g} to {scores.max():.3g} for query {query_id}, "
@@ -140,7 +142,7 @@ def from_judgements(instance: Instance, top: int = 3) -> Label | None:
 # -- changing labels
 
 
-def recalibrated(label: Label, reference: Label) -> Label:
+def recalibrate(label: Label, reference: Label) -> Label:
     """Rank-quantile matching (§D.3): the reference's sorted single-order values in this label's rank order, ties by id."""
     if label.candidate_ids != reference.candidate_ids:
         raise InputError(f"query {label.query_id} has other candidates in the two label sets; recalibration needs the same pool.")
@@ -149,7 +151,7 @@ def recalibrated(label: Label, reference: Label) -> Label:
     return replace(label, vectors=values[None], grades=None)
 
 
-def control(label: Label, kind: Control, seed: int) -> Label:
+def replace_by_control(label: Label, kind: Control, seed: int) -> Label:
     """Negative controls: uniform random labels, or the query's own labels given to other candidates."""
     random = generator("control", kind, seed, label.query_id)
     if kind == "random":
@@ -158,7 +160,7 @@ def control(label: Label, kind: Control, seed: int) -> Label:
     return replace(label, vectors=label.vectors[:, order], grades=None if label.grades is None else label.grades[order])
 
 
-def nested(labels: Sequence[Label], queries: int, seed: int = 0) -> list[Label]:
+def nested_subset(labels: Sequence[Label], queries: int, seed: int = 0) -> list[Label]:
     """A subset that every larger subset of the same seed contains, in the labels' own order."""
     if queries > len(labels):
         raise InputError(f"there are {len(labels)} labelled queries, {queries} were asked for.")
@@ -197,11 +199,11 @@ def read_labels(folder: Path) -> list[Label]:
         raise InputError(f"{folder} holds no labels.parquet. Make it with: steadyscore label ... --out {folder}")
     remedy = "Make it again with the `steadyscore label` command that made it."
     table = read_table(folder / LABELS_FILE, remedy=remedy).to_pydict()
-    found: dict[str, list[int]] = {}
+    rows_of: dict[str, list[int]] = {}
     for row, query_id in enumerate(table["query_id"]):
-        found.setdefault(query_id, []).append(row)
+        rows_of.setdefault(query_id, []).append(row)
     labels = []
-    for query_id, rows in found.items():
+    for query_id, rows in rows_of.items():
         vectors = np.array([table["vector"][r] for r in rows], float).T
         grades = None if table["grades"][rows[0]] is None else np.array([table["grades"][r] for r in rows])
         first = None if table["first"][rows[0]] is None else np.array([table["first"][r] for r in rows])
@@ -229,10 +231,10 @@ def labels_identity(source: str) -> dict[str, Any]:
 # -- how good the labels are
 
 
-def label_quality(labels: Sequence[Label], source: str, k: int = 10) -> dict[str, Any]:
+def label_quality(labels: Sequence[Label], source: Data, k: int = 10) -> dict[str, float | None]:
     """Silver quality, nDCG@k of the order-averaged and the single-order label against judgements, and silver-beta (§F)."""
     by_id = {label.query_id: label for label in labels}
-    found: dict[str, list[float]] = {"averaged": [], "single": []}
+    quality: dict[str, list[float]] = {"averaged": [], "single": []}
     for instance in open_collection(source).instances():
         label, ideal = by_id.get(instance.id), ideal_gains(instance)
         if label is None or ideal is None:
@@ -240,9 +242,9 @@ def label_quality(labels: Sequence[Label], source: str, k: int = 10) -> dict[str
         relevance = instance.relevance(label.candidate_ids)
         relevance = np.full(len(label.candidate_ids), np.nan) if relevance is None else relevance
         both = np.stack([target(label), target(label, 1)])
-        averaged, single = ndcg(both, relevance, k, judged_gains=ideal)
-        found["averaged"].append(averaged)
-        found["single"].append(single)
+        averaged, single = ndcg(both, np.array(relevance, float), k, judged_gains=ideal)
+        quality["averaged"].append(averaged)
+        quality["single"].append(single)
     beta = silver_beta([label.vectors for label in labels])
     values = np.concatenate([target(label) for label in labels])
     return {
@@ -251,8 +253,8 @@ def label_quality(labels: Sequence[Label], source: str, k: int = 10) -> dict[str
         "teacher_orders": min(len(label.vectors) for label in labels),
         "mean": float(values.mean()),
         "sd": float(values.std()),
-        f"ndcg@{k}": float(np.mean(found["averaged"])) if found["averaged"] else None,
-        f"ndcg@{k} of one order": float(np.mean(found["single"])) if found["single"] else None,
+        f"ndcg@{k}": float(np.mean(quality["averaged"])) if quality["averaged"] else None,
+        f"ndcg@{k} of one order": float(np.mean(quality["single"])) if quality["single"] else None,
         "silver_beta": None if np.isnan(beta.beta) else float(beta.beta),
         "silver_beta_scale_free": None if np.isnan(beta.scale_free) else float(beta.scale_free),
     }

@@ -8,69 +8,58 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs
-from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from peft import get_peft_model_state_dict
 from safetensors.torch import load_file
 
-from ..collection import path_of
-from ..engines import EngineOptions
-from ..engines.address import open_local_model
-from ..engines.device import device_of
-from ..engines.hf import TransformersEngine
 from ..errors import InputError, ModelError
-from ..machine.disk import explaining_os_errors, sha256, write_json
+from ..machine.disk import explaining_os_errors, write_json
 from ..machine.progress import job
-from ..models.adapter import WEIGHTS, base_mistake, read_card, refuse, refuse_pickles, write_card
+from ..models.adapter import WEIGHTS
+from ..models.card import Card, read_card, write_card
 from ..runs.folder import versions
-from ..scoring.estimate import remember_speed
 from ..scoring.scorer import Scorer
-from ..tasks import TASKS
-from . import checkpoints, recipe
-from .cost import TrainingEstimate, estimate, rate_name
-from .examples import Data, training_data
-from .held_out import evaluate, has_collapsed, window_count
-from .labels import labels_identity
-from .lora import slim
-from .recipe import TrainConfig
-from .step import Loop, Slots, TrainedEngine, seed_of
-
-DROPOUT_CONTROL = 0.20
-"""LoRA dropout of the `dropout` control (§D.2)."""
-WHERE_ONLY = ("out", "device", "keep", "trackers", "checkpoint_every", "data", "held_out_data", "labels", "initial")
-"""Fields that name places or habits: they do not change what is learned; contents are in the fingerprint by hash."""
+from . import checkpoints
+from .check import config_mistakes
+from .examples import training_data
+from .held_out import HeldOut, card_curve, evaluate, has_collapsed, window_count
+from .plan import make_schedule
+from .recipe import TrainConfig, to_json
+from .record import Log, fingerprint, new_card
+from .step import Loop, Slots, TrainedEngine
+from .student import add_lora, make_accelerator, open_base
 
 
-def train(config: TrainConfig, *, command: list[str] | None = None) -> dict[str, Any]:
-    """Train an adapter into `config.out`, going on after the last checkpoint there. Returns its card."""
-    accelerator = accelerator_for(config)
-    if found := recipe.mistakes(config, accelerator.num_processes):
-        raise InputError(found)
+def train_adapter(config: TrainConfig, *, command: Sequence[str] = ()) -> Card:
+    """Train an adapter into `config.out`, resuming after the last checkpoint there. Returns its card."""
+    accelerator = make_accelerator(config)
+    if mistakes := config_mistakes(config, accelerator.num_processes):
+        raise InputError(mistakes)
     hidden = not accelerator.is_main_process
     with job(f"loading {config.data}", unit="", hidden=hidden, at_once=True):
         data = training_data(config)
-    steps = recipe.training_steps(config, len(data.examples))
-    if recipe.ramp_steps(config, steps) > steps:
+    plan, schedule = data.plan, make_schedule(data.plan, len(data.examples))
+    steps = schedule.steps
+    if schedule.ramp_steps > steps:
         raise InputError(
             f"ramp {config.ramp:g} is longer than the run of {steps} steps. Shorten it, or give a fraction of the run."
         )
     out = Path(config.out)
     with job(f"loading {config.base}", unit="", hidden=hidden, at_once=True):
         engine = open_base(config, accelerator)
-    scorer = Scorer(engine, TASKS[data.collection.task], recipe.settings(config, data.collection))
-    card = new_card(config, data, scorer, steps)
+    scorer = Scorer(engine, plan.task, plan.settings)
+    card = new_card(data, scorer, schedule)
     record = checkpoints.begin(
         out,
         fingerprint(config, card),
-        config=recipe.to_json(config),
+        config=to_json(config),
         weight=card["weight"],
-        command=command or [],
+        command=list(command),
         versions=versions(),
     )
     if record["status"] == "complete":
@@ -79,27 +68,28 @@ def train(config: TrainConfig, *, command: list[str] | None = None) -> dict[str,
         raise ModelError(record["reason"])
 
     last = checkpoints.latest(out)
-    student = adapted(engine, config, last)
+    student = add_lora(engine, plan, last)
     named = {name: p for name, p in student.named_parameters() if p.requires_grad}
     optimizer = torch.optim.AdamW(named.values(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
     module, optimizer = accelerator.prepare(Slots(engine), optimizer)
     named = {name.split("model.", 1)[1]: p for name, p in accelerator.unwrap_model(module).named_parameters() if p.requires_grad}
     ema = {name: p.detach().clone() for name, p in named.items()} if config.objective == "mean_teacher" else None
-    step, history = 0, []
+    step = 0
+    history: list[HeldOut] = []
     if last is not None:
         state = json.loads((last / "state.json").read_text())
         step, history = state["step"], state["history"]
         checkpoints.restore_optimizer(last, optimizer.optimizer, named, ema)
-    log = Log(out, accelerator, config, step)
-    loop = Loop(config, data, scorer, module, student, named, ema, accelerator)
+    log = Log(out, accelerator, plan, step)
+    loop = Loop(plan, data, scorer, module, student, named, ema, accelerator)
 
     def keep_checkpoint() -> None:
-        adapter = {name: checkpoints.gathered(tensor) for name, tensor in get_peft_model_state_dict(student).items()}
+        adapter = {name: checkpoints.gather(tensor) for name, tensor in get_peft_model_state_dict(student).items()}
         tensors = checkpoints.optimizer_tensors(optimizer.optimizer, named, ema)
         if accelerator.is_main_process:
-            keep = checkpoints.kept(step, history, checkpoints.steps_on_disk(out), config.keep)
+            keep = checkpoints.steps_to_keep(step, history, checkpoints.steps_on_disk(out), config.keep)
             folder = checkpoints.save(out, step, adapter, student.peft_config["default"], tensors, {"history": history}, keep)
-            write_card(folder, card | {"steps": step, "held_out": curve(history)})
+            write_card(folder, {**card, "steps": step, "held_out": card_curve(history)})
             log.remember_rate(steps)
         accelerator.wait_for_everyone()
 
@@ -120,7 +110,7 @@ def train(config: TrainConfig, *, command: list[str] | None = None) -> dict[str,
     with job(what, steps, "step", initial=step, hidden=hidden, at_once=True) as work:
         while step < steps:
             began = time.monotonic()
-            row = loop.step(step, steps, optimizer)
+            row = loop.step(step, schedule, optimizer)
             step += 1
             log.write(row, time.monotonic() - began)
             work.advance(remark=f"loss {row['loss']:.4f}")
@@ -131,135 +121,20 @@ def train(config: TrainConfig, *, command: list[str] | None = None) -> dict[str,
             if evaluated or at_end or step % config.checkpoint_every == 0:
                 keep_checkpoint()
             if evaluated and has_collapsed(history):
-                _collapsed(out, record, history, accelerator)
+                _stop_collapsed(out, record, history, accelerator)
     if accelerator.is_main_process:
-        card = card | {"held_out": curve(history)}
+        card["held_out"] = card_curve(history)
         with explaining_os_errors(out):
-            final = load_file(checkpoints.latest(out) / WEIGHTS)  # type: ignore[operator]
-            checkpoints.save_adapter(out, final, student.peft_config["default"])
+            checkpoint = checkpoints.latest(out)
+            assert checkpoint is not None  # the last step has just kept one
+            checkpoints.save_adapter(out, load_file(checkpoint / WEIGHTS), student.peft_config["default"])
         write_card(out, card)
         write_json(out / "train.json", record | {"status": "complete"})
     accelerator.end_training()
     return card
 
 
-def accelerator_for(config: TrainConfig) -> Accelerator:
-    """Accelerate on the device that was asked for. It has a switch for the CPU and else takes the current device."""
-    asked = torch.device(device_of(config.device)) if config.device is not None else None
-    is_numbered = asked is not None and asked.type != "cpu" and asked.index is not None
-    if is_numbered:
-        getattr(torch, asked.type).set_device(asked)  # type: ignore[union-attr]
-    accelerator = Accelerator(
-        cpu=asked is not None and asked.type == "cpu",
-        log_with=list(config.trackers) or None,
-        project_dir=config.out or None,
-        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
-    )
-    if is_numbered and accelerator.num_processes > 1:
-        raise InputError(
-            f"device {config.device} is one, and the {accelerator.num_processes} processes take one each. Leave out its number."
-        )
-    if asked is not None and accelerator.device.type != asked.type:
-        raise InputError(
-            f"Accelerate is set up for {accelerator.device.type} here, not for {config.device}. "
-            "Leave out --device, or change what `accelerate env` prints."
-        )
-    return accelerator
-
-
-# -- the student
-
-
-def open_base(config: TrainConfig, accelerator: Accelerator) -> TransformersEngine:
-    engine = open_local_model(config.base, EngineOptions(device=str(accelerator.device), dtype=config.dtype, share_prefix=False))
-    if not isinstance(engine, TransformersEngine):
-        raise InputError(f"{config.base} cannot be trained; a base is an embedded model, a folder or a hub id.")
-    return engine
-
-
-def adapted(engine: TransformersEngine, config: TrainConfig, resume: Path | None) -> PeftModel:
-    """LoRA on the engine's model: new, or from a checkpoint or an adapter to go on from."""
-    start = resume or (Path(config.initial) if config.initial else None)
-    if start is not None:
-        refuse_pickles(start)
-        student = PeftModel.from_pretrained(engine.model, str(start), is_trainable=True)
-        set_peft_model_state_dict(student, load_file(start / WEIGHTS))
-    else:
-        _check_projections(engine.model, config)
-        torch.manual_seed(seed_of(config.seed, "lora"))
-        student = get_peft_model(engine.model, lora(config))
-    slim(student)
-    if config.gradient_checkpointing:
-        student.get_base_model().gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})  # type: ignore[operator]
-    return student
-
-
-def lora(config: TrainConfig) -> LoraConfig:
-    layers = recipe.layer_indices(config.layers)
-    dropout = max(config.dropout, DROPOUT_CONTROL) if config.objective == "dropout" else config.dropout
-    return LoraConfig(
-        r=config.rank,
-        lora_alpha=config.alpha,
-        lora_dropout=dropout,
-        target_modules=list(config.projections),
-        layers_to_transform=layers,
-        layers_pattern="layers" if layers else None,
-        task_type="CAUSAL_LM",
-    )
-
-
-def _check_projections(model: Any, config: TrainConfig) -> None:
-    present = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
-    missing = [name for name in config.projections if name not in present]
-    if missing:
-        linear = sorted({n.rsplit(".", 1)[-1] for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)})
-        raise ModelError(
-            f"{config.base} has no {', '.join(missing)}. Its linear layers are {', '.join(linear)}; name some with --projections."
-        )
-    if mistake := recipe.layers_mistake(config, model.config.get_text_config().num_hidden_layers):
-        raise ModelError(f"{mistake}.")
-
-
-# -- what is written
-
-
-class Log:
-    """log.jsonl, one row per step, and Accelerate's trackers. Rows after the checkpoint that is gone on from are dropped."""
-
-    def __init__(self, out: Path, accelerator: Accelerator, config: TrainConfig, step: int):
-        self.file, self.accelerator, self.tracked = out / "log.jsonl", accelerator, bool(config.trackers)
-        self.config, self.steps, self.seconds = config, 0, 0.0
-        if self.tracked:
-            accelerator.init_trackers(
-                "steadyscore", config={k: v for k, v in recipe.to_json(config).items() if isinstance(v, int | float | str)}
-            )
-        if accelerator.is_main_process and self.file.exists():
-            rows = [
-                line
-                for line in self.file.read_text().splitlines(keepends=True)
-                if line.endswith("\n") and json.loads(line)["step"] < step
-            ]
-            self.file.write_text("".join(rows))
-
-    def write(self, row: dict[str, Any], seconds: float) -> None:
-        self.steps, self.seconds = self.steps + 1, self.seconds + seconds
-        if self.accelerator.is_main_process:
-            with explaining_os_errors(self.file), open(self.file, "a") as stream:
-                stream.write(json.dumps(row) + "\n")
-        if self.tracked:
-            self.accelerator.log({k: v for k, v in row.items() if k != "step"}, step=row["step"])
-
-    def remember_rate(self, steps: int) -> None:
-        """Keep how fast this machine takes steps, in the tokens that an estimate counts; evaluation is not in it."""
-        tokens = self.cost.tokens * self.steps / steps
-        remember_speed(rate_name(self.config, self.accelerator.num_processes), round(tokens), self.seconds)
-
-    @cached_property
-    def cost(self) -> TrainingEstimate:
-        return estimate(self.config)
-
-
-def _collapsed(out: Path, record: dict[str, Any], history: list[dict[str, Any]], accelerator: Accelerator) -> None:
+def _stop_collapsed(out: Path, record: dict[str, Any], history: list[HeldOut], accelerator: Accelerator) -> NoReturn:
     now, start = history[-1], history[0]
     reason = (
         f"training collapsed: at step {now['step']} the scores of a query differ by {now['dispersion']:.4f} (SD), "
@@ -271,67 +146,3 @@ def _collapsed(out: Path, record: dict[str, Any], history: list[dict[str, Any]],
         write_json(out / "train.json", record | {"status": "collapsed", "reason": reason})
     accelerator.end_training()
     raise ModelError(reason)
-
-
-def curve(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The held-out curve as a card keeps it: without the per-query values."""
-    return [{key: value for key, value in entry.items() if key != "per_query"} for entry in history]
-
-
-def new_card(config: TrainConfig, data: Data, scorer: Scorer, steps: int) -> dict[str, Any]:
-    base = scorer.backend.identity()
-    first = data.examples[0]
-    if config.initial:
-        mistake = base_mistake(read_card(Path(config.initial)), base)
-        refuse([mistake] if mistake else [], False)
-    return {
-        "base": {"model": base["model"], "weights": base["weights"]},
-        "task": data.collection.task,
-        "objective": config.objective,
-        "weight": recipe.weight(config, data.collection.task),
-        "weight_convention": config.weight_convention,
-        "ramp": recipe.ramp_steps(config, steps),
-        "anchor": config.anchor,
-        "views": config.views if config.objective in recipe.SEVERAL_VIEWS else 1,
-        "widths": list(recipe.widths(config, data.collection.task)),
-        "settings": {key: value for key, value in asdict(scorer.settings).items() if key not in ("fit", "label_mass")},
-        "prompt_hash": scorer.identity()["prompt_hash"],
-        "grade_tokens": list(scorer.prompt(first.instance, first.window).grade_tokens),  # type: ignore[union-attr]
-        "data": {
-            "name": data.collection.name,
-            "sha256": sha256(path_of(config.data))[:16],
-            "queries": data.queries,
-            "windows": len(data.examples),
-        },
-        "labels": labels_identity(config.labels)
-        | {"teacher_orders_used": config.teacher_orders or ("all" if config.objective == "order_averaged" else 1)},
-        "seed": config.seed,
-        "steps": steps,
-        "batch": config.batch,
-        "learning_rate": config.learning_rate,
-        "lora": {
-            "rank": config.rank,
-            "alpha": config.alpha,
-            "dropout": lora(config).lora_dropout,
-            "projections": list(config.projections),
-            "layers": config.layers or "all",
-        },
-        "initial": None if not config.initial else {"adapter": Path(config.initial).name},
-        "slot_weights": None if data.slot_weights is None else [round(float(w), 6) for w in data.slot_weights],
-        "held_out": [],
-        "versions": versions(),
-    }
-
-
-def fingerprint(config: TrainConfig, card: dict[str, Any]) -> dict[str, Any]:
-    """What must be equal for training in a folder to be resumed."""
-    asked = {key: value for key, value in recipe.to_json(config).items() if key not in WHERE_ONLY}
-    sources = {
-        "base weights": card["base"]["weights"],
-        "data": card["data"],
-        "labels": card["labels"],
-        "prompt_hash": card["prompt_hash"],
-    }
-    held_out = {"held_out_data": sha256(path_of(config.held_out_data))[:16]} if config.held_out_data else {}
-    initial = {"initial": sha256(Path(config.initial) / WEIGHTS)[:16]} if config.initial else {}
-    return asked | sources | held_out | initial

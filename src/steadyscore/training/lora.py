@@ -1,4 +1,4 @@
-"""LoRA's linear layers in training: what peft's compute, with less kept for the backward pass and fewer walks over memory.
+"""LoRA's linear layers in training: what peft's compute, in the same time, with half as much kept for the backward pass.
 
 y = x Wᵀ + c + s · drop(x) Aᵀ Bᵀ, W and c frozen (rank r, s = alpha / r). peft keeps the dropped copy of x and its float mask,
 and makes the low-rank term three times before it is added. Here the term is added in place, and what is kept is x itself
@@ -17,7 +17,7 @@ from peft.tuners.lora import Linear
 from torch.distributed.tensor import DTensor
 
 
-def slim(model: torch.nn.Module) -> None:
+def save_memory(model: torch.nn.Module) -> None:
     """Let the LoRA layers of a model, and the gated MLPs they close, compute by `LowRank`."""
     for module in list(model.modules()):
         if _is_lora(module):
@@ -40,7 +40,7 @@ def _gated(mlp: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def _is_lora(module: Any) -> TypeGuard[Linear]:
-    return isinstance(module, Linear) and type(module.base_layer) is torch.nn.Linear  # a quantised base is peft's matter
+    return isinstance(module, Linear) and type(module.base_layer) is torch.nn.Linear  # a quantised base is left to peft
 
 
 def _itself(x: torch.Tensor) -> torch.Tensor:
@@ -64,7 +64,7 @@ def _is_plain(layer: Linear) -> bool:
 
 
 def _is_gated(module: Any) -> bool:
-    """Is this module down(act(gate(x)) · up(x))? Names can deceive, so a random input is asked as well."""
+    """Is this module down(act(gate(x)) · up(x))? Names can deceive, so a random input is tried as well."""
     named = all(hasattr(module, name) for name in ("gate_proj", "up_proj", "down_proj", "act_fn"))
     if not named or not _is_lora(module.down_proj):
         return False
@@ -86,7 +86,8 @@ def low_rank(layer: Linear, form: Callable[..., torch.Tensor], *inputs: torch.Te
     share = drop.p if isinstance(drop, torch.nn.Dropout) and drop.training else 0.0
     base = layer.base_layer
     a, b = layer.lora_A[name].weight, layer.lora_B[name].weight
-    return LowRank.apply(form, layer.scaling[name], share, base.weight, base.bias, a, b, *inputs)
+    y: torch.Tensor = LowRank.apply(form, layer.scaling[name], share, base.weight, base.bias, a, b, *inputs)  # type: ignore[no-untyped-call]
+    return y
 
 
 class LowRank(torch.autograd.Function):
@@ -125,8 +126,8 @@ class LowRank(torch.autograd.Function):
             dx.addcmul_(through @ a, mask, value=ctx.scale / (1 - ctx.share))
         dx = dx.view_as(x).to(x.dtype)
         back = [dx] if x is leaves[0] else torch.autograd.grad(x, [t for t in leaves if t.requires_grad], dx)
-        found = iter(back)
-        return (*[None] * 5, da, db, *[next(found) if n else None for n in needed])
+        gradients = iter(back)
+        return (*[None] * 5, da, db, *[next(gradients) if n else None for n in needed])
 
 
 def dropped(x: torch.Tensor, mask: torch.Tensor | None, share: float) -> torch.Tensor:

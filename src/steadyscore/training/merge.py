@@ -8,24 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..engines import EngineOptions
+from ..engines import Backend, EngineOptions
 from ..engines.address import open_local_model
 from ..errors import ModelError
 from ..machine.disk import explaining_os_errors, write_json
-from ..models.adapter import (
-    adapter_identity,
-    base_mistake,
-    describe,
-    prompt_mistakes,
-    read_card,
-    refuse,
-    refuse_pickles,
-    scorer_address,
-    weights,
-)
+from ..models.adapter import adapter_identity, card_for_base, prompt_mistakes, read_weights, refuse_mismatches, refuse_pickles
+from ..models.card import Card, describe_base, read_card, scorer_address
 from ..scoring.scorer import Scorer, Settings
 from ..tasks import TASKS
-from ..terms import Candidate, Instance
+from ..terms import Candidate, Instance, Prompt
 from ..window.presentation import windows
 
 AGREEMENT = 1e-4
@@ -36,7 +27,7 @@ def verify(folder: Path, base: str | None = None, allow_base_mismatch: bool = Fa
     """Open the adapter on its base and score a probe; everything that is wrong is raised."""
     refuse_pickles(folder)
     card = read_card(folder)
-    tensors = weights(folder)
+    tensors = read_weights(folder)
     plain = open_local_model(scorer_address(base or card["base"]["model"]), EngineOptions(share_prefix=False))
     adapted = open_local_model(
         f"{scorer_address(base or card['base']['model'])}+{folder}",
@@ -45,12 +36,12 @@ def verify(folder: Path, base: str | None = None, allow_base_mismatch: bool = Fa
     scorers = [_probe_scorer(engine, card) for engine in (plain, adapted)]
     now = scorers[1].identity()["prompt_hash"]
     prompts = _probe_prompts(scorers[1])
-    refuse(prompt_mistakes(adapter_identity(folder, card), now, prompts[0].grade_tokens), allow_base_mismatch)
+    refuse_mismatches(prompt_mistakes(adapter_identity(folder, card), now, prompts[0].grade_tokens), allow_base_mismatch)
     before, after = (_probe_scores(scorer) for scorer in scorers)
     return {
         "tensors": len(tensors),
         "parameters": int(sum(tensor.numel() for tensor in tensors.values())),
-        "base": describe(card["base"]["model"], card["base"]["weights"]),
+        "base": describe_base(card["base"]),
         "prompt_hash": now,
         "largest change of a probe score": float(np.abs(after - before).max()),
     }
@@ -65,8 +56,7 @@ def merge(folder: Path, out: Path, base: str | None = None, allow_base_mismatch:
     card = read_card(folder)
     engine = open_local_model(scorer_address(base or card["base"]["model"]), EngineOptions(share_prefix=False))
     assert isinstance(engine, TransformersEngine)
-    mistake = base_mistake(card, engine.identity())
-    refuse([mistake] if mistake else [], allow_base_mismatch)
+    card_for_base(folder, engine.identity(), allow_base_mismatch)
     wrapped = PeftModel.from_pretrained(engine.model, str(folder))
     engine.model = wrapped.get_base_model().eval()
     unmerged = _probe_scores(_probe_scorer(engine, card))
@@ -84,12 +74,12 @@ def merge(folder: Path, out: Path, base: str | None = None, allow_base_mismatch:
     return difference
 
 
-def _probe_scorer(engine: Any, card: dict[str, Any]) -> Any:
-    known = {key: value for key, value in card["settings"].items() if key in Settings.__dataclass_fields__}
+def _probe_scorer(engine: Backend, card: Card) -> Scorer:
+    known: dict[str, Any] = {key: value for key, value in card["settings"].items() if key in Settings.__dataclass_fields__}
     return Scorer(engine, TASKS[card["task"]], Settings(**known))
 
 
-def _probe_instance() -> Any:
+def _probe_instance() -> Instance:
     texts = (
         "Lisbon is the capital of Portugal.",
         "The river Tagus reaches the sea near Lisbon.",
@@ -98,11 +88,13 @@ def _probe_instance() -> Any:
     return Instance("probe", "what is the capital of portugal", tuple(Candidate(str(i), text) for i, text in enumerate(texts)))
 
 
-def _probe_prompts(scorer: Any) -> list[Any]:
+def _probe_prompts(scorer: Scorer) -> list[Prompt]:
     instance = _probe_instance()
-    return [scorer.prompt(instance, window) for window in windows(range(len(instance.pool)), scorer.width)]
+    n = len(instance.pool)
+    prompts = [scorer.prompt(instance, window) for window in windows(range(n), scorer.width or n)]
+    return [prompt for prompt in prompts if isinstance(prompt, Prompt)]
 
 
-def _probe_scores(scorer: Any) -> np.ndarray:
+def _probe_scores(scorer: Scorer) -> np.ndarray:
     instance = _probe_instance()
     return np.stack([scorer.score(instance, order) for order in ([0, 1, 2], [2, 0, 1])])

@@ -71,7 +71,8 @@ def inverse_propensity(counts: Sequence[float] | np.ndarray, smoothing: float = 
     """Slot weights 1 / p with p(slot) = (count + smoothing) / Σ, scaled to mean 1, (B,)."""
     smooth = np.asarray(counts, float) + smoothing
     weights = smooth.sum() / smooth
-    return weights / weights.mean()
+    scaled: np.ndarray = weights / weights.mean()
+    return scaled
 
 
 def mean_teacher(view: Any, teacher: Any, target: Any, weight: float, anchor: float = 1.0) -> Any:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal, get_args
 
 from ..errors import InputError
-from .held_out import COLLAPSED
+from ..machine.disk import explaining_os_errors
+from ..models.adapter import FILES
+from .held_out import COLLAPSED, HeldOut
 
+Rule = Literal["quality", "largest_weight", "decision"]
+"""How a point is chosen; see `select`."""
 DECISION_MEASURES = {"tau_psi": -1, "overlap": 1, "dispersion": 1}
 """Decision measures of the held-out curve: 1 where more is better."""
 CONVERGED = 0.4
@@ -32,10 +37,10 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Selection:
     """What a rule says: a point, or why it abstains."""
 
-    rule: str
+    rule: Rule
     point: Point | None
     reason: str
 
@@ -58,7 +63,7 @@ def read_points(folders: Sequence[Path]) -> list[Point]:
     return points
 
 
-def curve_points(folder: str, weight: float, history: Sequence[dict[str, Any]]) -> list[Point]:
+def curve_points(folder: str, weight: float, history: Sequence[HeldOut]) -> list[Point]:
     last = history[-1]["step"] if history else 0
     return [
         Point(
@@ -67,7 +72,7 @@ def curve_points(folder: str, weight: float, history: Sequence[dict[str, Any]]) 
             step=entry["step"],
             quality=entry["quality"],
             quality_se=entry["quality_se"],
-            measures={name: entry[name] for name in DECISION_MEASURES},
+            measures={"tau_psi": entry["tau_psi"], "overlap": entry["overlap"], "dispersion": entry["dispersion"]},
             converged=entry["step"] > 0 and entry["step"] >= CONVERGED * last,
             # One collapsed evaluation condemns the whole run, as in the released rule.
             collapsed=min(e["dispersion"] for e in history) < COLLAPSED <= history[0]["dispersion"],
@@ -76,7 +81,7 @@ def curve_points(folder: str, weight: float, history: Sequence[dict[str, Any]]) 
     ]
 
 
-def select(points: Sequence[Point], decision: str = "tau_psi") -> list[Choice]:
+def select(points: Sequence[Point], decision: str = "tau_psi") -> list[Selection]:
     """The three rules on one grid.
 
     quality: the best held-out quality, the paper's words; abstains where all points lie within one standard error.
@@ -90,7 +95,7 @@ def select(points: Sequence[Point], decision: str = "tau_psi") -> list[Choice]:
     usable = [point for point in points if point.converged and not point.collapsed]
     alive = {point.folder for point in usable}
     if refusal := _cannot_tell(len(runs), len(alive), usable):
-        return [Choice(rule, None, refusal) for rule in ("quality", "largest_weight", "decision")]
+        return [Selection(rule, None, refusal) for rule in get_args(Rule)]
     best = min(usable, key=lambda p: (-p.quality, p.step, p.weight))
     error = best.quality_se or 0.0
     near = [point for point in usable if point.quality >= best.quality - error]
@@ -101,11 +106,11 @@ def select(points: Sequence[Point], decision: str = "tau_psi") -> list[Choice]:
     sign = DECISION_MEASURES[decision]
     steadiest = min(near, key=lambda p: (-sign * p.measures[decision], p.step, p.weight))
     return [
-        Choice("quality", None, f"abstains: {span}, so quality cannot tell them apart")
+        Selection("quality", None, f"abstains: {span}, so quality cannot tell them apart")
         if flat
-        else Choice("quality", best, span),
-        Choice("largest_weight", largest, f"largest weight within one standard error of {best.quality:.4f}"),
-        Choice("decision", steadiest, f"best {decision} within one standard error of {best.quality:.4f}"),
+        else Selection("quality", best, span),
+        Selection("largest_weight", largest, f"largest weight within one standard error of {best.quality:.4f}"),
+        Selection("decision", steadiest, f"best {decision} within one standard error of {best.quality:.4f}"),
     ]
 
 
@@ -125,3 +130,12 @@ def checkpoint_folder(point: Point) -> Path:
     if checkpoint.exists():
         return checkpoint
     raise InputError(f"{point.folder} no longer has the checkpoint of step {point.step}. Train with a higher --keep.")
+
+
+def copy_selected(point: Point, out: Path) -> None:
+    """Copy the files of the chosen adapter into a folder of their own."""
+    source = checkpoint_folder(point)
+    with explaining_os_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            shutil.copy(source / name, out / name)
