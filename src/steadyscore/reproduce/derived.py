@@ -77,10 +77,10 @@ def pool_order(instance: Instance, arrangement: Arrangement, tag: str = "") -> n
         best = strongest_candidate([c.relevance or 0 for c in instance.pool], [c.id for c in instance.pool])
         return np.arange(n) if best is None else forced_position(n, best, arrangement)
     if arrangement == "swaps":
-        return neighbour_swaps(n, n, rng)
+        return np.asarray(neighbour_swaps(n, n, rng))
     if arrangement == "noise":
         scores = [-float(i) if c.score is None else c.score for i, c in enumerate(instance.pool)]
-        return score_noise(scores, 0.3, rng)
+        return np.asarray(score_noise(scores, 0.3, rng))
     if arrangement == "churn" and n > 1:
-        return pool_replace(n - 1, perturbed_rank(n - 1, seed=SEED, query_id=instance.id))
+        return np.asarray(pool_replace(n - 1, perturbed_rank(n - 1, seed=SEED, query_id=instance.id)))
     return np.arange(n)

@@ -19,10 +19,10 @@ from ..scoring.mitigations import mitigate
 from ..scoring.perturbation import score_perturbed
 from ..scoring.score import AuditConfig, Cut, noise_floor, score_collection, scorer_for
 from ..scoring.scorer import Settings
-from ..training.labels import label_collection, read_labels, recalibrated, write_labels
-from ..training.recipe import TrainConfig, from_mapping, read_recipe
+from ..training.labels import label_collection, read_labels, recalibrate, write_labels
+from ..training.recipe import TrainConfig, make_config, read_recipe
 from .derived import open_data
-from .jobs import Content, Job, Scoring, TrainingJob, _any_of, _hf
+from .jobs import Content, Job, Scoring, TrainingJob, any_of, with_kind
 from .planted import Effects, PlantedGrader, PlantedReader, judgements_by_text
 from .scale import Choices, width_at
 
@@ -121,7 +121,7 @@ class Workshop:
         if scoring.training is None:
             return scoring.address
         folder = self.train(scoring.training)
-        return f"{_hf(scoring.training.base)}+{folder}"
+        return f"{with_kind(scoring.training.base)}+{folder}"
 
     def train(self, training: TrainingJob) -> Path:
         """An adapter in its folder, trained where it is not there yet."""
@@ -131,9 +131,9 @@ class Workshop:
         labels = self.label(training)
         config = train_config(training, labels, folder)
         self._opened = None
-        from ..training.loop import train
+        from ..training.loop import train_adapter
 
-        train(config, command=list(self.command))
+        train_adapter(config, command=self.command)
         self.store.describe(folder, training.content)
         return folder
 
@@ -148,7 +148,7 @@ class Workshop:
         if not is_there(changed / "labels.parquet"):
             batched = replace(training, training=replace(training.training, label_width=None, recalibrated=False))
             reference = {label.query_id: label for label in read_labels(self.label(batched))}
-            write_labels(changed, [recalibrated(label, reference[label.query_id]) for label in read_labels(folder)])
+            write_labels(changed, [recalibrate(label, reference[label.query_id]) for label in read_labels(folder)])
         return changed
 
     def _label(self, training: TrainingJob, folder: Path, width: int | None) -> None:
@@ -172,10 +172,10 @@ def reader_name(reader: str, choices: Choices) -> str:
 def train_config(training: TrainingJob, labels: Path, out: Path) -> TrainConfig:
     """The recipe of the task at the paper's scale, defaults elsewhere; then what the variant and the scale change."""
     how, scale = training.training, training.choices.scale
-    start = from_mapping(read_recipe(training.task)) if scale.name == "paper" else TrainConfig()
+    start = make_config(read_recipe(training.task)) if scale.name == "paper" else TrainConfig()
     if start.objective != how.objective:
         start = replace(start, weight=None)  # the recipe's weight is that of its own objective
-    width = width_at(how.width, _any_of(training.task), scale)
+    width = width_at(how.width, any_of(training.task), scale)
     changes: dict[str, Any] = {
         "base": training.base,
         "data": training.data,

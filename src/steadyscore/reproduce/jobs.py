@@ -13,7 +13,7 @@ from ..scoring.perturbation import Perturbation
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
 from ..terms import Markers, Partition, Placeholder
-from .names import BASES, SYSTEMS, TRAINING_DATA, Training, task_of
+from .names import BASES, SYSTEMS, TRAINING_DATA, TaskKind, Training, task_of
 from .recipe import Arrangement, Cell, Side, changed, runs_of
 from .scale import Choices, embedded_part, planted_effects, scaled, width_at
 
@@ -147,7 +147,7 @@ class TrainingJob:
     system: str
     base: str
     """Address of the base."""
-    task: str
+    task: TaskKind
     data: str
     seed: int
     teacher: Scoring
@@ -156,7 +156,7 @@ class TrainingJob:
     @cached_property
     def labels(self) -> Content:
         orders = self.training.labelled_orders or self.training.teacher_orders
-        width = width_at(self.training.label_width, _any_of(self.task), self.choices.scale)
+        width = width_at(self.training.label_width, any_of(self.task), self.choices.scale)
         return Content({"teacher": self.teacher.value, "data": self.data, "orders": orders, "width": width, **self._cut})
 
     @cached_property
@@ -194,14 +194,14 @@ def scoring_of(system: str, base: str, seed: int, collection: str, choices: Choi
     if known.training is None:
         return Scoring({"address": address}, address)
     if folder := choices.adapter(system, base, seed):
-        return Scoring({"address": f"{address}+{folder}"}, f"{_hf(address)}+{folder}")
+        return Scoring({"address": f"{address}+{folder}"}, f"{with_kind(address)}+{folder}")
     job = training_job(system, known.training, base, seed, task_of(collection), choices)
     return Scoring({"adapter": job.content.value}, training=job)
 
 
-def training_job(system: str, training: Training, base: str, seed: int, task: str, choices: Choices) -> TrainingJob:
-    of = _any_of(task)
-    data = TRAINING_DATA[task_of(of)] if choices.scale.name == "paper" else embedded_part(of)[0]
+def training_job(system: str, training: Training, base: str, seed: int, task: TaskKind, choices: Choices) -> TrainingJob:
+    of = any_of(task)
+    data = TRAINING_DATA[task] if choices.scale.name == "paper" else embedded_part(of)[0]
     teacher = training.teacher
     if teacher in BASES:
         taught_by = scoring_of("off-the-shelf", str(teacher), 0, of, choices)
@@ -210,11 +210,12 @@ def training_job(system: str, training: Training, base: str, seed: int, task: st
     return TrainingJob(training, system, choices.base_address(base), task, data, seed, taught_by, choices)
 
 
-def _any_of(task: str) -> str:
+def any_of(task: TaskKind) -> str:
+    """Some collection of a task."""
     return {"passage_reranking": "dl19", "multidoc_qa": "hotpotqa", "response_ranking": "rewardbench2"}[task]
 
 
-def _hf(address: str) -> str:
+def with_kind(address: str) -> str:
     """An address that takes an adapter behind a plus."""
     return address if ":" in address else f"hf:{address}"
 

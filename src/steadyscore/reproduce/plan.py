@@ -15,10 +15,11 @@ from ..engines import Price
 from ..engines.address import check_address
 from ..engines.chat import estimate_cost
 from ..errors import InputError, SteadyscoreError
-from ..models.embedded import where_to_get
+from ..models.embedded import fetch_command
 from ..scoring.estimate import is_hosted, speeds
 from ..tasks import TASKS
-from ..training.recipe import training_steps, widths, window_views
+from ..terms import Collection
+from ..training.plan import make_schedule, resolve_plan
 from ..window.prompt import CHARS_PER_TOKEN, shown
 from .execute import Store, train_config
 from .jobs import Content, Job, TrainingJob, jobs_of, requests_of, trainings_of
@@ -101,12 +102,13 @@ def training_size(training: TrainingJob, store: Store) -> TrainingSize:
     shape = _shape(training.data, None)
     queries = min(shape.queries, config.queries or shape.queries)
     pool = min(shape.pool, config.pool or shape.pool)
-    width = max(widths(config, training.task))
+    how = resolve_plan(config, Collection(training.data, training.task))
+    width = max(how.widths)
     windows = queries * math.ceil(pool / width)
-    steps = training_steps(config, windows)
+    steps = make_schedule(how, windows).steps
     per_window = (FRAME + min(width, pool) * min(shape.characters, config.chars or shape.characters)) / CHARS_PER_TOKEN
     labelled = queries * math.ceil(pool / (training.labels.value["width"] or width)) * training.labels.value["orders"]
-    return TrainingSize(labelled, steps, round(steps * config.batch * window_views(config) * per_window))
+    return TrainingSize(labelled, steps, round(steps * config.batch * how.window_views * per_window))
 
 
 @dataclass(frozen=True)
@@ -203,5 +205,5 @@ def _missing_scorer(name: str, address: str) -> list[str]:
         return [str(error)]
     if address.partition(":")[0] not in ("hf", address) or "+" in address or Path(address.removeprefix("hf:")).exists():
         return []
-    how = where_to_get(address)
+    how = fetch_command(address)
     return [f"{address} is not on this machine. Get it with: {how}"] if how else []

@@ -1,0 +1,223 @@
+"""Studies give planted effects back, and nothing where nothing was planted."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steadyscore.errors import InputError
+from steadyscore.measures.instability import tau_psi
+from steadyscore.measures.measurement import Threshold, measure
+from steadyscore.measures.simulate import random_orders, simulate
+from steadyscore.reproduce import studies
+from steadyscore.reproduce.derived import arranged
+from steadyscore.runs.table import FIRST_STAGE, Scored
+from steadyscore.scoring.score import AuditConfig, Cut, score_collection, scorer_for
+from steadyscore.scoring.scorer import Settings
+from steadyscore.terms import Candidate, Instance
+
+rng = np.random.default_rng
+
+
+def a_query(name="q", n=12, M=6, width=4, seed=0, relevance=None, **effects):
+    """A query scored by a scorer with known effects, in first-stage order and under M permutations."""
+    random = rng(seed)
+    orders = np.vstack([np.arange(n)[None], random_orders(n, M, random)])
+    found = simulate(random.random(n), orders, width, rng=random, **effects)
+    return Scored(
+        query_id=name,
+        candidate_ids=tuple(f"{i:02d}" for i in range(n)),
+        permutations=np.arange(-1, M),
+        scores=found.scores,
+        slots=found.slots,
+        windows=found.windows,
+        relevance=np.array(relevance if relevance is not None else [1.0] * 3 + [0.0] * (n - 3)),
+    )
+
+
+def test_a_planted_slot_effect_is_the_slot_profile_for_all_and_for_relevant_candidates():
+    slot = np.array([0.3, 0.1, -0.1, -0.3])
+    queries = [a_query(f"q{i}", M=200, seed=i, slot=slot) for i in range(5)]
+    assert studies.slot_profile(queries).profile == pytest.approx(slot, abs=0.02)
+    assert studies.slot_profile(queries, gold=True).profile == pytest.approx(slot, abs=0.05)
+    assert studies.slot_profile([a_query()]).rms == pytest.approx(0.0, abs=1e-12)
+
+
+def test_variance_components_are_those_that_were_planted():
+    slot, window = np.array([0.2, 0.0, 0.0, -0.2]), np.array([0.1, 0.0, -0.1])
+    found = studies.variance_components([a_query(f"q{i}", M=100, seed=i, slot=slot, window=window) for i in range(6)])
+    assert found.slot == pytest.approx(slot.var(), rel=0.15)
+    assert found.window == pytest.approx(window.var(), rel=0.15)
+    assert found.companion == pytest.approx(0.0, abs=1e-3)
+
+
+def test_ties_fall_to_the_candidate_shown_first_and_other_pairs_stay():
+    query = a_query(step=1 / 3)
+    broken = studies.break_ties_by_position(query)
+    for row, old, windows, slots in zip(broken.scores, query.scores, query.windows, query.slots, strict=True):
+        position = windows * 4 + slots
+        assert np.array_equal(np.argsort(-row, kind="stable"), np.lexsort((position, -old)))
+
+
+def test_ties_by_position_make_a_scorer_without_an_order_effect_unstable():
+    query = a_query(step=1 / 3)
+    assert tau_psi(query.permuted) == 0
+    assert tau_psi(studies.break_ties_by_position(query).permuted) > 0
+
+
+def test_other_readouts_come_from_the_stored_distribution():
+    grades = np.tile([0.1, 0.2, 0.3, 0.4], (7, 12, 1))
+    query = Scored(**{f: getattr(a_query(), f) for f in Scored.__slots__} | {"grades": grades})
+    assert studies.read_out(query, "argmax").scores == pytest.approx(1.0)
+    assert studies.read_out(query, "p2").scores == pytest.approx(0.7)
+    assert studies.read_out(query, "expected") is query
+    with pytest.raises(InputError, match="no stored grade distribution"):
+        studies.read_out(a_query(), "argmax")
+
+
+def test_rescaling_across_windows_removes_an_offset_of_windows():
+    plain, shifted = a_query(window=0.0), a_query(window=np.array([0.0, 5.0, -3.0]))
+    assert studies.rescale_windows(shifted).scores == pytest.approx(studies.rescale_windows(plain).scores)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 6))
+def test_a_run_of_more_permutations_holds_every_smaller_one(count):
+    found = studies.first_permutations(a_query(), count)
+    assert (len(found.permuted), len(found.scores), found.slots.shape) == (count, count + 1, (count + 1, 12))
+
+
+def test_too_few_permutations_are_refused():
+    with pytest.raises(InputError, match="6 permutations where 7 are needed"):
+        studies.first_permutations(a_query(), 7)
+
+
+def test_the_first_stage_is_read_off_the_places_under_both_partitions():
+    query = a_query()
+    assert np.argsort(-studies.first_stage_scores(query)).tolist() == list(range(12))
+    assert studies.first_stage_quality(query) == 1.0  # the three relevant candidates stand first
+    row = query.permutations == FIRST_STAGE
+    dealt = Scored(
+        **{f: getattr(query, f) for f in Scored.__slots__}
+        | {"partition": "round_robin", "slots": np.where(row[:, None], np.arange(12) // 3, 0)}
+        | {"windows": np.where(row[:, None], np.arange(12) % 3, 0)}
+    )
+    assert np.argsort(-studies.first_stage_scores(dealt)).tolist() == list(range(12))
+
+
+def test_a_scorer_that_copies_the_first_stage_correlates_with_it_only_in_its_order():
+    query = a_query()
+    positions = query.windows * 4 + query.slots
+    copied = Scored(**{f: getattr(query, f) for f in Scored.__slots__} | {"scores": -positions.astype(float)})
+    found = studies.first_stage_correlation(copied)
+    assert found.forward == pytest.approx(1.0)
+    assert abs(found.random) < 0.6
+
+
+def test_the_score_level_width_effect_is_the_planted_shift_over_the_pooled_sd():
+    wide, alone = a_query(), a_query()
+    shifted = Scored(**{f: getattr(wide, f) for f in Scored.__slots__} | {"scores": wide.scores + 0.2})
+    pooled = np.concatenate([shifted.permuted.mean(axis=0), alone.scores.mean(axis=0)]).std()
+    assert studies.score_width_effect([shifted], [alone]) == pytest.approx(0.2 / pooled)
+    assert studies.score_width_effect([wide], [alone]) == pytest.approx(0.0)
+    with pytest.raises(InputError, match="share no query"):
+        studies.score_width_effect([a_query("x")], [a_query("y")])
+
+
+def test_primacy_and_u_shape_are_found_where_planted_and_not_in_noise():
+    noise = 0.05 * rng(0).standard_normal((3, 60))
+    assert studies.slot_preference(0.9 + noise[0], 0.7 + noise[1], 0.5 + noise[2]) == (True, False)
+    assert studies.slot_preference(0.9 + noise[0], 0.5 + noise[1], 0.9 + noise[2]) == (False, True)
+    assert studies.slot_preference(*(0.7 + noise)) == (False, False)
+
+
+def test_gains_count_what_improves_and_regresses():
+    found = studies.gains([0.1, 0.5, 0.5, 0.9], [0.3, 0.5, 0.4, 1.0], [0.9, 0.4, 0.1, 0.7])
+    assert (found.improving, found.regressing) == (0.75, 0.25)
+    assert found.correlation == pytest.approx(abs(np.corrcoef([0.2, 0.0, -0.1, 0.1], [0.9, 0.4, 0.1, 0.7])[0, 1]))
+
+
+def test_a_correlation_needs_three_places_that_vary():
+    assert np.isnan(studies.correlation([1, 2, np.nan], [1, 2, 3]))
+    assert np.isnan(studies.correlation([1, 1, 1], [1, 2, 3]))
+    assert studies.correlation([1, 2, 3, np.nan], [2, 4, 6, 9]) == pytest.approx(1.0)
+
+
+def test_flips_on_crossing_queries_are_a_share_of_all_flips():
+    gold = [1.0, 0.0, 0.0]
+    crossing = Scored("a", ("0", "1", "2"), np.arange(2), np.array([[3.0, 2, 1], [1, 3, 2]]), relevance=np.array(gold))
+    steady = Scored("b", ("0", "1", "2"), np.arange(2), np.array([[3.0, 2, 1], [3, 1, 2]]), relevance=np.array(gold))
+    assert studies.flips_on_crossing([crossing, steady]) == 0.5
+
+
+def test_permutations_that_reverse_a_leader_are_counted():
+    assert studies.leader_reversals([0.6, 0.7, 0.4], 0.5) == 1
+    assert studies.leader_reversals([0.6, 0.7, 0.8], 0.5) == 0
+
+
+def test_instability_across_runs_compares_their_first_stage_rows():
+    one, other = a_query(seed=1), a_query(seed=1)
+    ids, values = studies.instability_across([[one], [other]])
+    assert (ids, values.tolist()) == (("q",), [0.0])
+    reverse = Scored(**{f: getattr(one, f) for f in Scored.__slots__} | {"scores": -one.scores})
+    assert studies.instability_across([[one], [reverse]])[1].tolist() == [1.0]
+
+
+def test_the_matched_cutoff_keeps_the_share_of_the_other_on_its_fitting_half():
+    queries = [a_query(f"q{i}", seed=i) for i in range(12)]
+    other = [Scored(**{f: getattr(q, f) for f in Scored.__slots__} | {"scores": 5 * q.scores - 3}) for q in queries]
+    cutoff = measure(queries).cutoff.value
+    share = studies.fitted_retention(queries, cutoff, Threshold())
+    matched = measure(other, Threshold(retention=share)).cutoff.value
+    assert studies.fitted_retention(other, matched, Threshold()) == pytest.approx(share)
+
+
+def test_an_example_has_equal_quality_and_different_sets():
+    queries = [a_query(f"q{i}", seed=i, noise=0.3) for i in range(8)]
+    found = studies.equal_quality_example(queries, 0.5)
+    assert abs(found.first_quality - found.second_quality) <= 0.005
+    assert found.kept_by_both < max(found.first_kept, found.second_kept)
+    assert studies.equal_quality_example([a_query()], 0.5) is None  # no order effect, no example
+
+
+class TestArrangements:
+    instance = Instance("q", "query", tuple(Candidate(f"c{i}", f"text {i}", relevance=int(i == 4), rank=i + 1) for i in range(9)))
+
+    @pytest.mark.parametrize(("place", "position"), [("top", 0), ("middle", 4), ("bottom", 8)])
+    def test_the_strongest_candidate_is_forced_to_a_place(self, place, position):
+        found = arranged(self.instance, place)
+        assert [c.relevance for c in found.pool].index(1) == position
+        assert [c.rank for c in found.pool] == list(range(1, 10))
+
+    def test_a_reversed_pool_is_the_pool_backwards(self):
+        assert [c.id for c in arranged(self.instance, "reverse").pool] == [f"c{i}" for i in range(8, -1, -1)]
+
+    @pytest.mark.parametrize("arrangement", ["swaps", "noise"])
+    def test_a_wavering_first_stage_keeps_the_candidates(self, arrangement):
+        found = arranged(self.instance, arrangement)
+        assert sorted(c.id for c in found.pool) == sorted(c.id for c in self.instance.pool)
+        assert found == arranged(self.instance, arrangement)
+
+    def test_churn_replaces_one_candidate_by_the_next(self):
+        kept = {c.id for c in arranged(self.instance, "churn").pool}
+        assert len(kept) == 8
+        assert "c8" in kept
+
+
+def test_a_planted_grader_gives_its_effects_through_the_real_windows(tmp_path):
+    from steadyscore.collection import open_collection
+    from steadyscore.reproduce.planted import Effects, PlantedGrader, judgements_by_text
+
+    source = open_collection("passages")
+    config = AuditConfig(permutations=6, settings=Settings(width=4), cut=Cut(6, 8))
+    found = {}
+    for name, effects in {"none": Effects(), "slot": Effects(slot=0.3), "companion": Effects(companion=0.4)}.items():
+        grader = PlantedGrader(name, effects, judgements_by_text(source.instances()))
+        run = score_collection(scorer_for(grader, source.collection, config), source, tmp_path / name, config)
+        found[name] = list(run.read_queries())
+    assert measure(found["none"]).values["tau_psi"].max() == 0
+    profile = studies.slot_profile(found["slot"]).profile
+    assert profile[0] > 0.05
+    assert profile[-1] < -0.05
+    assert abs(studies.slot_profile(found["companion"]).profile).max() < 0.05
+    assert measure(found["companion"]).values["tau_psi"].mean() > 0.1
