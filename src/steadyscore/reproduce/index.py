@@ -74,6 +74,29 @@ Every table and figure of the paper, the command that makes it, what of it can b
 for the embedded model, `--scale paper` for the paper's own; `steadyscore reproduce plan NAME` says what is missing on a machine.
 Nothing here has been run at the paper's scale. `steadyscore reproduce list` prints how much of each a store holds.
 
+A store (`--store DIR`) keeps runs, labels, adapters and derived collections, each in a folder named by a hash of what it is, with
+`what.json` in words beside it: a run that two tables need is scored once, and a command that was stopped resumes. A run of more
+permutations serves every table that needs fewer. `show` prints text, HTML (with the figure drawn), LaTeX for `\\input` with
+booktabs, or CSV with one row per cell; each says what a cell stands on, and `--paper` puts the paper's values beside.
+
+What the user names takes the place of the paper's, by flags or in a file for `--choices`:
+
+```toml
+base = "hf:/models/my-model"            # for every base; or one by one:
+[bases]
+"qwen3-4b" = "hf:Qwen/Qwen3-4B"
+[collections]
+legal-a = "/data/contracts.jsonl"       # a name, or a file of the data format
+[systems]
+"gpt-5.4" = "openai:gpt-5.4@https://api.openai.com/v1"
+[adapters]
+"oc-sft/qwen3-4b/42" = "adapters/passage-oc"
+[readers]
+first = "hf:ibm-granite/granite-4.1-8b"
+[runs]
+"skywork/nectar" = "runs/skywork-nectar"
+```
+
 """
 
 
@@ -82,7 +105,8 @@ def index_page() -> str:
     rows = ["| artifact | title | command | status | needs |", "|---|---|---|---|---|"]
     for artifact in ARTIFACTS.values():
         command = f"`steadyscore reproduce run {artifact.name}`, `show {artifact.name}`"
-        needs = ", ".join(needs_of(artifact)) or "scores"
+        is_scored = any(not cell.text and cell.statistic != "size" for cell in artifact.cells())
+        needs = ", ".join(needs_of(artifact)) or ("scores" if is_scored else "nothing")
         if artifact.is_diagram:
             rows.append(f"| {artifact.number} ({artifact.label}) | {artifact.title} | - | a diagram: nothing to measure | - |")
             continue

@@ -1,0 +1,44 @@
+"""Panels are drawn from values, and say in words what they show."""
+
+import re
+
+import pytest
+
+from steadyscore.reproduce.artifacts import ARTIFACTS
+from steadyscore.reproduce.collate import Value
+from steadyscore.reproduce.draw import drawing
+from steadyscore.reproduce.layout import Filled, Grid
+
+pytest.importorskip("matplotlib")
+
+
+def a_panel(name, number, value=lambda r, c: Value(0.1 * (r + 1) + 0.01 * c, parts=(0.1, 0.2 + 0.01 * r, 0.3))):
+    artifact = ARTIFACTS[name]
+    block = artifact.blocks[number]
+    values = tuple(tuple(value(r, c) for c in range(len(block.columns))) for r in range(len(block.rows)))
+    grid = Grid(block, values, frozenset(), {})
+    return drawing(grid, Filled(artifact, (grid,), "tiny", True))
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("amort", 0), ("phenomenon", 1), ("taupsibox", 1), ("sizefam", 0), ("sampleeff", 1)]
+)
+def test_a_panel_is_an_svg_that_names_itself(name, number):
+    svg = a_panel(name, number)
+    assert svg.startswith("<svg")
+    assert 'role="img"' in svg
+    assert ARTIFACTS[name].number in re.search(r"<title[^>]*>([^<]*)", svg)[1]
+    assert ": 0.100" in re.search(r"<desc[^>]*>([^<]*)", svg)[1]
+
+
+def test_a_panel_without_a_value_is_not_drawn():
+    assert a_panel("amort", 0, lambda r, c: Value(reason="not scored yet")) == ""
+
+
+def test_a_panel_with_gaps_draws_what_is_there():
+    assert a_panel("amort", 0, lambda r, c: Value(0.5) if c % 2 else Value(reason="gap")).startswith("<svg")
+
+
+def test_every_figure_of_the_paper_has_a_panel_to_draw():
+    figures = [artifact for artifact in ARTIFACTS.values() if artifact.is_figure and not artifact.is_diagram]
+    assert [artifact.name for artifact in figures if not any(block.draw for block in artifact.blocks)] == []
