@@ -259,16 +259,15 @@ def jobs_of(requests: dict[Request, Beside], choices: Choices) -> list[Job]:
 def job_of(request: Request, beside: Beside, choices: Choices) -> Job:
     scale, collection = choices.scale, request.collection
     scoring = scoring_of(request.system, request.base, request.seed, collection, choices)
-    width = request.width
-    if choices.is_planted and width is None:
-        width = PLANTED_WIDTHS.get(request.system) or {"multidoc_qa": 10, "response_ranking": 4}.get(task_of(collection), 20)
+    width = request.width or (PLANTED_WIDTHS.get(request.system) if choices.is_planted else None)
+    takes_pool = width is None and SYSTEMS[request.system].is_external and not choices.is_planted
     data = data_of(request, choices)
     most = scale.pool.get(str(data.value["collection"]), scale.pool.get(task_of(collection)))
     pool = min(filter(None, [request.pool, most]), default=None)
     config = AuditConfig(
         permutations=beside.permutations,
         settings=Settings(
-            width=width_at(width, collection, scale),
+            width=None if takes_pool else width_at(width, collection, scale),
             partition=request.partition,
             placeholder=request.placeholder,
             markers=request.markers,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ..errors import InputError
 from ..machine.disk import is_there
+from ..tasks import TASKS
 from .names import BASES, COLLECTIONS, READERS, SYSTEMS, TaskKind, task_of
 from .planted import Effects, fixed_number
 from .recipe import Side
@@ -174,8 +175,12 @@ def scaled(side: Side, choices: Choices) -> Side:
 
 
 def width_at(width: int | None, collection: str, scale: Scale) -> int | None:
-    by = scale.divide.get(task_of(collection), 1)
-    return width if width is None or width == 1 else max(2, round(width / by))
+    """A width at a scale; None: the task's, which the paper's scale leaves to the scorer."""
+    if width is None and scale.name == "paper":
+        return None
+    task = task_of(collection)
+    full = width or TASKS[task].width
+    return full if full == 1 else max(2, round(full / scale.divide.get(task, 1)))
 
 
 # -- planted effects
