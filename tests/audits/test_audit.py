@@ -296,7 +296,7 @@ def test_one_audit_opens_each_collection_once_reads_each_table_once_and_measures
         sources[-1].write_text(sources[-1].read_text().replace('"claims"', f'"claims{place}"'))
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("steadyscore.collection._header", counting("open", steadyscore.collection._header))
-    monkeypatch.setattr("steadyscore.runs.folder.Run.scored", counting("read", steadyscore.runs.folder.Run.scored))
+    monkeypatch.setattr("steadyscore.runs.folder.Run.read_queries", counting("read", steadyscore.runs.folder.Run.read_queries))
     monkeypatch.setattr("steadyscore.audits.load._measure", counting("measure", package.load._measure))
     monkeypatch.setattr("steadyscore.audits.load.mean_figures", counting("figures", package.load.mean_figures))
     with Server(verdict) as server:
