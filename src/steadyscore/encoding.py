@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import accumulate, chain
 from typing import Any
 
+from . import set_windows
 from .errors import ModelError
 from .prompt import SKELETON_HEADER, Piece, PromptText, skeleton_line
 from .terms import GRADES, Prompt
@@ -133,6 +134,8 @@ class Encoder:
 
     def prompt(self, text: PromptText) -> Prompt:
         """A window as ids, with its slots checked."""
+        if text.is_set:
+            return set_windows.encode(self, text)
         before, after = self.template(text.system)
         prefix = [*self.fixed(before), *self.pieces(text.prefix)]
         pieces = [self.pieces((piece,)) for piece in text.body]

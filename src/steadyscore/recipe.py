@@ -130,7 +130,7 @@ class TrainConfig:
 def settings(config: TrainConfig, collection: Any) -> Settings:
     """How training shows a window: the same value a scorer takes."""
     return Settings(
-        width=max(widths(config, collection.task)),
+        width=None if config.prompt == "set" else max(widths(config, collection.task)),  # a set is the whole pool, once trained
         chars=config.chars if config.chars is not None else collection.chars,
         markers=config.markers,
         placeholder=config.placeholder,

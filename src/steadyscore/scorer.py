@@ -15,6 +15,7 @@ from .metrics import LARGEST_SCORE
 from .presentation import align, places, windows
 from .prompt import CHARS_PER_TOKEN, PromptText, prompt_hash, prompt_text, shown
 from .scores import Scored
+from .set_windows import reach
 from .tasks import Task
 from .terms import Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window
 
@@ -45,6 +46,11 @@ class Scorer:
     def __init__(self, backend: Backend, task: Task, settings: Settings | None = None):
         self.backend, self.task = backend, task
         self.settings = resolved(settings or Settings(), trained_settings(backend))
+        if self.settings.prompt == "set" and isinstance(backend, Grader) and not backend.capabilities.sets:
+            raise ModelError(
+                f"{backend.name} cannot read a window as a set, which --prompt set asks for. The hf engine can, for models with "
+                "full attention and fixed rotary positions, without --mitigation pine."
+            )
         if self.settings.prompt == "isolated" and isinstance(backend, Grader) and not backend.capabilities.isolation:
             raise ModelError(
                 f"{backend.name} cannot keep candidates from seeing each other, which --prompt isolated asks for. "
@@ -63,6 +69,8 @@ class Scorer:
     def width(self) -> int | None:
         if self.settings.width is not None:
             return self.settings.width
+        if self.settings.prompt == "set":
+            return None  # texts are read once each, whatever the pool: there is nothing to cut
         return self.task.width if isinstance(self.backend, Grader) else getattr(self.backend, "width", None)
 
     def identity(self) -> dict[str, Any]:
@@ -74,7 +82,7 @@ class Scorer:
             "width": self.width,
         }
         if isinstance(self.backend, Grader):
-            system = self.task.compact if self.settings.prompt in ("compact", "isolated") else self.task.system
+            system = self.task.compact if self.settings.prompt in ("compact", "isolated", "set") else self.task.system
             template = "\ue000".join(self.backend.encoder.template(system)) if isinstance(self.backend, Engine) else ""
             s = self.settings
             identity["prompt_hash"] = prompt_hash(self.task, s.markers, s.placeholder, s.prompt or "paper", template)
@@ -168,18 +176,18 @@ class Scorer:
             return self._text(instance, window, self.settings.chars)
         engine: Engine = self.backend
         prompt = self._encoded(instance, window, self.settings.chars)
-        if len(prompt) <= engine.context:
+        if reach(prompt) <= engine.context:
             return prompt
-        refusal = WindowTooLong(len(window.candidates), window.index + 1, instance.id, len(prompt), engine.context)
+        refusal = WindowTooLong(len(window.candidates), window.index + 1, instance.id, reach(prompt), engine.context)
         if self.settings.fit == "refuse":
             raise refusal
         longest = max(len(shown(instance.pool[i], self.settings.chars)) for i in window.candidates)
         low, high = 0, longest  # low always fits, high never does
-        if len(self._encoded(instance, window, 0)) > engine.context:
+        if reach(self._encoded(instance, window, 0)) > engine.context:
             raise refusal
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if len(self._encoded(instance, window, middle)) <= engine.context else (low, middle)
+            low, high = (middle, high) if reach(self._encoded(instance, window, middle)) <= engine.context else (low, middle)
         self.shrunk.append((instance.id, window.index, low))
         return self._encoded(instance, window, low)
 

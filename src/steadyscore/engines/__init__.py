@@ -36,6 +36,8 @@ class Capabilities:
     deterministic: bool = False
     isolation: bool = False
     """Can keep the candidates of a window from seeing each other."""
+    sets: bool = False
+    """Can read a window as a set: candidates in sight of each other, in no order."""
     parity: str | None = None
     """What the parity gate found of an engine that is not `hf`, or why it could not look."""
 

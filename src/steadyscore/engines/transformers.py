@@ -12,6 +12,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,14 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
+from .. import set_windows
 from ..adapter import attach, read_card, split
 from ..encoding import Encoder
 from ..errors import InputError, ModelError
 from ..models import EMBEDDED, embedded_scorers, gguf_path, model_path
 from ..readout import Reading
 from ..terms import Prompt
-from . import Capabilities, EngineOptions, isolated
+from . import Capabilities, EngineOptions, hf_set, isolated
 from .device import device_of
 from .generator import Ids, label_log_probabilities
 
@@ -47,6 +49,7 @@ class TransformersEngine:
             lora=True,
             deterministic=True,
             isolation=isolated.is_possible(model.config.get_text_config()),
+            sets=isolated.is_possible(model.config.get_text_config()),
         )
         self._identity = identity
         self.trained_settings: dict[str, Any] = {}
@@ -93,7 +96,10 @@ class TransformersEngine:
         alone: list[int] = []
         for prefix, members in _by_prefix(prompts):
             found = [prompts[i] for i in members]
-            if isolated.recur(found):
+            if found[0].segment:
+                for i, reading in zip(members, self._read_sets(found, label_mass), strict=True):
+                    readings[i] = reading
+            elif isolated.recur(found):
                 for i, states in zip(members, isolated.slot_states(self.model, found, self.options.batch_tokens), strict=True):
                     readings[i] = self._read(states, prompts[i].grade_tokens, label_mass)
             elif self.options.share_prefix:
@@ -110,7 +116,8 @@ class TransformersEngine:
 
     def slot_logits(self, prompts: Sequence[Prompt]) -> list[torch.Tensor]:
         """Grade logits (B, 4) of each prompt from one forward pass, with gradients: what training uses."""
-        states = self._slot_states(list(prompts), 0, None)
+        is_set = bool(prompts[0].segment)  # training shows windows of one kind
+        states = hf_set.whole_states(self.model, prompts) if is_set else self._slot_states(list(prompts), 0, None)
         return [self.project(rows, self._tensor(p.grade_tokens)).float() for rows, p in zip(states, prompts, strict=True)]
 
     @torch.inference_mode()
@@ -154,6 +161,16 @@ class TransformersEngine:
         hidden = self.model.base_model(input_ids=ids, **options).last_hidden_state
         return [row[self._tensor(p.slots) - shared] for row, p in zip(hidden, batch, strict=True)]
 
+    def _read_sets(self, prompts: Sequence[Prompt], label_mass: bool) -> Iterator[Reading]:
+        """Set windows: each distinct set is read once, in its own order of members, whatever orders were asked for."""
+        known: dict[Prompt, Reading] = {}
+        for prompt in prompts:
+            unordered = replace(prompt, slots=())
+            if unordered not in known:
+                states = hf_set.member_states(self.model, prompt, self.options.batch_tokens)
+                known[unordered] = self._read(states, prompt.grade_tokens, label_mass)
+            yield _picked(known[unordered], set_windows.members(prompt))
+
     def _read(self, states: torch.Tensor, grade_tokens: Sequence[int], label_mass: bool) -> Reading:
         grades = self._tensor(grade_tokens)
         if not label_mass:
@@ -176,6 +193,11 @@ class TransformersEngine:
         return torch.tensor(ids, dtype=torch.long, device=self.model.device)
 
 
+def _picked(reading: Reading, rows: Sequence[int]) -> Reading:
+    """Some rows of a reading, in the order asked for."""
+    return Reading(reading.logits[list(rows)], None if reading.label_mass is None else reading.label_mass[list(rows)])
+
+
 def final_scale(logits: torch.Tensor, config: Any) -> torch.Tensor:
     """What some families do to their logits after the output matrix: Granite divides, Cohere multiplies, Gemma caps."""
     if scaling := getattr(config, "logits_scaling", None):
@@ -188,8 +210,9 @@ def final_scale(logits: torch.Tensor, config: Any) -> torch.Tensor:
 
 
 def _by_prefix(prompts: Sequence[Prompt]) -> Iterator[tuple[Sequence[int], list[int]]]:
-    order = sorted(range(len(prompts)), key=lambda i: (prompts[i].prefix, i))
-    for prefix, members in groupby(order, key=lambda i: prompts[i].prefix):
+    """Windows of one query and one kind together."""
+    order = sorted(range(len(prompts)), key=lambda i: (prompts[i].prefix, prompts[i].segment, i))
+    for (prefix, _), members in groupby(order, key=lambda i: (prompts[i].prefix, prompts[i].segment)):
         yield prefix, list(members)
 
 
