@@ -99,7 +99,7 @@ def _probe_instance() -> Any:
 
 def _probe_prompts(scorer: Any) -> list[Any]:
     instance = _probe_instance()
-    return [scorer.prompt(instance, window) for window in windows(range(len(instance.pool)), scorer.width)]
+    return [scorer.prompt(instance, window) for window in windows(range(len(instance.pool)), scorer.width or len(instance.pool))]
 
 
 def _probe_scores(scorer: Any) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import readout
-from .engines import Backend, Recording, Watch, watch_of
+from .engines import Backend, Capabilities, Recording, Watch, watch_of
 from .errors import InputError
 from .measurement import rows_of
 from .presentation import permutations, windows
@@ -74,6 +74,10 @@ class Mitigated:
     @property
     def width(self) -> int | None:
         return self.scorer.width
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.scorer.capabilities
 
     @property
     def mitigations(self) -> list[str]:

@@ -111,9 +111,13 @@ def plain_reading(engine: Any, prompt: Prompt) -> readout.Reading:
     """The textbook way: one full forward, logits of every position, rows picked afterwards."""
     import torch
 
+    from .engines.hf_set import whole_states
     from .engines.isolated import whole
 
     with torch.inference_mode():
+        if prompt.segment:
+            logits = engine.project(whole_states(engine.model, [prompt])[0]).float()
+            return readout.Reading(logits[:, list(prompt.grade_tokens)].cpu().numpy())
         ids = torch.tensor([(*prompt.prefix, *prompt.body)], device=engine.model.device)
         options = whole([prompt], len(prompt), engine.model) if prompt.candidates else {}
         logits = engine.model(input_ids=ids, use_cache=False, **options).logits[0].float()

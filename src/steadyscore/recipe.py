@@ -286,6 +286,10 @@ def mistakes(config: TrainConfig, processes: int = 1) -> list[str]:
         )
     if config.shuffle == "none" and config.objective in SHUFFLED:
         found.append(f"{config.objective} compares orders of a window; use shuffle window")
+    if config.prompt == "set" and config.objective in (*SHUFFLED, "marker_consistency"):
+        found.append(
+            f"{config.objective} compares presentations of a window, and a set has one; use single_order or order_averaged"
+        )
     if config.objective == "order_averaged" and config.teacher_orders == 1:
         found.append("order_averaged with teacher_orders 1 is single_order; name it so, or raise teacher_orders")
     if config.dropout == 0 and config.objective in ("dropout", "dropout_views"):

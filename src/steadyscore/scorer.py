@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import readout
-from .engines import Backend, Engine, Grader, Recording, Reranker, Watch, watch_of
+from .engines import Backend, Capabilities, Engine, Grader, Recording, Reranker, Watch, watch_of
 from .errors import InputError, ModelError, WindowTooLong
 from .metrics import LARGEST_SCORE
 from .presentation import align, places, windows
@@ -72,6 +72,12 @@ class Scorer:
         if self.settings.prompt == "set":
             return None  # texts are read once each, whatever the pool: there is nothing to cut
         return self.task.width if isinstance(self.backend, Grader) else getattr(self.backend, "width", None)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend can tell; order-free where it reads the whole pool as one set."""
+        told = self.backend.capabilities
+        return replace(told, order_free=True) if self.settings.prompt == "set" and self.width is None else told
 
     def identity(self) -> dict[str, Any]:
         """Everything that determines a score besides the instance and the order."""
@@ -153,7 +159,7 @@ class Scorer:
         prompts = [[self.prompt(instance, window) for window in cut] for cut in cuts]
         # Two presentations may hold the same window (always at width 1): one prompt, one pass, one score.
         unique = list(dict.fromkeys(prompt for row in prompts for prompt in row))
-        self.tokens += sum(map(token_count, unique))
+        self.tokens += sum(map(token_count, {_unordered(prompt) for prompt in unique}))
         readings = dict(zip(unique, grader.grade_logits(unique, label_mass=told), strict=True))
         n = len(instance.pool)
         grades = np.stack(
@@ -263,6 +269,11 @@ def _shape_of(answer: Any, found: np.ndarray | None) -> str:
     if found is None:
         return f"a {type(answer).__name__} that is not a list of numbers"
     return f"{found.size} scores" if found.ndim == 1 else f"an array of shape {found.shape}"
+
+
+def _unordered(prompt: Prompt | PromptText) -> Prompt | PromptText:
+    """What is read of a prompt: orders of a set differ in where their grades are found, and are read once."""
+    return replace(prompt, slots=()) if isinstance(prompt, Prompt) and prompt.segment else prompt
 
 
 def token_count(prompt: Prompt | PromptText) -> int:

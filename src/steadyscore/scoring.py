@@ -176,7 +176,7 @@ def _begin(scorer: Scorer, source: Source, folder: Path, config: AuditConfig, co
         collection=collection.name,
         task=collection.task,
         source=source.name,
-        capabilities=scorer.backend.capabilities.to_json(),
+        capabilities=scorer.capabilities.to_json(),
         command=command,
     )
 

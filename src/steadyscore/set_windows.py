@@ -9,44 +9,36 @@ over a set. Equal texts are one member of the set and get one grade.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .prompt import SKELETON_HEADER, PromptText
 from .terms import Prompt
-
-if TYPE_CHECKING:
-    from .encoding import Encoder
 
 EARLIER = 512
 """Positions by which the others' texts stand earlier for a segment: one constant, whatever the pool holds."""
 
 
-def encode(encoder: Encoder, text: PromptText, *, is_sorted: bool = True) -> Prompt:
-    """A window as ids: what comes before the candidates, and one block per distinct text.
+def lay_out(
+    prefix: Sequence[int], texts: Sequence[tuple[int, ...]], closing: Sequence[int], line: Sequence[int],
+    grade_tokens: tuple[int, ...], *, is_sorted: bool = True,
+) -> Prompt:  # fmt: skip
+    """A window as ids: what comes before the candidates, and for every distinct text a block of it, its closing and its line.
 
     Blocks stand in the order of their token ids, so that equal sets are equal prompts to the last bit. The scores do not
     need that: without sorting they agree within rounding.
     """
-    before, after = encoder.template(text.system)
-    lead, *pieces = text.body
-    texts = [tuple(encoder.plain(piece.text)) for piece in pieces[::2]]
-    closing = encoder.fixed(pieces[1].text)
-    skeleton, (slot,), grade_tokens = encoder.skeleton(text.markers[:1], text.placeholder)
-    rest = (*closing, *encoder.fixed(after), *skeleton[: slot + 1])
     members = list(dict.fromkeys(sorted(texts) if is_sorted else texts))
-    prefix = (*encoder.fixed(before), *encoder.pieces(text.prefix), *encoder.fixed(lead.text))
-    ends = list(accumulate((len(member) + len(rest) for member in members), initial=len(prefix)))
-    place = {member: number for number, member in enumerate(members)}
+    ends = list(accumulate((len(text) + len(closing) + len(line) for text in members), initial=len(prefix)))
+    last = {text: end - 1 for text, end in zip(members, ends[1:], strict=True)}
     return Prompt(
-        prefix=prefix,
-        body=tuple(token for member in members for token in (*member, *rest)),
-        slots=tuple(ends[place[own] + 1] - 1 for own in texts),
+        prefix=tuple(prefix),
+        body=tuple(token for text in members for token in (*text, *closing, *line)),
+        slots=tuple(last[text] for text in texts),
         grade_tokens=grade_tokens,
-        candidates=tuple((first, end - len(rest), end) for first, end in pairwise(ends)),
-        segment=slot + 1 - len(encoder.fixed(SKELETON_HEADER)),
+        candidates=tuple((first, first + len(text), end) for text, (first, end) in zip(members, pairwise(ends), strict=True)),
+        segment=len(line),
     )
 
 

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ..credentials import check_credentials
 from ..engines import check_address
 from ..extras import SERVER, check_installed
 from ..models import DEFAULT
 from ..serve.settings import Limits, ServerSettings, default_workers, read_keys, refuse_open_door
+from ..terms import PromptStyle
 from . import add_engine, engine_options, examples, from_flags, note, positive, refuse
 
 if TYPE_CHECKING:
@@ -61,6 +62,11 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--chars", type=positive, metavar="N", help="characters kept of each document (default: the adapter's, else 1200)"
+    )
+    parser.add_argument(
+        "--prompt",
+        choices=get_args(PromptStyle),
+        help="how a window is worded and read (default: the adapter's, else the paper's)",
     )
     parser.add_argument(
         "--fit",
@@ -114,7 +120,7 @@ def open_models(scorers: list[str], args: argparse.Namespace) -> dict[str, Model
     from ..serve.service import open_model
 
     bases, options = Bases(args.workers), engine_options(args)
-    presented = {name: getattr(args, name) for name in ("task", "width", "chars", "fit", "cutoff")}
+    presented = {name: getattr(args, name) for name in ("task", "width", "chars", "prompt", "fit", "cutoff")}
     return {
         name: open_model(name, address, options=options, bases=bases, **presented) for name, address in named(scorers).items()
     }

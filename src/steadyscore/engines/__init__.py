@@ -31,7 +31,7 @@ class Capabilities:
     distribution: Literal["exact", "top_k", "none"] = "none"
     label_mass: bool = False
     order_free: bool = False
-    """True where a candidate's score cannot depend on the others by construction."""
+    """True where the order of the candidates cannot change a score by construction."""
     lora: bool = False
     deterministic: bool = False
     isolation: bool = False

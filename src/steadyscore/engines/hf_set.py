@@ -123,7 +123,7 @@ ALL_ATTENTION_FUNCTIONS.register(ATTENTION, _attend)
 
 def member_states(model: Any, prompt: Prompt, batch_tokens: int) -> torch.Tensor:
     """Last hidden states at the end of each block, (members, hidden): texts read once, then the segments behind them."""
-    head, blocks = _read_blocks(model, prompt, batch_tokens)
+    head, blocks = read_blocks(model, prompt, batch_tokens)
     lengths = [closing - first for first, closing, _ in prompt.candidates]
     texts = torch.cat([block[..., :length, :] for block, length in zip(blocks, lengths, strict=True)], dim=-2)
     earlier = torch.stack([Turn(model)(texts[:, 0]), texts[:, 1]], dim=1)
@@ -137,7 +137,7 @@ def member_states(model: Any, prompt: Prompt, batch_tokens: int) -> torch.Tensor
     return torch.cat(found)
 
 
-def _read_blocks(model: Any, prompt: Prompt, batch_tokens: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+def read_blocks(model: Any, prompt: Prompt, batch_tokens: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Keys and values of the prefix, and of every block up to its segment."""
     start, ids = len(prompt.prefix), (*prompt.prefix, *prompt.body)
     cache = DynamicCache()

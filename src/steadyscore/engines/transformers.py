@@ -29,7 +29,7 @@ from ..errors import InputError, ModelError
 from ..models import EMBEDDED, embedded_scorers, gguf_path, model_path
 from ..readout import Reading
 from ..terms import Prompt
-from . import Capabilities, EngineOptions, hf_set, isolated
+from . import Capabilities, EngineOptions, hf_set, isolated, set_probe
 from .device import device_of
 from .generator import Ids, label_log_probabilities
 
@@ -52,6 +52,7 @@ class TransformersEngine:
             sets=isolated.is_possible(model.config.get_text_config()),
         )
         self._identity = identity
+        self._sets_checked = False
         self.trained_settings: dict[str, Any] = {}
         """The presentation an adapter was trained with; empty without one."""
 
@@ -114,6 +115,16 @@ class TransformersEngine:
                     readings[i] = self._read(states, prompts[i].grade_tokens, label_mass)
         return [reading for reading in readings if reading is not None]
 
+    def check_sets(self) -> None:
+        """Refuse a model that cannot read a window as a set; examined once."""
+        if not self._sets_checked:
+            self._sets_checked = True  # the examination reads sets itself
+            try:
+                set_probe.check(self)
+            except Exception:
+                self._sets_checked = False
+                raise
+
     def slot_logits(self, prompts: Sequence[Prompt]) -> list[torch.Tensor]:
         """Grade logits (B, 4) of each prompt from one forward pass, with gradients: what training uses."""
         is_set = bool(prompts[0].segment)  # training shows windows of one kind
@@ -163,6 +174,7 @@ class TransformersEngine:
 
     def _read_sets(self, prompts: Sequence[Prompt], label_mass: bool) -> Iterator[Reading]:
         """Set windows: each distinct set is read once, in its own order of members, whatever orders were asked for."""
+        self.check_sets()
         known: dict[Prompt, Reading] = {}
         for prompt in prompts:
             unordered = replace(prompt, slots=())

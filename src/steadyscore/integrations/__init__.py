@@ -15,7 +15,7 @@ from ..engines import EngineOptions
 from ..mitigations import mitigated
 from ..scorer import Settings
 from ..scoring import AuditConfig, open_scorer
-from ..terms import Candidate, Collection, Instance, TaskName
+from ..terms import Candidate, Collection, Instance, PromptStyle, TaskName
 
 
 class Ranker:
@@ -28,10 +28,11 @@ class Ranker:
         task: TaskName = "passage_reranking",
         width: int | None = None,
         chars: int | None = None,
+        prompt: PromptStyle | None = None,
         mitigations: Sequence[str] = (),
         options: EngineOptions | None = None,
     ):
-        config = AuditConfig(settings=Settings(width=width, label_mass=False), chars=chars)
+        config = AuditConfig(settings=Settings(width=width, prompt=prompt, label_mass=False), chars=chars)
         self.scorer: Any = mitigated(open_scorer(address, Collection("texts", task), config, options), mitigations)
         self.name = self.scorer.name
 

@@ -168,6 +168,6 @@ def model_answer(model: Model) -> shapes.ModelAnswer:
         "characters": model.settings.chars,
         "cutoff": model.cutoff,
         "expected_overlap": model.expected_overlap,
-        "capabilities": model.backend.capabilities.to_json(),
+        "capabilities": model.scorer(model.backend).capabilities.to_json(),
     }
     return shapes.ModelAnswer(id=model.name, created=model.opened, order=facts)

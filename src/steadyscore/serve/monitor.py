@@ -49,7 +49,7 @@ class Monitor:
     def offer(self, model: Model, instance: Instance, decision: Decision | None, scores: Array) -> None:
         """Keep a served request, with the probability the share says. A single document cannot be reordered."""
         n = len(instance.pool)
-        if n < 2 or model.backend.capabilities.order_free or self._random.random() >= self.share:
+        if n < 2 or model.scorer(model.backend).capabilities.order_free or self._random.random() >= self.share:
             return
         if decision is None:
             decision = Decision("threshold", model.cutoff) if model.cutoff is not None else Decision("top_k", min(FIRST, n - 1))

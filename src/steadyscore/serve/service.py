@@ -21,7 +21,7 @@ from ..presentation import permutations, windows
 from ..scorer import Scorer, Settings
 from ..scores import CANONICAL, Scored
 from ..tasks import TASKS, Task
-from ..terms import Candidate, Instance
+from ..terms import Candidate, Instance, PromptStyle
 from .adapters import Bases, split
 from .batcher import Batcher, Ticket, stand_in
 from .decide import Decision, Stability, looks, stability
@@ -62,6 +62,7 @@ def open_model(
     task: str | None = None,
     width: int | None = None,
     chars: int | None = None,
+    prompt: PromptStyle | None = None,
     fit: Any = "refuse",
     cutoff: float | None = None,
     options: EngineOptions | None = None,
@@ -75,7 +76,7 @@ def open_model(
         raise InputError(f"{address} holds scores that were given before; it cannot score what a request brings.")
     card = _card(address)
     known = {key: value for key, value in card.get("settings", {}).items() if key in Settings.__dataclass_fields__}
-    given: dict[str, Any] = {"width": width, "chars": chars}
+    given: dict[str, Any] = {"width": width, "chars": chars, "prompt": prompt}
     settings = Settings(**known | {"fit": fit, "label_mass": False} | {k: v for k, v in given.items() if v is not None})
     fitted = card.get("cutoff") or {}
     model = Model(
@@ -196,7 +197,7 @@ class Service:
             found = self.scored(model, ticket, instance, np.arange(n)[None], width)
             return Decided(found.scores[0], None if found.grades is None else found.grades[0], 1, None, None)
         orders = permutations(n, count, seed=seed, query_id=instance.query)
-        if model.backend.capabilities.order_free:
+        if model.scorer(model.backend, width).capabilities.order_free:
             stops, verdict = [1], "order_free"
         else:
             stops, verdict = looks(count) if adaptive else [count], "budget"
