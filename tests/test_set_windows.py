@@ -253,8 +253,7 @@ def test_the_others_stand_where_the_constant_says(tiny_engine):
 )
 def test_sliding_windows_and_rotations_that_follow_the_length_are_refused(family, shape):
     engine = engine_of(tiny_causal(family) if family == "gemma3" else tiny_model(family, **shape))
-    assert not engine.capabilities.sets
-    with pytest.raises(ModelError, match="cannot read a window as a set, which --prompt set asks for"):
+    with pytest.raises(ModelError, match="cannot keep candidates from seeing each other, which --prompt set asks for"):
         Scorer(engine, TASK, Settings(prompt="set"))
 
 
@@ -275,10 +274,10 @@ def test_a_layout_that_were_causal_is_refused_at_first_use(monkeypatch):
 
 def test_other_engines_refuse(tiny_engine):
     class Blind:
-        name, capabilities = "blind", replace(tiny_engine.capabilities, sets=False)
+        name, capabilities = "blind", replace(tiny_engine.capabilities, isolation=False)
         identity, grade_logits = tiny_engine.identity, tiny_engine.grade_logits
 
-    with pytest.raises(ModelError, match="blind cannot read a window as a set"):
+    with pytest.raises(ModelError, match="blind cannot keep candidates from seeing each other, which --prompt set"):
         Scorer(Blind(), TASK, Settings(prompt="set"))
 
 

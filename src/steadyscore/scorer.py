@@ -46,14 +46,10 @@ class Scorer:
     def __init__(self, backend: Backend, task: Task, settings: Settings | None = None):
         self.backend, self.task = backend, task
         self.settings = resolved(settings or Settings(), trained_settings(backend))
-        if self.settings.prompt == "set" and isinstance(backend, Grader) and not backend.capabilities.sets:
+        asked = self.settings.prompt
+        if asked in ("isolated", "set") and isinstance(backend, Grader) and not backend.capabilities.isolation:
             raise ModelError(
-                f"{backend.name} cannot read a window as a set, which --prompt set asks for. The hf engine can, for models with "
-                "full attention and fixed rotary positions, without --mitigation pine."
-            )
-        if self.settings.prompt == "isolated" and isinstance(backend, Grader) and not backend.capabilities.isolation:
-            raise ModelError(
-                f"{backend.name} cannot keep candidates from seeing each other, which --prompt isolated asks for. "
+                f"{backend.name} cannot keep candidates from seeing each other, which --prompt {asked} asks for. "
                 "The hf engine can, for models with full attention and fixed rotary positions, without --mitigation pine."
             )
         self.shrunk: list[tuple[str, int, int]] = []

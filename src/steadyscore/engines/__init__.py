@@ -35,9 +35,7 @@ class Capabilities:
     lora: bool = False
     deterministic: bool = False
     isolation: bool = False
-    """Can keep the candidates of a window from seeing each other."""
-    sets: bool = False
-    """Can read a window as a set: candidates in sight of each other, in no order."""
+    """Can keep the candidates of a window from seeing each other; a set window needs that too."""
     parity: str | None = None
     """What the parity gate found of an engine that is not `hf`, or why it could not look."""
 

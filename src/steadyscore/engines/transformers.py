@@ -49,7 +49,6 @@ class TransformersEngine:
             lora=True,
             deterministic=True,
             isolation=isolated.is_possible(model.config.get_text_config()),
-            sets=isolated.is_possible(model.config.get_text_config()),
         )
         self._identity = identity
         self._sets_checked = False
