@@ -50,7 +50,7 @@ def turn_mistake(model: Any) -> str | None:
     placed = np.arange(8)
     found = []
     for start in (0, set_windows.EARLIER):
-        cache = DynamicCache()
+        cache: Any = DynamicCache()
         read_behind(model, cache, [list(range(1, 9))], start + placed)
         found.append([layer.keys for layer in cache.layers])
     try:
