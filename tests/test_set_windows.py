@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from conftest import byte_tokenizer, tiny_causal
 from serving import app_of, listening
 from steadyscore import set_windows
+from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, hf_set, open_engine, set_probe
 from steadyscore.engines.transformers import TransformersEngine
 from steadyscore.errors import ModelError, WindowTooLong
@@ -375,3 +376,14 @@ def test_concurrent_requests_in_any_order_get_the_same_bits(tiny_folder):
     assert found[0] != found[1]
     assert declared["capabilities"]["order_free"]
     assert declared["width"] is None
+
+
+def test_the_shipped_set_adapter_does_not_move_under_reordering(smollm2):
+    pool = next(iter(open_collection("passages").instances()))
+    instance = replace(pool, pool=pool.pool[:6])
+    scorer = Scorer(open_engine("smollm2-135m-set"), TASK)
+    assert scorer.settings.prompt == "set"
+    assert scorer.capabilities.order_free
+    found = np.stack([scorer.score(instance, order) for order in orders_of(6, 2)])
+    assert (found == found[0]).all()
+    assert found[0].std() > 0.01
