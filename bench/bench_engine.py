@@ -14,14 +14,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from steadyscore import readout
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, open_engine
-from steadyscore.parity import plain_reading
-from steadyscore.presentation import permutations, windows
-from steadyscore.scorer import Scorer, Settings
+from steadyscore.engines import EngineOptions
+from steadyscore.engines.address import open_engine
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Prompt, PromptStyle
+from steadyscore.window import readout
+from steadyscore.window.presentation import permutations, windows
 
 WAYS = {
     "slots only": EngineOptions(share_prefix=False, batch_tokens=1),
@@ -34,11 +34,11 @@ WAYS = {
 COLUMNS = ("way", "seconds", "speed", "largest difference")
 
 
-def scores(readings: list[readout.Reading]) -> np.ndarray:
+def scores(readings: list[readout.SlotLogits]) -> np.ndarray:
     return np.concatenate([readout.score(readout.grade_distribution(reading.logits)) for reading in readings])
 
 
-def timed(read: Callable[[], list[readout.Reading]]) -> tuple[float, np.ndarray]:
+def timed(read: Callable[[], list[readout.SlotLogits]]) -> tuple[float, np.ndarray]:
     began = time.perf_counter()
     found = read()
     return time.perf_counter() - began, scores(found)
@@ -63,14 +63,14 @@ def main() -> None:
             for pool in pools
         ]
 
-    def read(options: EngineOptions, found: list[list[Prompt]]) -> list[readout.Reading]:
+    def read(options: EngineOptions, found: list[list[Prompt]]) -> list[readout.SlotLogits]:
         engine.options = options
         return [reading for row in found for reading in engine.grade_logits(row)]
 
     printed, isolated = prompts("paper"), prompts("isolated")
-    plain_reading(engine, printed[0][0])  # warm up
+    engine.plain_logits(printed[0][0])  # warm up
     base = "plain forward, whole vocabulary"
-    plain, expected = timed(lambda: [plain_reading(engine, prompt) for row in printed for prompt in row])
+    plain, expected = timed(lambda: [engine.plain_logits(prompt) for row in printed for prompt in row])
     rows = [(base, plain, 1.0, 0.0)]
     for way, options in WAYS.items():
         seconds, found = timed(lambda options=options: read(options, printed))

@@ -26,15 +26,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from steadyscore.collection import open_collection
-from steadyscore.consumers.threshold import match_retention, overlap, retained
 from steadyscore.engines import EngineOptions
 from steadyscore.engines.llamacpp import embedded_gguf, gguf_tokenizer
 from steadyscore.errors import SteadyscoreError
-from steadyscore.instability import tau_psi
-from steadyscore.metrics import ranking
-from steadyscore.scorer import Settings
-from steadyscore.scores import Scored
-from steadyscore.scoring import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.measures.instability import tau_psi
+from steadyscore.measures.ranking import ranking
+from steadyscore.measures.threshold import match_retention, overlap, retained
+from steadyscore.runs.table import Scored
+from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring.scorer import Settings
 
 
 class Route(NamedTuple):
@@ -124,7 +124,7 @@ def scored(route: Route, url: str, file: Path, folder: Path, config: AuditConfig
     run = score_collection(scorer, "passages", folder, config)
     coverage = run.record["coverage"]
     parity = run.record["capabilities"].get("parity")
-    return {"queries": run.scored(), "failed": len(coverage["failed"]), "seconds": coverage["seconds"], "parity": parity}
+    return {"queries": run.read_queries(), "failed": len(coverage["failed"]), "seconds": coverage["seconds"], "parity": parity}
 
 
 def compared(found: list[Scored], reference: list[Scored], cutoff: float) -> dict[str, float]:
@@ -162,7 +162,7 @@ def table(names: list[str], config: AuditConfig, out: Path) -> list[dict[str, An
             continue
         if not reference:
             reference = run["queries"]
-            cutoff = match_retention([query.canonical for query in reference], 0.5)
+            cutoff = match_retention([query.first_stage for query in reference], 0.5)
         rows.append(row | {k: v for k, v in run.items() if k != "queries"} | compared(run["queries"], reference, cutoff))
         print(f"{name}: {run['seconds']} s", file=sys.stderr)
     return rows

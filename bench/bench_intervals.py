@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from steadyscore.intervals import DRAWS, bootstrap_means
+from steadyscore.measures.intervals import DRAWS, bootstrap_means
 
 SIZES = (43, 54, 53, 76, 82, 49, 648, 323, 1406, 1535, 50, 400, 300, 97, 57, 249, 467, 113)  # queries of 18 collections
 LOOP_DRAWS = 500  # timed, then scaled to DRAWS

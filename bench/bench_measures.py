@@ -17,17 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from steadyscore.consumers.preference import gold_crossing, label_accuracy, pair_flip, selection_flip
-from steadyscore.consumers.threshold import overlap, retained, set_f1
-from steadyscore.instability import (
-    rank_variance,
-    score_variance,
-    tau_b_psi,
-    tau_psi,
-    tied_pairs,
-    top_k_instability,
-)
-from steadyscore.metrics import average_precision, ndcg, recall, reciprocal_rank
+from steadyscore.measures.instability import rank_variance, score_variance, tau_b_psi, tau_psi, tied_pairs, top_k_instability
+from steadyscore.measures.preference import gold_crossing, label_accuracy, pair_flip, selection_flip
+from steadyscore.measures.ranking import average_precision, ndcg, recall, reciprocal_rank
+from steadyscore.measures.threshold import overlap, retained, set_f1
 
 CUTOFF = 0.8
 SKLEARN = ("overlap", "set_f1")

@@ -18,9 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from steadyscore.collection import open_collection
-from steadyscore.engines import hf_set, open_engine
-from steadyscore.engines.transformers import TransformersEngine
-from steadyscore.scorer import Scorer, Settings
+from steadyscore.engines import hf_set
+from steadyscore.engines.address import open_engine
+from steadyscore.engines.hf import TransformersEngine
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Instance, PromptStyle, Window
 

@@ -2,7 +2,7 @@
 
 ours:   the two views of a window in one forward pass, four logits at the ten slots.
 plain:  the same step with one forward pass per view and logits of the whole vocabulary at every position. The figures compare
-        ours with this: the LoRA layers (steadyscore.lora) and what is given back after a step are the same on both sides.
+        ours with this: the LoRA layers (steadyscore.training.lora) and what is freed after a step are the same on both sides.
 peft:   plain, with peft's own LoRA layers, as the step would be written without this package.
 
 LoRA on the upper ten of thirty layers, as a processor can afford; with LoRA on more layers the activations they keep, which are
@@ -23,7 +23,6 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import replace
 
 WIDTH, CHARS, LAYERS = 10, 300, "20-29"
 SIDES = ("ours", "plain", "peft")
@@ -33,7 +32,7 @@ def step(engine, prompts, columns, target, plain: bool):
     """Loss of one OC-SFT window after a backward pass."""
     import torch
 
-    from steadyscore.objectives import oc_sft
+    from steadyscore.training.objectives import oc_sft
 
     if plain:
         logits = []
@@ -55,26 +54,28 @@ def measured(side: str, steps: int) -> dict[str, float]:
     from peft import get_peft_model
 
     from steadyscore.collection import open_collection
-    from steadyscore.engines import EngineOptions, open_engine
-    from steadyscore.recipe import TrainConfig
-    from steadyscore.scorer import Scorer, Settings
-    from steadyscore.scoring import Cut, cut_instances
-    from steadyscore.steps import give_back
+    from steadyscore.engines import EngineOptions
+    from steadyscore.engines.address import open_engine
+    from steadyscore.scoring.score import Cut, cut_instances
+    from steadyscore.scoring.scorer import Scorer, Settings
     from steadyscore.tasks import TASKS
-    from steadyscore.teacher import from_judgements
-    from steadyscore.train import adapted, lora
-    from steadyscore.views import examples, views
+    from steadyscore.training.examples import examples, views
+    from steadyscore.training.labels import from_judgements
+    from steadyscore.training.plan import resolve_plan
+    from steadyscore.training.recipe import TrainConfig
+    from steadyscore.training.step import trim_memory
+    from steadyscore.training.student import add_lora, lora_config
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
     source = open_collection("passages")
     collection, instances = source.collection, source.instances
     engine = open_engine("smollm2-135m", EngineOptions(device="cpu", share_prefix=False))
-    config = replace(TrainConfig(), dropout=0.0, layers=LAYERS)
+    plan = resolve_plan(TrainConfig(dropout=0.0, layers=LAYERS), collection)
     if side == "peft":
-        get_peft_model(engine.model, lora(config))
+        get_peft_model(engine.model, lora_config(plan))
     else:
-        adapted(engine, config, None)
+        add_lora(engine, plan)
     scorer = Scorer(engine, TASKS[collection.task], Settings(width=WIDTH, chars=CHARS, instruction=collection.instruction))
     pools = list(cut_instances(instances(), Cut(steps + 1, WIDTH)))
     found = examples(pools, {i.id: from_judgements(i) for i in pools}, (WIDTH,), teacher_orders=1, seed=0)
@@ -85,7 +86,7 @@ def measured(side: str, steps: int) -> dict[str, float]:
         target = torch.as_tensor(example.target, dtype=torch.float32)
         began = time.process_time()
         losses.append(step(engine, prompts, [view.columns for view in shown], target, side != "ours"))
-        give_back()
+        trim_memory()
         if number:  # the first step warms up
             seconds += time.process_time() - began
             tokens += sum(map(len, prompts))

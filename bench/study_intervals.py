@@ -16,10 +16,10 @@ import numpy as np
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from steadyscore.consumers.threshold import fit_cutoff, retained
-from steadyscore.intervals import Interval, mean_interval
-from steadyscore.measures import MEASURES, Stack
-from steadyscore.simulate import random_orders, simulate
+from steadyscore.measures.intervals import Interval, mean_interval
+from steadyscore.measures.registry import MEASURES, Stack
+from steadyscore.measures.simulate import random_orders, simulate
+from steadyscore.measures.threshold import fit_cutoff, retained
 
 NAMES = ("ndcg@10", "ndcg@1", "order_spread@10", "tau_psi", "overlap", "retained_f1", "pair_flip", "gold_crossing")
 SIZES = (10, 20, 50, 200)

@@ -12,9 +12,9 @@ import sys
 
 import numpy as np
 
-from steadyscore import set_windows
 from steadyscore.cli import main
 from steadyscore.terms import Prompt
+from steadyscore.window import set_windows
 
 shown = set_windows.visible_earlier
 

@@ -15,14 +15,14 @@ import hashlib
 import numpy as np
 
 from steadyscore.collection import open_collection
-from steadyscore.consumers.preference import pair_flip
-from steadyscore.engines import open_engine
-from steadyscore.instability import tau_psi
-from steadyscore.prompt import prompt_text, shown
-from steadyscore.readout import grade_distribution, score
-from steadyscore.scorer import Scorer, Settings
+from steadyscore.engines.address import open_engine
+from steadyscore.measures.instability import tau_psi
+from steadyscore.measures.preference import pair_flip
+from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Instance
+from steadyscore.window.prompt import prompt_text, shown
+from steadyscore.window.readout import grade_distribution, score
 
 
 def sorted_by(instance: Instance, salt: str) -> np.ndarray:

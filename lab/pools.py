@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from steadyscore.collection import write
-from steadyscore.prompt import collapse
 from steadyscore.terms import Candidate, Collection, Instance
+from steadyscore.window.prompt import collapse
 
 CHARS = 300
 """A training candidate is one or a few sentences: what the scorer will be shown of one."""
@@ -121,7 +121,7 @@ def web(data: Path) -> Iterator[Instance]:
 
 def training(data: Path, held_out: set[str]) -> Iterator[Instance]:
     """A hash of the query decides the order, so that a run of any length sees all sources."""
-    from steadyscore.presentation import generator
+    from steadyscore.window.presentation import generator
 
     hotpot = data / "hotpotqa"
     found = [

@@ -1,6 +1,6 @@
 """A trained adapter as the package ships it: half precision, with what it measured.
 
-    python lab/ship.py TRAINED src/steadyscore/adapters/NAME [--tuned RUN]
+    python lab/ship.py TRAINED src/steadyscore/models/shipped/NAME [--tuned RUN]
 
 The cutoff of the card is the one that the audit in RUN tuned, with the overlap and the share kept that it found there.
 """
@@ -15,8 +15,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from steadyscore.summary import audited
 
-from steadyscore.adapter import WEIGHTS, read_card, write_card
-from steadyscore.runs import Run
+from steadyscore.models.adapter import WEIGHTS
+from steadyscore.models.card import read_card, write_card
+from steadyscore.runs.folder import Run
 
 ABOUT = (
     "Trained on windows of TREC DL 2022 (MS MARCO passages: non-commercial research use), SQuAD 1.1 and HotpotQA (CC BY-SA "

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import check_wheel
-from check_wheel import ENVIRONMENTS, STAND_INS, TRACE, WITH_TORCH, cell, check, examples, table, verdict
 from steadyscore.cli import VERBS, parser
-from steadyscore.extras import BRINGS, WITH_LOCAL
+from steadyscore.machine.extras import BRINGS, WITH_LOCAL
+from tests.helpers import check_wheel
+from tests.helpers.check_wheel import ENVIRONMENTS, STAND_INS, TRACE, WITH_TORCH, cell, check, examples, table, verdict
 
 
 def test_a_stack_trace_is_never_taken_for_a_refusal():

@@ -12,17 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tiny
 from steadyscore.collection import open_collection
 from steadyscore.errors import ModelError
-from steadyscore.measurement import measure
-from steadyscore.recipe import TrainConfig
-from steadyscore.scorer import Settings
-from steadyscore.scoring import AuditConfig, open_scorer, score_collection
-from steadyscore.teacher import label_collection
-from steadyscore.train import train
+from steadyscore.measures.measurement import measure
+from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+from steadyscore.scoring.scorer import Settings
+from steadyscore.training.labels import label_collection
+from steadyscore.training.loop import train_adapter
+from steadyscore.training.recipe import TrainConfig
+from tests.helpers import tiny
+from tests.helpers.paths import ASSETS
 
-BASE = f"hf:{Path(__file__).parent / 'assets' / 'tiny-base'}"
+BASE = f"hf:{ASSETS / 'tiny-base'}"
 BASELINES = ("single_order", "order_averaged", "permutation_augmentation")
 SETTINGS = Settings(width=5, label_mass=False)
 
@@ -53,7 +54,7 @@ def trained(config: TrainConfig, objective: str, **changes) -> str:
     from dataclasses import replace
 
     out = Path(config.data).parent / objective
-    train(replace(config, objective=objective, out=str(out), **changes))
+    train_adapter(replace(config, objective=objective, out=str(out), **changes))
     return f"{BASE}+{out}"
 
 
@@ -63,7 +64,7 @@ def measured(config: TrainConfig, address: str) -> dict[str, float]:
     file = folder / "test.jsonl"
     scorer = open_scorer(address, open_collection(str(file)).collection, how)
     run = score_collection(scorer, str(file), folder / f"audit-{Path(address).name}", how)
-    values = measure(run.scored()).values
+    values = measure(run.read_queries()).values
     return {name: float(np.nanmean(values[name])) for name in ("mean_ndcg@10", "tau_psi", "overlap")}
 
 

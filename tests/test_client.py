@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted
 from steadyscore.client import Client, ServerError
 from steadyscore.errors import InputError
 from steadyscore.serve.settings import Limits
+from tests.helpers.serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted
 
 
 @pytest.fixture(scope="module")

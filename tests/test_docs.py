@@ -5,14 +5,13 @@ import pkgutil
 import re
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 
 from steadyscore.cli import VERBS, main, parser
-from steadyscore.measures import MEASURES
+from steadyscore.measures.registry import MEASURES
+from tests.helpers.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
@@ -240,7 +239,8 @@ def test_every_example_runs_as_printed(smollm2, tmp_path, monkeypatch, capsys):
         run(words, capsys)
 
 
-def test_the_python_page_runs_as_printed(tmp_path, monkeypatch):
+@pytest.mark.model
+def test_the_python_page_runs_as_printed(smollm2, tmp_path, monkeypatch):
     """Its blocks are one session: what one defines the next may use."""
     monkeypatch.chdir(tmp_path)
     names: dict = {}

@@ -1,91 +1,112 @@
-"""The house keeps its floors: a module imports only what `docs/architecture.md` allows."""
+"""The folder is the floor: a package imports only from those before it in the list of `docs/architecture.md`."""
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "src" / "steadyscore"
-FLOORS = re.findall(r"^\| (\d) \| `([\w/.]+)` \|", (ROOT / "docs" / "architecture.md").read_text(), re.M)
-FLOOR = {name: int(floor) for floor, name in FLOORS}
-TORCH_ALLOWED = set(re.findall(r"^\| \d \| `([\w/.]+)` \| †", (ROOT / "docs" / "architecture.md").read_text(), re.M))
+from tests.helpers.paths import PACKAGE, ROOT, TESTS
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PACKAGES = re.findall(r"^\| `(\w+)` \|", PAGE, re.M)
+HEAVY = {"torch", "transformers", "peft", "accelerate", "matplotlib", "jinja2", "pandas"}
+MAY_BE_HEAVY = set(re.findall(r"`([\w/]+\.py)`", re.search(r"^Modules that import torch.*$", PAGE, re.M)[0]))
+WHEN_CALLED = {("audits/result.py", "report")}
+"""What a method opens in a later package when it is called."""
 MODULES = sorted(str(f.relative_to(PACKAGE)) for f in PACKAGE.rglob("*.py"))
+QUESTIONS = re.findall(r"^\| ([^|]+\?) \| `([\w/.]+)`(?:: `(\w+)`)?", PAGE, re.M)
 
 
-def target(module: str, node: ast.ImportFrom) -> list[str]:
-    """Files of ours that a relative or absolute import names."""
-    here = list(Path(module).parts[:-1])
-    if node.level:
-        base = here[: len(here) - (node.level - 1)]
-    elif node.module and node.module.split(".")[0] == "steadyscore":
-        base = []
-        node = ast.ImportFrom(module=".".join(node.module.split(".")[1:]), names=node.names, level=0)
-    else:
+def package_of(module: str) -> str:
+    return module.split("/")[0].removesuffix(".py")
+
+
+def targets(module: str, node: ast.ImportFrom) -> list[str]:
+    """Files of ours that a relative import names."""
+    if not node.level:
         return []
-    parts = base + (node.module.split(".") if node.module else [])
-    found = []
+    here = Path(module).parts[:-1]
+    base = [*here[: len(here) - (node.level - 1)], *(node.module.split(".") if node.module else [])]
+    files = []
     for alias in node.names:
-        for candidate in (
-            Path(*parts, alias.name + ".py"),
-            Path(*parts, alias.name, "__init__.py"),
-            Path(*parts).with_suffix(".py") if parts else None,
-            Path(*parts, "__init__.py"),
-        ):
-            if candidate and str(candidate) in MODULES:
-                found.append(str(candidate))
-                break
-    return found
+        choices = [[*base, alias.name + ".py"], [*base, alias.name, "__init__.py"], [*base, "__init__.py"]]
+        if base:
+            choices.insert(2, [*base[:-1], base[-1] + ".py"])
+        files.append(next(str(Path(*parts)) for parts in choices if str(Path(*parts)) in MODULES))
+    return files
 
 
-def imports(module: str, top_level_only: bool = False):
+def imports(module: str, at_the_top: bool = False) -> Iterator[ast.ImportFrom]:
     tree = ast.parse((PACKAGE / module).read_text())
-    nodes = tree.body if top_level_only else ast.walk(tree)
-    for node in nodes:
-        if isinstance(node, ast.ImportFrom):
-            yield node
+    yield from (node for node in (tree.body if at_the_top else ast.walk(tree)) if isinstance(node, ast.ImportFrom))
 
 
-def test_every_module_stands_in_the_table():
-    assert set(MODULES) == FLOOR.keys()
+def test_the_list_names_every_package_and_nothing_else():
+    assert sorted(PACKAGES) == sorted({package_of(module) for module in MODULES})
+    assert len([name for name in PACKAGES if (PACKAGE / name).is_dir()]) <= 16
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_imports_only_from_its_floor_or_below(module):
+def test_a_module_imports_only_from_packages_before_its_own(module):
+    place = PACKAGES.index(package_of(module))
     for node in imports(module):
-        for other in target(module, node):
-            assert FLOOR[other] <= FLOOR[module], f"{module} (floor {FLOOR[module]}) imports {other} (floor {FLOOR[other]})"
+        assert not (node.module or "").startswith("steadyscore"), f"{module} imports itself by its whole name"
+        for other in map(package_of, targets(module, node)):
+            assert PACKAGES.index(other) <= place or (module, other) in WHEN_CALLED, f"{module} imports {other}"
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_torch_is_imported_at_the_top_only_where_marked(module):
-    tree = ast.parse((PACKAGE / module).read_text())
-    heavy = {"torch", "transformers", "peft", "accelerate", "matplotlib", "jinja2", "pandas"}
+def test_heavy_packages_are_imported_at_the_top_only_where_the_page_says_so(module):
     top = set()
-    for node in tree.body:
+    for node in ast.parse((PACKAGE / module).read_text()).body:
         if isinstance(node, ast.Import):
             top |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             top.add((node.module or "").split(".")[0])
-    assert module in TORCH_ALLOWED or not heavy & top
+    assert module in MAY_BE_HEAVY or not HEAVY & top
+
+
+def test_the_page_names_only_heavy_modules_that_exist():
+    assert set(MODULES) >= MAY_BE_HEAVY
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_says_in_its_first_line_what_lives_there(module):
+    assert ast.get_docstring(ast.parse((PACKAGE / module).read_text())) or module == "__main__.py"
 
 
 def test_no_module_is_crowded():
     lengths = {module: len((PACKAGE / module).read_text().splitlines()) for module in MODULES}
-    assert {m: n for m, n in lengths.items() if n > 450} == {}
+    assert {module: lines for module, lines in lengths.items() if lines > 450} == {}
 
 
 def test_no_cycle_between_modules():
-    graph = {m: {t for node in imports(m, top_level_only=True) for t in target(m, node) if t != m} for m in MODULES}
-    seen: dict[str, int] = {}
+    graph = {m: {t for node in imports(m, at_the_top=True) for t in targets(m, node) if t != m} for m in MODULES}
+    seen: set[str] = set()
 
     def visit(module: str, path: tuple[str, ...]) -> None:
         assert module not in path, " -> ".join((*path, module))
-        if not seen.get(module):
-            seen[module] = 1
+        if module not in seen:
             for other in graph[module]:
                 visit(other, (*path, module))
+            seen.add(module)
 
     for module in MODULES:
         visit(module, ())
+
+
+def test_a_newcomer_has_ten_questions():
+    assert len(QUESTIONS) >= 10
+
+
+@pytest.mark.parametrize(("question", "file", "name"), QUESTIONS)
+def test_every_question_is_answered_by_a_path_that_exists(question, file, name):
+    text = (PACKAGE / file).read_text()
+    assert not name or re.search(rf"^(def|class|async def) {name}\b|^{name}\b.*=", text, re.M), question
+
+
+def test_tests_mirror_the_packages():
+    folders = {f.parent.name for f in TESTS.glob("*/test_*.py")} - {"fuzz"}
+    assert folders <= set(PACKAGES)

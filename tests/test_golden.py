@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from conftest import some_claims
-from endpoint import Server
 from steadyscore.cli import main
+from tests.helpers.endpoint import Server
+from tests.helpers.pools import some_claims
 
 GOLDEN = Path(__file__).parent / "golden"
 FREEZE = bool(os.environ.get("STEADYSCORE_FREEZE"))

@@ -2,12 +2,11 @@
 
 import re
 import tomllib
-from pathlib import Path
 
 import steadyscore
 from steadyscore.cli import main
+from tests.helpers.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 HATCH = PROJECT["tool"]["hatch"]
 

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
 
-from .console import results_only
-from .credentials import redact
 from .errors import SteadyscoreError
-from .extras import EXTRA, missing_extra
+from .machine.console import results_only
+from .machine.credentials import redact
+from .machine.extras import EXTRA, missing_extra
 
 VERBS: dict[str, str] = {
     "demo": "audit the embedded language model on the embedded collections and write a report",

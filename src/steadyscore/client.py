@@ -13,11 +13,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
-from .credentials import without_credentials
 from .errors import InputError, SteadyscoreError
-from .waiting import LONGEST_ASKED, retry_after
+from .machine.credentials import without_credentials
+from .machine.waiting import LONGEST_ASKED, retry_after
 
 
 class ServerError(SteadyscoreError):
@@ -72,6 +72,28 @@ class DecisionAnswer:
     stability: Stability | None
 
 
+class PresentationAnswer(TypedDict):
+    """A pool under one order; lists are by index but for `order`, whose entries are indexes."""
+
+    order: list[int]
+    scores: list[float]
+    slots: list[int]
+    windows: list[int]
+
+
+class AuditAnswer(TypedDict, total=False):
+    """The answer of /v1/audit; without a cutoff it has no `threshold`."""
+
+    model: str
+    width: int
+    threshold: float
+    presentations: list[PresentationAnswer]
+    """The first is the order given."""
+    measures: dict[str, float]
+    slot_profile: list[float]
+    usage: dict[str, int]
+
+
 @dataclass(frozen=True, slots=True)
 class Client:
     url: str = "http://127.0.0.1:8000"
@@ -80,7 +102,7 @@ class Client:
     """Name of the model; None takes the server's first."""
     timeout: float = 70.0
     retries: int = 3
-    """Times a full queue (429) is asked again, after as long as the server says, at most a minute."""
+    """How often a request is sent again to a server whose queue is full (429), after the time it asks for, at most a minute."""
 
     def rerank(self, query: str, documents: Sequence[str], *, top_n: int | None = None, permutations: int = 1) -> list[Ranked]:
         """Documents from best to worst; equal scores in the order of the request."""
@@ -118,13 +140,13 @@ class Client:
             permutations=permutations,
             adaptive=adaptive,
         )
-        return _decision(answer)
+        return _read_decision(answer)
 
     def audit(
         self, query: str, documents: Sequence[str], *, permutations: int = 10, threshold: float | None = None
-    ) -> dict[str, Any]:
+    ) -> AuditAnswer:
         """One pool under M permutations: presentations, measures, slot profile."""
-        answer: dict[str, Any] = self._post(
+        answer: AuditAnswer = self._post(
             "/v1/audit", query=query, documents=list(documents), permutations=permutations, threshold=threshold
         )
         return answer
@@ -133,8 +155,8 @@ class Client:
         return [model["id"] for model in self._send(urllib.request.Request(self.url.rstrip("/") + "/v1/models"))["data"]]
 
     def _post(self, path: str, **body: Any) -> Any:
-        given = {name: value for name, value in (body | {"model": self.model}).items() if value is not None}
-        data = json.dumps(given).encode()
+        stated = {name: value for name, value in (body | {"model": self.model}).items() if value is not None}
+        data = json.dumps(stated).encode()
         return self._send(urllib.request.Request(self.url.rstrip("/") + path, data, {"Content-Type": "application/json"}))
 
     def _send(self, request: urllib.request.Request) -> Any:
@@ -147,7 +169,7 @@ class Client:
             except urllib.error.HTTPError as refusal:
                 with refusal:
                     if refusal.code != 429 or attempt == self.retries:
-                        raise ServerError(refusal.code, _message(refusal.read(), refusal.code)) from None
+                        raise ServerError(refusal.code, _read_message(refusal.read(), refusal.code)) from None
                     time.sleep(min(retry_after(refusal.headers) or 1.0, LONGEST_ASKED))
             except (urllib.error.URLError, TimeoutError, ConnectionError) as fault:
                 reason = getattr(fault, "reason", fault)
@@ -157,20 +179,20 @@ class Client:
         raise AssertionError  # the last attempt returned or raised
 
 
-def _message(body: bytes, status: int) -> str:
+def _read_message(body: bytes, status: int) -> str:
     try:
         return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):
         return f"the server answered {status}."
 
 
-def _decision(answer: dict[str, Any]) -> DecisionAnswer:
-    told, steady = answer["decision"], answer.get("stability")
+def _read_decision(answer: dict[str, Any]) -> DecisionAnswer:
+    decision, steady = answer["decision"], answer.get("stability")
     return DecisionAnswer(
-        kind=told["kind"],
-        kept=tuple(told["kept"]) if "kept" in told else (told["chosen"],),
-        rejected=told.get("rejected"),
-        cutoff=told.get("cutoff"),
+        kind=decision["kind"],
+        kept=tuple(decision["kept"]) if "kept" in decision else (decision["chosen"],),
+        rejected=decision.get("rejected"),
+        cutoff=decision.get("cutoff"),
         documents=tuple(
             DecidedDocument(
                 row["index"],

@@ -1,7 +1,7 @@
-"""The paper's three tasks, and claim verification as a reading of the first: everything that depends on the task.
+"""The paper's three tasks, and claim verification, which is the first with a reader: everything that depends on the task.
 
 The passage prompt is the paper's printed one, to the letter (§B.1). The other two rubrics are ours, on the same scale.
-A further task is one more value of `TASKS`.
+A further task is one more value of `TASKS`; `collection/schema.json`, which other languages read, repeats their names.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from .errors import InputError
 from .terms import TaskName
 
 
@@ -70,6 +71,14 @@ class Task:
     def prompt_task(self) -> TaskName:
         """The task that names the prompt: what a fingerprint and an adapter's card say."""
         return self.scored_as or self.name
+
+
+def reader_kind(task: Task) -> ReaderKind:
+    """What a reader of this task writes; a task that nobody reads for is refused."""
+    if task.reader is None:
+        readable = " or ".join(sorted(name for name, known in TASKS.items() if known.reader))
+        raise InputError(f"a reader reads for {readable}; {task.name} has neither verdicts nor answers.")
+    return task.reader
 
 
 DOCUMENT_COLUMNS = ("ndcg@10", "tau_psi", "order_spread@10", "overlap", "retained_f1", "pair_flip")

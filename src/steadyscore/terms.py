@@ -1,14 +1,25 @@
-"""The paper's nouns: frozen values without behaviour. Section 3 of the paper, glossary in docs/architecture.md."""
+"""The paper's nouns as frozen values (section 3 of the paper; glossary in docs/architecture.md)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+"""An array of numbers or of true and false; docstrings give its shape, as (M, n)."""
 
 GRADES = (0, 1, 2, 3)
 """The four grades of every rubric (§4, score readout)."""
 
-TaskName = Literal["passage_reranking", "multidoc_qa", "response_ranking", "claim_verification"]
+LARGEST_SCORE = 1e100
+"""Beyond this size sums of squares over a pool overflow, and a variance would read as infinite."""
+
+TaskName = str
+"""A key of `tasks.TASKS`, which holds everything that a task is."""
 Partition = Literal["contiguous", "round_robin"]
 Markers = Literal["numeric", "letters", "roman", "doc", "random3"]
 Placeholder = Literal["0", "1", "2", "3", "?"]
@@ -42,6 +53,16 @@ class Instance:
     verdict: Verdict | None = None
     judged: dict[str, int] | None = None
     """Relevance of judged documents outside the pool, which nDCG's ideal ranking counts (§5)."""
+
+    def relevance(self, candidate_ids: Sequence[str] | None = None) -> Array | None:
+        """(n,) judgements of the pool, or of these candidates of it, NaN where one is not judged; None where none is."""
+        judged = {c.id: c.relevance for c in self.pool if c.relevance is not None}
+        ids = [c.id for c in self.pool] if candidate_ids is None else candidate_ids
+        return np.array([judged.get(id, np.nan) for id in ids], dtype=float) if judged else None
+
+    def judgements(self) -> dict[str, int]:
+        """Relevance of every judged document, in the pool and outside it."""
+        return {c.id: c.relevance for c in self.pool if c.relevance is not None} | (self.judged or {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,14 +111,14 @@ def parquet(draw: Any) -> bytes:
 
 
 def read_scores_then_measure(file: Path) -> None:
-    from steadyscore.measurement import Threshold, measure
-    from steadyscore.scorefile import read_scores
+    from steadyscore.measures.measurement import Threshold, measure
+    from steadyscore.runs.score_file import read_scores
 
     measure(read_scores([file]), Threshold(cutoff=0.5))
 
 
 def judged_by(file: Path) -> None:
-    from steadyscore.scorefile import read_scores
+    from steadyscore.runs.score_file import read_scores
 
     scores = file.parent / "judged.csv"
     scores.write_text("query_id,permutation,candidate_id,score\nq,0,a,1\nq,0,b,2\nq,1,a,2\nq,1,b,1\n")
@@ -130,7 +130,7 @@ QRELS = b"q 0 a 1\nq 0 b 0\nq 0 c -1\nother 0 a 2\n"
 
 
 def two_runs(file: Path) -> None:
-    from steadyscore.scorefile import read_scores
+    from steadyscore.runs.score_file import read_scores
 
     first = file.parent / "first.run"
     first.write_bytes(RUN)
@@ -158,7 +158,7 @@ COLLECTION = b"".join(
 
 def open_whole_collection(file: Path) -> None:
     from steadyscore.collection import check, open_collection
-    from steadyscore.scorer import ideal_gains
+    from steadyscore.scoring.scorer import ideal_gains
 
     check(file)
     instances = open_collection(file).instances
@@ -170,13 +170,14 @@ RECIPE = b"base: smollm2-135m\ndata: passages\nlabels: labels\nwidths: [1, 5]\nv
 
 
 def check_recipe(file: Path) -> None:
-    from steadyscore.recipe import from_mapping, mistakes, read_recipe
+    from steadyscore.training.check import config_mistakes
+    from steadyscore.training.recipe import make_config, read_recipe
 
-    mistakes(from_mapping(read_recipe(str(file))))
+    config_mistakes(make_config(read_recipe(str(file))))
 
 
 def show_card(file: Path) -> None:
-    from steadyscore.adapter import model_card, read_card
+    from steadyscore.models.card import model_card, read_card
 
     model_card(read_card(file.parent))
 
@@ -196,14 +197,14 @@ RECORD = json.dumps(
 
 
 def open_run(file: Path) -> None:
-    from steadyscore.runs import Run
+    from steadyscore.runs.folder import Run
 
     run = Run.open(file.parent)
     assert run.is_complete in (True, False)
 
 
 def parse(file: Path) -> None:
-    from steadyscore.engines import parse_address
+    from steadyscore.engines.address import parse_address
 
     parse_address(file.read_bytes().decode("utf-8", "surrogateescape"))
 

@@ -15,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+
 from tests.fuzz.formats import FORMATS, changed, changes, outcome
 
 PHASES = (Phase.generate, Phase.shrink)

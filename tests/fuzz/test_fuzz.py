@@ -1,6 +1,7 @@
 """A short, repeatable stretch of `make fuzz`: a file that is nearly right is read, or refused with a sentence."""
 
 import pytest
+
 from tests.fuzz.formats import FORMATS
 from tests.fuzz.run import run
 

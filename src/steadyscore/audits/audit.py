@@ -15,33 +15,36 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from ..choice import scoring_address
 from ..collection import Data, Source, open_collection
-from ..disk import storage, write_record, write_tables
-from ..engines import Backend, EngineOptions, check_address, open_engine, parse_address
+from ..engines import Backend, EngineOptions
+from ..engines.address import check_address, open_engine, parse_address
 from ..engines.generator import check_reader
 from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
-from ..estimate import remember_speed
-from ..extras import PAGE, absent
-from ..library import library_values, parsed
-from ..measurement import Threshold
-from ..mitigations import mitigated
-from ..perturbed import Kind, score_perturbed
-from ..progress import bar, job
-from ..reading import EVIDENCE, check_readable, read_run
-from ..readings import reader_label
-from ..runs import Run
-from ..scorer import Scorer, Settings
-from ..scores import Scored
-from ..scoring import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
-from ..tasks import TASKS
+from ..machine.disk import explaining_os_errors, write_record, write_tables
+from ..machine.extras import PAGE, absent_modules
+from ..machine.progress import bar, job
+from ..measures.answers import EVIDENCE
+from ..measures.ir_library import library_values, parse_measures
+from ..measures.measurement import Threshold
+from ..readers.outputs import reader_label
+from ..readers.reader import ask_reader
+from ..runs.folder import Run
+from ..runs.layout import MEASURES_FILE, SUMMARY_FILE, measure_schema
+from ..runs.table import Scored
+from ..scoring.engine_choice import scoring_address
+from ..scoring.estimate import remember_speed
+from ..scoring.mitigations import mitigate
+from ..scoring.perturbation import Perturbation, score_perturbed
+from ..scoring.score import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
+from ..scoring.scorer import PoolScorer, Settings
+from ..tasks import TASKS, reader_kind
 from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle
 from .figure import mean_figure
 from .load import budget_values, load_run, same_evidence_control
 from .result import Audit, Audits, ReaderReport
 from .score_arrays import read_any_scores
-from .table import measure_tables, measures_schema
+from .table import measure_tables
 
 Scorers = Any
 """An address, a Python callable, an object with `.predict` or `.rank`, an opened backend; or several, in a list or by name."""
@@ -70,12 +73,12 @@ class AuditSettings(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """What an audit does beside scoring every permutation."""
+class Additions:
+    """What an audit does in addition to scoring every permutation."""
 
     mitigations: Sequence[str] = ()
     """Served in another way, the first innermost."""
-    perturb: Sequence[Kind] = ()
+    perturb: Sequence[Perturbation] = ()
     """Also change the pool or the markers at a fixed order."""
     readers: Sequence[str] = ()
     """Frozen models that read the first candidates."""
@@ -99,7 +102,7 @@ class Output:
     command: Sequence[str] = ()
     """What made the run, for its record."""
     allow_scorer_change: bool = False
-    """Go on in a run whose scorer has changed since; the run says so."""
+    """Resume a run whose scorer has changed since; the run says so."""
     say: Callable[[str], None] = field(default=lambda remark: print(remark, file=sys.stderr))
 
 
@@ -113,7 +116,7 @@ def audit(
     config: AuditConfig | None = None,
     options: EngineOptions | None = None,
     mitigations: Sequence[str] = (),
-    perturb: Sequence[Kind] = (),
+    perturb: Sequence[Perturbation] = (),
     readers: Sequence[str] = (),
     reader_k: int = EVIDENCE,
     ir: Sequence[str] = (),
@@ -136,11 +139,11 @@ def audit(
     >>> print(steadyscore.audit(lambda query, texts: [len(text) for text in texts], "passages"))
     """
     how = configure(config or AuditConfig(), **settings)
-    beside = Beside(mitigations, perturb, readers, reader_k, ir, serving_permutations, curve)
+    additions = Additions(mitigations, perturb, readers, reader_k, ir, serving_permutations, curve)
     output = Output(None if out is None else Path(out), report, quiet, command, allow_scorer_change)
     if scores is not None:
-        return audit_scores(scores, relevance, how.threshold, beside, output)
-    return audit_scorers(several(scorers), several_sources(data), how, options or EngineOptions(), beside, output)
+        return audit_scores(scores, relevance, how.threshold, additions, output)
+    return audit_scorers(name_scorers(scorers), list_sources(data), how, options or EngineOptions(), additions, output)
 
 
 def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
@@ -170,7 +173,7 @@ def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
     )
 
 
-def several(scorers: Scorers) -> dict[str, Any]:
+def name_scorers(scorers: Scorers) -> dict[str, Any]:
     """Scorers by the name each goes by: its address, or what Python calls it."""
     if isinstance(scorers, Mapping):
         return dict(scorers)
@@ -183,7 +186,7 @@ def several(scorers: Scorers) -> dict[str, Any]:
     }
 
 
-def several_sources(data: Data) -> list[Data]:
+def list_sources(data: Data) -> list[Data]:
     """One collection, or several by name or file; a list of dicts is one."""
     if data is None:
         raise InputError("there is no data. Give a collection's name (`steadyscore data list` prints them), a file or rows.")
@@ -192,11 +195,16 @@ def several_sources(data: Data) -> list[Data]:
 
 
 def audit_scorers(
-    scorers: Mapping[str, Any], data: Sequence[Data], config: AuditConfig, options: EngineOptions, beside: Beside, output: Output
+    scorers: Mapping[str, Any],
+    data: Sequence[Data],
+    config: AuditConfig,
+    options: EngineOptions,
+    additions: Additions,
+    output: Output,
 ) -> Audits:
     """Score, measure and keep every scorer on every collection; each collection is opened once."""
-    sources = open_usable(scorers, data, beside)
-    with _kept(output) as folder:
+    sources = open_sources(scorers, data, additions)
+    with _working_folder(output) as folder:
         places = {
             (name, source.name): folder / slug(source.collection.name) / slug(name) if len(scorers) * len(sources) > 1 else folder
             for name in scorers
@@ -205,12 +213,13 @@ def audit_scorers(
         audits: list[Audit] = []
         for name, scorer in scorers.items():
             with job(f"loading {name}", unit=""):
-                backend = _open(name, scorer, options, beside, [places[name, source.name] for source in sources], output)
+                backend = _open(name, scorer, options, additions, [places[name, source.name] for source in sources], output)
             for source in sources:
                 before = next((audit for audit in audits if audit.opened is source), None)
-                work = _Work(config, options, beside, output, source, places[name, source.name])
+                address = scorer if isinstance(scorer, str) else None
+                work = _Work(config, options, additions, output, source, places[name, source.name], address)
                 audits.append(_audit_one(backend, name, work, before))
-        return _keep(Audits(audits), output)
+        return _write_results(Audits(audits), output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,85 +228,92 @@ class _Work:
 
     config: AuditConfig
     options: EngineOptions
-    beside: Beside
+    additions: Additions
     output: Output
     source: Source
     folder: Path
+    address: str | None
+    """The scorer's, where it has one."""
 
 
 def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -> Audit:
-    config, beside, source = work.config, work.beside, work.source
-    scorer = mitigated(scorer_for(backend, source.collection, config), beside.mitigations)
+    config, additions, source = work.config, work.additions, work.source
+    scorer = mitigate(scorer_for(backend, source.collection, config), additions.mitigations)
     progress = bar(f"{name} on {source.collection.name}", work.output.quiet)
     run = score_collection(
         scorer, source, work.folder, config, command=list(work.output.command), progress=progress,
         allow_scorer_change=work.output.allow_scorer_change,
     )  # fmt: skip
     scoring = run.record["coverage"]
-    if scoring.get("tokens") and not beside.mitigations:
+    if scoring.get("tokens") and not additions.mitigations:
         remember_speed(name, scoring["tokens"], scoring["seconds"])
-    queries = run.scored()
-    failed = _score_beside(scorer, run, queries, work)
-    run.keep(threshold=asdict(config.threshold))
-    reports = {reader: _read(run, queries, reader, work) for reader in beside.readers}
-    first = [reader_label(reader, beside.reader_k, beside.serving_permutations) for reader in beside.readers[:1]] or None
-    found = load_run(run, config.threshold, beside.serving_permutations, first, queries=queries, source=source)
-    if before is not None and beside.serving_permutations == 1:  # against the first scorer of the call
+    queries = run.read_queries()
+    failed = _score_additions(scorer, run, queries, work)
+    own_name = name if name != work.address else run.record["name"]  # a name that the caller gave stays with the run
+    run.update_record(threshold=asdict(config.threshold), name=own_name)
+    reports = {reader: _read(run, queries, reader, work) for reader in additions.readers}
+    first = [reader_label(reader, additions.reader_k, additions.serving_permutations) for reader in additions.readers[:1]] or None
+    found = load_run(run, config.threshold, additions.serving_permutations, first, queries=queries, source=source)
+    if before is not None and additions.serving_permutations == 1:  # against the first scorer of the call
         reports = {
             reader: replace(
-                report, same_evidence={"against": before.name} | same_evidence_control(before, found, reader, beside.reader_k)
+                report,
+                same_evidence={"against": before.name}
+                | same_evidence_control(before, found, reader, additions.reader_k)._asdict(),
             )
             for reader, report in reports.items()
         }
-    library = {name: mean_figure(values) for name, values in _library(found.queries, beside.ir).items()}
+    library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
     return replace(
         found,
         folder=None if work.output.folder is None else found.folder,
         figures=found.figures | library,
         failed=failed,
         reader_reports=reports,
-        curve=budget_values(run, queries, config.threshold) if beside.curve else None,
+        curve=budget_values(run, queries, config.threshold) if additions.curve else None,
     )
 
 
-def _score_beside(scorer: Scorer, run: Run, queries: Sequence[Scored], work: _Work) -> dict[str, list[Failure]]:
+def _score_additions(scorer: PoolScorer, run: Run, queries: Sequence[Scored], work: _Work) -> dict[str, list[Failure]]:
     """Noise floor and perturbations, where asked for, kept beside the run; gives what failed, by flag."""
     failed: dict[str, list[Failure]] = {}
     if work.config.noise_floor:
         floor, failed["noise-floor"] = noise_floor(
-            scorer, work.source, work.config, run.noise(), bar(f"{scorer.name}, noise floor", work.output.quiet)
+            scorer, work.source, work.config, run.read_noise(), bar(f"{scorer.name}, noise floor", work.output.quiet)
         )
         if floor:
-            run.keep_noise(floor)
-    if work.beside.perturb:
+            run.write_noise(floor)
+    if work.additions.perturb:
         progress = bar(f"{scorer.name}, perturbed", work.output.quiet)
-        unmoved = score_perturbed(scorer, run, work.source, work.config, list(work.beside.perturb), progress, scored=queries)
+        unmoved = score_perturbed(scorer, run, work.source, work.config, list(work.additions.perturb), progress, scored=queries)
         failed |= {f"perturb {kind}": failures for kind, failures in unmoved.items()}
     return {flag: failures for flag, failures in failed.items() if failures}
 
 
 def _read(run: Run, queries: Sequence[Scored], reader: str, work: _Work) -> ReaderReport:
-    beside = work.beside
-    found = read_run(
-        run, work.source, reader, scored=queries, k=beside.reader_k, serving_permutations=beside.serving_permutations,
+    additions = work.additions
+    found = ask_reader(
+        run, work.source, reader, scored=queries, k=additions.reader_k, serving_permutations=additions.serving_permutations,
         options=work.options, progress=bar(f"{reader} reads", work.output.quiet),
     )  # fmt: skip
     figures = {name: mean_figure(values) for name, values in found.values.items()}
-    return ReaderReport(beside.reader_k, figures, found.asked, found.failed, found.spent)
+    return ReaderReport(additions.reader_k, figures, found.asked, found.failed, found.spent)
 
 
 # -- before anything is scored
 
 
-def open_usable(scorers: Mapping[str, Any], data: Sequence[Data], beside: Beside, *, is_plan: bool = False) -> list[Source]:
+def open_sources(
+    scorers: Mapping[str, Any], data: Sequence[Data], additions: Additions, *, is_plan: bool = False
+) -> list[Source]:
     """The collections, opened; whatever is named and cannot be used is refused, all at once: scoring may take hours."""
     sources: list[Source] = []
     checks: list[Callable[[], Any]] = [
         *(partial(parse_address if is_plan else check_address, one) for one in scorers.values() if isinstance(one, str)),
-        *(partial(check_reader, reader) for reader in beside.readers),
-        *(partial(check_address, reader) for reader in beside.readers if not is_plan),
-        *(partial(_open_source, one, sources, bool(beside.readers)) for one in data),
-        partial(parsed, list(beside.ir)),
+        *(partial(check_reader, reader) for reader in additions.readers),
+        *(partial(check_address, reader) for reader in additions.readers if not is_plan),
+        *(partial(_open_source, one, sources, bool(additions.readers)) for one in data),
+        partial(parse_measures, list(additions.ir)),
     ]
     mistakes: list[str] = []
     for check in checks:
@@ -313,15 +329,17 @@ def open_usable(scorers: Mapping[str, Any], data: Sequence[Data], beside: Beside
 def _open_source(data: Data, opened: list[Source], is_read: bool) -> None:
     source = open_collection(data)
     if is_read:
-        check_readable(TASKS[source.collection.task])
+        reader_kind(TASKS[source.collection.task])  # refuses a task that nobody reads for
     opened.append(source)
 
 
-def _open(name: str, scorer: Any, options: EngineOptions, beside: Beside, folders: Iterable[Path], output: Output) -> Backend:
+def _open(
+    name: str, scorer: Any, options: EngineOptions, additions: Additions, folders: Iterable[Path], output: Output
+) -> Backend:
     """An opened scorer: the faster engine for an embedded model on a CPU; a run that has begun keeps its own."""
     if not isinstance(scorer, str):
         return open_object(scorer, name)
-    if "pine" in beside.mitigations:  # only `hf` has it
+    if "pine" in additions.mitigations:  # only `hf` has it
         return open_engine(scorer, options)
     chosen, why = scoring_address(scorer, options, folders)
     if why:
@@ -337,23 +355,23 @@ def _library(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, Any]:
 # -- scores that exist
 
 
-def audit_scores(scores: Any, relevance: Any, threshold: Threshold, beside: Beside, output: Output) -> Audits:
+def audit_scores(scores: Any, relevance: Any, threshold: Threshold, additions: Additions, output: Output) -> Audits:
     """Measure scores that somebody else gave."""
     given = read_any_scores(scores, relevance)
-    with _kept(output) as folder:
+    with _working_folder(output) as folder:
         run = keep_scores(given.queries, given.name, given.digests, folder, list(output.command))
-        run.keep(threshold=asdict(threshold))
-        found = load_run(run, threshold, beside.serving_permutations, queries=given.queries)
-        library = {name: mean_figure(values) for name, values in _library(found.queries, beside.ir).items()}
+        run.update_record(threshold=asdict(threshold))
+        found = load_run(run, threshold, additions.serving_permutations, queries=given.queries)
+        library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
         kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)
-        return _keep(Audits([kept]), output)
+        return _write_results(Audits([kept]), output)
 
 
 # -- what is kept
 
 
 @contextmanager
-def _kept(output: Output) -> Iterator[Path]:
+def _working_folder(output: Output) -> Iterator[Path]:
     """The folder to work in: the one asked for, or one that goes with the call."""
     if output.folder is not None:
         yield output.folder
@@ -362,14 +380,14 @@ def _kept(output: Output) -> Iterator[Path]:
         yield Path(folder) / "run"
 
 
-def _keep(audits: Audits, output: Output) -> Audits:
+def _write_results(audits: Audits, output: Output) -> Audits:
     """Write tables, summary and page beside the runs."""
     if output.folder is None:
         return audits
-    with storage(output.folder):
-        write_tables(output.folder / "measures.parquet", measures_schema(), measure_tables(audits))
-        write_record(output.folder / "summary.json", audits.to_json())
-    if output.report and not absent(PAGE):
+    with explaining_os_errors(output.folder):
+        write_tables(output.folder / MEASURES_FILE, measure_schema(), measure_tables(audits))
+        write_record(output.folder / SUMMARY_FILE, audits.to_json())
+    if output.report and not absent_modules(PAGE):
         audits.page = audits.report(output.folder / "report")
     return audits
 

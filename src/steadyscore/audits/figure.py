@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..intervals import mean_interval
-from ..measurement import Measured
-from ..measures import FLOORED, MEASURES
+from ..measures.intervals import mean_interval
+from ..measures.measurement import Measured
+from ..measures.registry import FLOORED, MEASURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def mean_figure(values: np.ndarray) -> Figure:
     return Figure(value, low if queries > 1 else None, high if queries > 1 else None, queries)
 
 
-def figures_of(measured: Measured, floor: Measured | None = None) -> dict[str, Figure]:
+def mean_figures(measured: Measured, floor: Measured | None = None) -> dict[str, Figure]:
     """Every measure of a run; an instability beside its noise floor where one was measured."""
     figures = {name: mean_figure(values) for name, values in measured.values.items()}
     if floor is not None:

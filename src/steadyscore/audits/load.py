@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ..collection import Source
-from ..consumers.reader import EVIDENCE
 from ..errors import InputError
-from ..measurement import Cutoff, Measured, Threshold, at_budget, measure
-from ..measures import MEASURES
-from ..readings import Readings, control, label_parts, reader_label, readings_of, shared_readers
-from ..runs import Run, find_runs
-from ..scores import Scored
+from ..measures.answers import EVIDENCE
+from ..measures.measurement import Cutoff, Measured, Threshold, average_permutations, measure
+from ..measures.registry import MEASURES
+from ..readers.outputs import (
+    ReaderResult,
+    SameEvidence,
+    compare_on_same_evidence,
+    label_parts,
+    reader_label,
+    reader_results,
+    shared_readers,
+)
+from ..runs.folder import Run, find_runs
+from ..runs.layout import RunRecord
+from ..runs.table import Scored
 from ..tasks import TASKS
-from .figure import figures_of
+from .figure import mean_figures
 from .result import Audit, Audits
 
 
@@ -39,6 +47,22 @@ def load_runs(runs: Sequence[Run], threshold: Threshold | None = None, serving_p
     return audits
 
 
+Given = Audits | Audit | str | Path
+"""What `compare` and `gate` take: audits, or folders that hold runs."""
+
+
+def collect_audits(
+    given: Sequence[Given], load: Callable[[Sequence[Run]], list[Audit]], *, is_measured_anew: bool
+) -> list[Audit]:
+    """Audits as they are, and those of the runs in and below folders, loaded together and measured as was asked."""
+    folders = [Path(one) for one in given if isinstance(one, str | Path)]
+    ready = [one for one in given if not isinstance(one, str | Path)]
+    if ready and is_measured_anew:
+        raise InputError("a threshold and serving permutations are for run folders; audits in memory are measured already.")
+    audits = [audit for one in ready for audit in ([one] if isinstance(one, Audit) else one)]
+    return audits + (load(find_runs(folders)) if folders else [])
+
+
 def load_run(
     run: Run,
     threshold: Threshold | None = None,
@@ -52,13 +76,13 @@ def load_run(
 
     Whoever has just scored it hands over the `queries` and the `source`, so that neither is read again.
     """
-    served = serve(run.scored() if queries is None else queries, serving_permutations)
+    served = serve_ensembles(run.read_queries() if queries is None else queries, serving_permutations)
     by = threshold or own_threshold(run)
-    read = readings_of(run, [query.query_id for query in served])
+    read = reader_results(run, [query.query_id for query in served])
     at_this_budget = [label for label in read if label_parts(label)[2] == serving_permutations]
     reader = next((label for label in (at_this_budget if readers is None else readers) if label in at_this_budget), None)
     measured = _measure(run, served, by, serving_permutations, read.get(reader or ""))
-    noise = run.noise() if serving_permutations == 1 else []  # of single presentations: an average moves less
+    noise = run.read_noise() if serving_permutations == 1 else []  # of single presentations: an average moves less
     floor = measure(noise, replace(by, cutoff=measured.cutoff.value)) if noise else None
     record = run.record
     return Audit(
@@ -68,7 +92,7 @@ def load_run(
         record=record,
         queries=served,
         measured=measured,
-        figures=figures_of(measured, floor),
+        figures=mean_figures(measured, floor),
         folder=run.folder,
         opened=source,
         threshold=by,
@@ -83,25 +107,25 @@ def own_threshold(run: Run) -> Threshold:
     return Threshold(**run.record.get("threshold", {}))
 
 
-def serve(queries: Sequence[Scored], serving_permutations: int = 1) -> Sequence[Scored]:
+def serve_ensembles(queries: Sequence[Scored], serving_permutations: int = 1) -> Sequence[Scored]:
     """Queries as they are, or as the disjoint ensembles of K permutations that batched self-consistency would serve (§D.4)."""
-    return queries if serving_permutations == 1 else [at_budget(query, serving_permutations) for query in queries]
+    return queries if serving_permutations == 1 else [average_permutations(query, serving_permutations) for query in queries]
 
 
-def _measure(run: Run, served: Sequence[Scored], by: Threshold, serving_permutations: int, read: Readings | None) -> Measured:
+def _measure(run: Run, served: Sequence[Scored], by: Threshold, serving_permutations: int, read: ReaderResult | None) -> Measured:
     """Every measure that a run allows: of its scores, of what perturbations moved, of a reader."""
     measured = measure(served, by)
-    beside = run.perturbed(measured.query_ids) if serving_permutations == 1 else {}
+    beside = run.read_perturbed(measured.query_ids) if serving_permutations == 1 else {}
     beside |= read.values if read else {}
     measured = replace(measured, values=measured.values | beside)
     return _without_threshold(measured, run.record) if is_ranking(run.record) else measured
 
 
-def is_ranking(record: dict[str, Any]) -> bool:
-    return record.get("capabilities", {}).get("gives") == "ranking"
+def is_ranking(record: RunRecord) -> bool:
+    return bool(record.get("capabilities", {}).get("gives") == "ranking")
 
 
-def _without_threshold(measured: Measured, record: dict[str, Any]) -> Measured:
+def _without_threshold(measured: Measured, record: RunRecord) -> Measured:
     """A ranking's numbers are n - rank: no cutoff means the same on two queries."""
     kept = {name: values for name, values in measured.values.items() if "cutoff" not in MEASURES[name].needs}
     why = f"none: {record['name']} gives a ranking, and a threshold needs scores; overlap@10 is a budget"
@@ -111,20 +135,20 @@ def _without_threshold(measured: Measured, record: dict[str, Any]) -> Measured:
 def budget_values(run: Run, queries: Sequence[Scored], by: Threshold, most: int = 10) -> dict[int, dict[str, float]]:
     """Every measure at each serving budget K, from stored scores: {K: {measure: mean}}. The cutoff is fitted anew at each K."""
     budgets = range(1, min(most, *(len(query.permuted) for query in queries)) + 1)
-    read = readings_of(run, [query.query_id for query in queries])
-    found = {}
+    read = reader_results(run, [query.query_id for query in queries])
+    by_budget = {}
     for budget in budgets:
         reader = next((label for label in read if label_parts(label)[2] == budget), "")
-        values = _measure(run, serve(queries, budget), by, budget, read.get(reader)).values
-        found[budget] = {name: float(np.nanmean(each)) for name, each in values.items()}
-    return found
+        values = _measure(run, serve_ensembles(queries, budget), by, budget, read.get(reader)).values
+        by_budget[budget] = {name: float(np.nanmean(each)) for name, each in values.items()}
+    return by_budget
 
 
-def same_evidence_control(before: Audit, after: Audit, address: str, k: int = EVIDENCE) -> dict[str, Any]:
+def same_evidence_control(before: Audit, after: Audit, address: str, k: int = EVIDENCE) -> SameEvidence:
     """Flips of one reader where two scorers showed it the same candidates (§F.3)."""
     label = reader_label(address, k)
     sides = [(audit.queries, audit.outputs(label)) for audit in (before, after)]
-    found = control(after.task, sides[0], sides[1], k)
-    if not found["queries"]:
+    found = compare_on_same_evidence(after.task, sides[0], sides[1], k)
+    if not found.queries:
         raise InputError(f"{before.name} and {after.name} share no query with equally many permutations.")
     return found

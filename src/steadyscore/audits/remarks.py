@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..measurement import Coverage, Cutoff, Measured
+from ..measures.measurement import Coverage, Cutoff, Measured
 from .figure import Figure
 
 NAMED = 10
@@ -21,20 +21,20 @@ def remarks(collection: str, measured: Measured, figures: dict[str, Figure]) -> 
 
 
 def _coverage(coverage: Coverage) -> list[str]:
-    found = []
+    sentences = []
     if unjudged := coverage.unjudged:
         share = f"{len(unjudged)} of {coverage.queries} queries"
         named = ", ".join(unjudged[:NAMED])
-        found.append(f"{share} have no judgement and are not in the means that need one: {named}.")
+        sentences.append(f"{share} have no judgement and are not in the means that need one: {named}.")
     if missed := coverage.without_relevant:
         share, named = f"{len(missed)} of {coverage.queries} queries", ", ".join(missed[:NAMED])
-        found.append(f"{share} have judgements but no relevant candidate; their quality counts as 0: {named}.")
+        sentences.append(f"{share} have judgements but no relevant candidate; their quality counts as 0: {named}.")
     if fewer := coverage.fewer_permutations:
         share = f"{len(fewer)} of {coverage.queries} queries have fewer than {coverage.permutations[-1]} permutations"
         alone = " A query with one is in no mean that compares them." if 1 in fewer.values() else ""
         named = ", ".join(f"{query} has {count}" for query, count in list(fewer.items())[:NAMED])
-        found.append(f"{share}: {named}.{alone}")
-    return found
+        sentences.append(f"{share}: {named}.{alone}")
+    return sentences
 
 
 def _cutoff(cutoff: Cutoff) -> list[str]:

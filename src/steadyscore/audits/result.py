@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..collection import Source, open_collection
 from ..errors import InputError
-from ..measurement import Measured, Threshold
-from ..readings import Outputs, Readings
-from ..scores import Scored
-from ..starts import start_remarks, unwatched
+from ..measures.measurement import Measured, Threshold
+from ..readers.outputs import Outputs, ReaderResult
+from ..runs.layout import RunRecord
+from ..runs.table import Scored
+from ..scoring.starts import start_remarks, unwatched_parts
 from ..tasks import Task
 from ..terms import Failure, Instance
 from .figure import Figure
@@ -62,7 +63,7 @@ class Audit:
     """The scorer's."""
     collection: str
     task: Task
-    record: dict[str, Any]
+    record: RunRecord
     """run.json: fingerprint, versions, coverage of the scoring."""
     queries: Sequence[Scored]
     """As they are served: means of `serving_permutations` presentations each."""
@@ -75,7 +76,7 @@ class Audit:
     """The collection, where it is open already."""
     threshold: Threshold = field(default_factory=Threshold)
     serving_permutations: int = 1
-    readers: dict[str, Readings] = field(default_factory=dict)
+    readers: dict[str, ReaderResult] = field(default_factory=dict)
     """What each reader made of the run, by its name in `outputs.parquet`."""
     reader: str | None = None
     """The one whose figures are among the measures."""
@@ -103,7 +104,7 @@ class Audit:
             **({"readers": {k: r.to_json() for k, r in self.reader_reports.items()}} if self.reader_reports else {}),
             **({"curve": self.curve} if self.curve is not None else {}),
             "scoring": self.record.get("coverage", {}),
-            "starts": {"remarks": start_remarks(self.record), "unwatched": unwatched(self.record)},
+            "starts": {"remarks": start_remarks(self.record), "unwatched": unwatched_parts(self.record)},
         }
 
     def remarks(self, of: str | None = None) -> list[str]:
@@ -141,8 +142,8 @@ class Audits(Sequence[Audit]):
     @overload
     def __getitem__(self, index: slice) -> Audits: ...
     def __getitem__(self, index: int | slice) -> Audit | Audits:
-        found = self._audits[index]
-        return Audits(found) if isinstance(found, list) else found
+        chosen = self._audits[index]
+        return Audits(chosen) if isinstance(chosen, list) else chosen
 
     def __len__(self) -> int:
         return len(self._audits)
@@ -181,18 +182,18 @@ class Audits(Sequence[Audit]):
 
     def plot(self, kind: str = "decisions", collection: str | None = None) -> Any:
         """A figure of the report: `spread`, `slots`, `decisions`, `quality`, `budget` or `cutoffs`. Shows in a notebook."""
-        from ..report import plot
+        from ..report.drawings import plot
 
         return plot(self, kind, collection)
 
     def report(self, folder: str | Path) -> Path:
         """Write the page that `steadyscore report` writes; returns its path."""
-        from ..report import write_report
+        from ..report.page import write_report
 
         return write_report(self, Path(folder))
 
 
-def _stored_source(record: dict[str, Any]) -> Source | None:
+def _stored_source(record: RunRecord) -> Source | None:
     scored_from = record.get("fingerprint", {}).get("data", {}).get("sha256")
     if "source" not in record or scored_from is None:
         return None

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..collection.memory import read_rows
-from ..disk import sha256, write_parquet
 from ..errors import InputError
-from ..scorefile import read_scores
-from ..scores import Scored
+from ..machine.disk import sha256, write_parquet
+from ..runs.score_file import read_scores
+from ..runs.table import Scored
 
 
 class GivenScores(NamedTuple):
@@ -48,19 +48,19 @@ def _from_rows(rows: list[dict[str, Any]]) -> list[Scored]:
 
 def _from_arrays(scores: np.ndarray | Mapping[str, Any], relevance: Any) -> list[Scored]:
     """(M, n) of one query, (Q, M, n) of several, or {query id: (M, n)}; relevance in the same form without M."""
-    given = _by_query(scores, 2, "scores")
+    by_query = _by_query(scores, 2, "scores")
     judged = {} if relevance is None else _by_query(relevance, 1, "relevance")
     mistakes = []
-    for query_id, rows in given.items():
+    for query_id, rows in by_query.items():
         if not np.isfinite(rows).all():
             mistakes.append(f"the scores of query {query_id} are not all finite numbers.")
         if len(rows) < 2:
             mistakes.append(f"query {query_id} has one permutation; order instability needs at least two.")
         if (gold := judged.get(query_id)) is not None and len(gold) != rows.shape[1]:
             mistakes.append(f"query {query_id} has {rows.shape[1]} candidates and {len(gold)} judgements.")
-    if mistakes or not given:
+    if mistakes or not by_query:
         raise InputError(mistakes or ["there are no scores to measure."])
-    digits = len(str(max(rows.shape[1] for rows in given.values())))
+    digits = len(str(max(rows.shape[1] for rows in by_query.values())))
     return [
         Scored(
             query_id=query_id,
@@ -69,21 +69,21 @@ def _from_arrays(scores: np.ndarray | Mapping[str, Any], relevance: Any) -> list
             scores=rows,
             relevance=judged.get(query_id),
         )
-        for query_id, rows in given.items()
+        for query_id, rows in by_query.items()
     ]
 
 
 def _by_query(values: Any, dimensions: int, what: str) -> dict[str, np.ndarray]:
     if isinstance(values, Mapping):
-        found = {str(key): np.asarray(value, dtype=np.float64) for key, value in values.items()}
+        by_query = {str(key): np.asarray(value, dtype=np.float64) for key, value in values.items()}
     else:
         array = np.asarray(values, dtype=np.float64)
         array = array[None] if array.ndim == dimensions else array
-        found = {f"{place:06d}": one for place, one in enumerate(array, 1)} if array.ndim else {}
-    if odd := [key for key, value in found.items() if value.ndim != dimensions]:
+        by_query = {f"{place:06d}": one for place, one in enumerate(array, 1)} if array.ndim else {}
+    if odd := [key for key, value in by_query.items() if value.ndim != dimensions]:
         shape = "(M, n), a row per permutation and a column per candidate" if dimensions == 2 else "(n,), one per candidate"
-        raise InputError(f"the {what} of query {odd[0]} have shape {found[odd[0]].shape}. Each query needs {shape}.")
-    return found
+        raise InputError(f"the {what} of query {odd[0]} have shape {by_query[odd[0]].shape}. Each query needs {shape}.")
+    return by_query
 
 
 def _digest(queries: Sequence[Scored]) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from ..measures import MEASURES
+from ..measures.registry import MEASURES
+from ..runs.layout import measure_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,12 +76,7 @@ def measure_tables(audits: Iterable[Audit]) -> Iterator[pa.Table]:
     for audit in audits:
         ids = pa.array(audit.measured.query_ids, pa.string())
         for measure, values in audit.measured.values.items():
-            told = [pa.repeat(text, len(ids)) for text in (audit.name, audit.collection, measure)]
-            yield pa.table([told[0], told[1], ids, told[2], pa.array(values, pa.float64())], schema=measures_schema())
-
-
-def measures_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    text = [(name, pa.string()) for name in ("variant", "collection", "query_id", "measure")]
-    return pa.schema([*text, ("value", pa.float64())])
+            constants = [pa.repeat(text, len(ids)) for text in (audit.name, audit.collection, measure)]
+            yield pa.table(
+                [constants[0], constants[1], ids, constants[2], pa.array(values, pa.float64())], schema=measure_schema()
+            )

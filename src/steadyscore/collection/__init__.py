@@ -18,13 +18,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..disk import atomic, is_there, make_folder, sha256, storage
-from ..disk import cache_folder as cache_root
 from ..errors import InputError
+from ..machine.disk import atomic, explaining_os_errors, is_there, make_folder, sha256
+from ..machine.disk import cache_folder as cache_root
 from ..terms import Collection, Instance, TaskName
 from . import memory
 from .catalogue import CATALOGUE
-from .files import Unreadable, encoded, lines, parsed
+from .files import Unreadable, encode_line, lines, parse_line
 from .format import collection_from, header_mistakes, header_record, id_of, instance_from, instance_mistakes, instance_record
 
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -128,7 +128,7 @@ def check(path: str | Path) -> list[str]:
             if isinstance(record, Unreadable):
                 found.append(f"{path}:{number}: {record}")
                 continue
-            digest.update(encoded(record))
+            digest.update(encode_line(record))
             found += [f"{path}:{number}: {mistake}" for mistake in instance_mistakes(record)]
             id = id_of(record)
             if id is not None and first_line.setdefault(id, number) != number:
@@ -155,16 +155,19 @@ def write(path: str | Path, collection: Collection, instances: Iterable[Instance
     if not path.name.endswith(SUFFIXES):
         raise InputError(f"{path}: a collection is written as .jsonl or .jsonl.gz; give --out one of these endings.")
     digest, queries = hashlib.sha256(), 0
-    with storage(path):
+    with explaining_os_errors(path):
         make_folder(path.parent)
-    with storage(path), tempfile.TemporaryFile(dir=path.parent) as body:  # nameless: the system frees it even after kill -9
+    with (
+        explaining_os_errors(path),
+        tempfile.TemporaryFile(dir=path.parent) as body,
+    ):  # nameless: the system frees it even after kill -9
         for instance in instances:
-            line = encoded(instance_record(instance))
+            line = encode_line(instance_record(instance))
             digest.update(line)
             queries += 1
             body.write(line)
         details = {**(collection.details or {}), "sha256": digest.hexdigest()}
-        header = encoded(header_record(replace(collection, queries=queries, details=details)))
+        header = encode_line(header_record(replace(collection, queries=queries, details=details)))
         body.seek(0)
         with atomic(path) as out:
             out.write(header)
@@ -193,7 +196,7 @@ def _stem(name: str) -> str:
 def _records(path: Path) -> Iterator[tuple[int, Any]]:
     """Line number and JSON value of every line but the header."""
     for place, (number, line) in enumerate(lines(path)):
-        record = parsed(line)
+        record = parse_line(line)
         if place or not _is_header(record):
             yield number, record
 
@@ -205,7 +208,7 @@ def _is_header(record: Any) -> bool:
 def _header(path: Path) -> Collection:
     """The header line, or, without one, a passage-reranking collection named as the file."""
     number, line = next(lines(path), (0, b""))
-    if not _is_header(record := parsed(line)):
+    if not _is_header(record := parse_line(line)):
         return Collection(name=_stem(path.name), task="passage_reranking")
     found = header_mistakes(record["collection"])
     found += [f'header: "{key}" stands outside "collection"' for key in record if key != "collection"]

@@ -10,16 +10,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..disk import sha256
 from ..errors import InputError, SteadyscoreError
-from ..extras import check_installed
+from ..machine.disk import sha256
+from ..machine.extras import check_installed
 from ..terms import Collection, Instance, TaskName, Verdict
 from . import multidoc_qa, open_collection, passages, read_instances, responses
 from .catalogue import WEB, Known
-from .claims import verdicts
-from .files import Report, converted, records
-from .first_stage import STAGE_MODULES, FirstStage, check_stage, first_stage
-from .splits import apart_from, sampled
+from .claims import read_verdicts
+from .files import Report, convert_records, records
+from .first_stage import STAGE_MODULES, FirstStage, check_stage, parse_first_stage
+from .splits import leave_out_shared, sample_ids
 
 Convert = Callable[[dict[str, Any], int], Instance]
 
@@ -41,7 +41,7 @@ NO_CONNECTION = ("ConnectionError", "ConnectError", "NameResolution", "Couldn't 
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BuildRequest:
     """What a build is asked for: a row of the catalogue, or the same fields for data without a name."""
 
     known: Known
@@ -55,13 +55,13 @@ class Request:
     """Instances beyond a sample or limit, from which parts replace queries whose text another part has."""
 
 
-def unnamed(name: str, format: str) -> Known:
+def own_collection(name: str, format: str) -> Known:
     """The row of somebody's own collection."""
     task: TaskName = LAYOUTS[format][0] if format in LAYOUTS else "passage_reranking"
     return Known(name, task, "evaluation", 0, 0, WEB, format, "not stated", "own files", "", first_stage="bm25")
 
 
-def from_folder(folder: Path, request: Request, report: Report) -> tuple[Collection, Iterator[Instance]]:
+def from_folder(folder: Path, request: BuildRequest, report: Report) -> tuple[Collection, Iterator[Instance]]:
     """A collection of files on disk."""
     known = request.known
     if not folder.exists():
@@ -72,44 +72,51 @@ def from_folder(folder: Path, request: Request, report: Report) -> tuple[Collect
         return _own_lines(folder, request, report)
     if known.format in passages.ROLES:
         files = passages.find(folder, known.format, known.split)
-        stage = request.stage or (FirstStage("run", str(files.run)) if files.run else first_stage(known.first_stage or "bm25"))
+        stage = request.stage or (
+            FirstStage("run", str(files.run)) if files.run else parse_first_stage(known.first_stage or "bm25")
+        )
         check_stage(stage)
         run = Path(stage.argument) if stage.kind == "run" and stage.argument else None
         found = passages.from_files(files, stage, report, **_passage_options(request, report))
         used = [files.topics, files.qrels, *files.corpus, run, request.verdicts]
-        return _card(request, report, used, stage), _finished(_apart(found, request, report), report)
+        return _header(request, report, used, stage), _raise_mistakes_at_end(_leave_out_shared(found, request, report), report)
     paths = _record_files(folder, known.files)
     found = _from_records(partial(records, paths), request, report, _aliases(folder, report))
-    return _card(request, report, [*paths, request.verdicts], None), _finished(found, report)
+    return _header(request, report, [*paths, request.verdicts], None), _raise_mistakes_at_end(found, report)
 
 
-def from_hub(request: Request, report: Report) -> tuple[Collection, Iterator[Instance]]:
+def from_hub(request: BuildRequest, report: Report) -> tuple[Collection, Iterator[Instance]]:
     """A collection of the catalogue through ir_datasets or the datasets library; needs a network."""
     known = request.known
     if known.ir_datasets:
-        stage = request.stage or (first_stage(known.first_stage) if known.first_stage else None)
+        stage = request.stage or (parse_first_stage(known.first_stage) if known.first_stage else None)
         check_installed(f"data get {known.name}", "ir_datasets", *(STAGE_MODULES[stage.kind] if stage else ()))
         options = _passage_options(request, report)
         found = passages.from_ir_datasets(known.ir_datasets, stage, report, **options)
-        found = _apart(found, request, report)
+        found = _leave_out_shared(found, request, report)
     elif known.hub:
         stage = None
         check_installed(f"data get {known.name}", "datasets")
         found = _from_records(partial(_hub_records, *known.hub), request, report, None)
     else:
         raise InputError(f"{known.name} cannot be downloaded freely: {known.obtain}; then: {_by_hand(known)}")
-    return _card(request, report, [request.verdicts], stage), _finished(_told(found, known), report)
+    return _header(request, report, [request.verdicts], stage), _raise_mistakes_at_end(
+        _explain_download_errors(found, known), report
+    )
 
 
-def _passage_options(request: Request, report: Report) -> dict[str, Any]:
+def _passage_options(request: BuildRequest, report: Report) -> dict[str, Any]:
     known = request.known
-    labels: dict[str, Verdict] | None = verdicts(request.verdicts, report) if request.verdicts else None
-    choose = partial(sampled, size=known.sample, seed=request.seed, spare=request.spare) if known.sample else None
+    labels: dict[str, Verdict] | None = read_verdicts(request.verdicts, report) if request.verdicts else None
+    choose = partial(sample_ids, size=known.sample, seed=request.seed, spare=request.spare) if known.sample else None
     return {"depth": request.depth, "choose": choose, "without_itself": known.without_itself, "verdicts": labels}
 
 
 def _from_records(
-    source: Callable[[Report], Iterable[tuple[str, Any]]], request: Request, report: Report, aliases: dict[str, list[str]] | None
+    source: Callable[[Report], Iterable[tuple[str, Any]]],
+    request: BuildRequest,
+    report: Report,
+    aliases: dict[str, list[str]] | None,
 ) -> Iterator[Instance]:
     known = request.known
     convert = LAYOUTS[known.format][1]
@@ -121,10 +128,10 @@ def _from_records(
         chosen = set(random.Random(request.seed).sample(range(1, size + 1), min(size, known.sample + request.spare)))
         report.dropped["records outside the sample"] = size - len(chosen)
     limit = known.limit + request.spare if known.limit else None
-    yield from islice(_apart(converted(source(report), convert, report, chosen), request, report), limit)
+    yield from islice(_leave_out_shared(convert_records(source(report), convert, report, chosen), request, report), limit)
 
 
-def _apart(found: Iterator[Instance], request: Request, report: Report) -> Iterator[Instance]:
+def _leave_out_shared(found: Iterator[Instance], request: BuildRequest, report: Report) -> Iterator[Instance]:
     other = request.apart_from or request.known.apart_from
     if other is None:
         return found
@@ -133,22 +140,22 @@ def _apart(found: Iterator[Instance], request: Request, report: Report) -> Itera
     except InputError as error:
         wanted = f"{request.known.name} leaves out what is also in {other}"
         raise InputError(f"{wanted}, which cannot be read: {error} Or name its file with --apart-from.") from None
-    return apart_from(found, others(), report.dropped)
+    return leave_out_shared(found, others(), report.dropped)
 
 
-def _own_lines(path: Path, request: Request, report: Report) -> tuple[Collection, Iterator[Instance]]:
+def _own_lines(path: Path, request: BuildRequest, report: Report) -> tuple[Collection, Iterator[Instance]]:
     """A file of our own format, checked and rewritten with a header that counts and signs it."""
     file = path if path.is_file() else _record_files(path, ("*.jsonl*",))[0]
     collection = open_collection(file).collection
-    details = {**(collection.details or {}), "sources": _signed([file]), "dropped": report.dropped}
+    details = {**(collection.details or {}), "sources": _checksums([file]), "dropped": report.dropped}
     renamed = replace(collection, name=request.known.name, chars=request.chars or collection.chars, details=details)
     found = read_instances(file)
     if request.known.sample is not None:
         chosen = set(
-            sampled((instance.id for instance in read_instances(file)), request.known.sample, request.seed, request.spare)
+            sample_ids((instance.id for instance in read_instances(file)), request.known.sample, request.seed, request.spare)
         )
         found = (instance for instance in found if instance.id in chosen)
-    return renamed, _finished(_apart(found, request, report), report)
+    return renamed, _raise_mistakes_at_end(_leave_out_shared(found, request, report), report)
 
 
 def _hub_records(id: str, configuration: str | None, split: str, report: Report) -> Iterator[tuple[str, Any]]:
@@ -158,7 +165,7 @@ def _hub_records(id: str, configuration: str | None, split: str, report: Report)
     return ((f"{id}: record {number}", row) for number, row in enumerate(rows, 1))
 
 
-def _told(found: Iterator[Instance], known: Known) -> Iterator[Instance]:
+def _explain_download_errors(found: Iterator[Instance], known: Known) -> Iterator[Instance]:
     """Whatever a download library raises, as one sentence; they raise anything from OSError to their own trees."""
     try:
         yield from found
@@ -175,7 +182,7 @@ def _by_hand(known: Known) -> str:
     return f"steadyscore data build {known.name} --from FOLDER"
 
 
-def _finished(found: Iterator[Instance], report: Report) -> Iterator[Instance]:
+def _raise_mistakes_at_end(found: Iterator[Instance], report: Report) -> Iterator[Instance]:
     """The stream, and at its end every mistake: nothing is renamed into place before that."""
     count = 0
     for count, instance in enumerate(found, 1):  # noqa: B007
@@ -186,7 +193,7 @@ def _finished(found: Iterator[Instance], report: Report) -> Iterator[Instance]:
         raise InputError(f"no query is left: {filters}. Check that the files belong together.")
 
 
-def _card(request: Request, report: Report, used: Iterable[Path | None], stage: FirstStage | None) -> Collection:
+def _header(request: BuildRequest, report: Report, used: Iterable[Path | None], stage: FirstStage | None) -> Collection:
     """The header. `dropped` and `notes` are the report's own counters: they fill while the instances are drawn."""
     known = request.known
     is_passages = known.format in passages.ROLES
@@ -194,12 +201,12 @@ def _card(request: Request, report: Report, used: Iterable[Path | None], stage: 
     if is_passages:
         details["depth"] = request.depth
         details["first_stage"] = stage.provenance if stage else {"kind": "run", "source": f"{known.ir_datasets} scoreddocs"}
-    details["sources"] = _signed([path for path in used if path])
+    details["sources"] = _checksums([path for path in used if path])
     details |= {"filters": list(known.filters), "dropped": report.dropped, "notes": report.notes, "seed": request.seed}
     return Collection(known.name, known.task, chars=request.chars or known.chars, details=details)
 
 
-def _signed(paths: Iterable[Path]) -> list[dict[str, str]]:
+def _checksums(paths: Iterable[Path]) -> list[dict[str, str]]:
     """Name and SHA-256 of the files a collection was made of."""
     return [{"file": path.name, "sha256": sha256(path)} for path in paths if path.is_file()]
 

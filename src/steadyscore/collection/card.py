@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from ..tasks import TASKS
 from ..terms import Collection, Instance
 from .catalogue import CATALOGUE
-from .responses import chance
+from .responses import chance_level
 
 
-def card(collection: Collection, instances: Iterable[Instance]) -> dict[str, Any]:
+def collection_card(collection: Collection, instances: Iterable[Instance]) -> dict[str, Any]:
     """Sizes, golds, answers, verdicts, the chance level of response collections, and provenance."""
     grades: Counter[str] = Counter()
     verdicts: Counter[str] = Counter()
@@ -29,9 +30,9 @@ def card(collection: Collection, instances: Iterable[Instance]) -> dict[str, Any
         cut += sum(length > collection.chars for length in lengths) if collection.chars else 0
         answered += bool(instance.answers)
         verdicts.update([instance.verdict] if instance.verdict else [])
-        level, undefined = chance([instance])
+        level = float(chance_level([each.relevance or 0 for each in instance.pool]))
         levels += [] if math.isnan(level) else [level]
-        without_gold += undefined
+        without_gold += math.isnan(level)
     known = CATALOGUE.get(collection.name)
     details = collection.details or {}
     made: dict[str, Any] = {
@@ -49,6 +50,6 @@ def card(collection: Collection, instances: Iterable[Instance]) -> dict[str, Any
         "queries_with_answers": answered,
         "verdicts": dict(sorted(verdicts.items())),
     }
-    if collection.task == "response_ranking":
+    if TASKS[collection.task].quality_cutoff == 1:
         made["chance_ndcg@1"] = sum(levels) / len(levels) if levels else None
     return made | {key: value for key, value in details.items() if key not in made}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..terms import Verdict
-from .files import Report, records, value
+from .files import Report, field_value, records
 
 CLIMATE_FEVER: dict[str, Verdict | None] = {
     "SUPPORTS": "SUPPORTED", "REFUTES": "REFUTED", "NOT_ENOUGH_INFO": "NOT ENOUGH INFO", "DISPUTED": None,
@@ -14,7 +14,7 @@ CLIMATE_FEVER: dict[str, Verdict | None] = {
 SCIFACT: dict[str, Verdict] = {"SUPPORT": "SUPPORTED", "CONTRADICT": "REFUTED"}
 
 
-def verdicts(path: Path, report: Report) -> dict[str, Verdict]:
+def read_verdicts(path: Path, report: Report) -> dict[str, Verdict]:
     """Claim id -> verdict, from SciFact's claims_*.jsonl or climate-fever.jsonl.
 
     SciFact: a claim without evidence is NOT ENOUGH INFO, evidence of both kinds is a mistake. Climate-FEVER: DISPUTED claims
@@ -23,7 +23,7 @@ def verdicts(path: Path, report: Report) -> dict[str, Verdict]:
     found: dict[str, Verdict] = {}
     for where, record in records([path], report):
         try:
-            id = str(value(record, "claim_id" if "claim_id" in record else "id", (str, int)))
+            id = str(field_value(record, "claim_id" if "claim_id" in record else "id", (str, int)))
             verdict = _climate_fever(record) if "claim_label" in record else _scifact(record)
         except (ValueError, AttributeError, TypeError) as mistake:
             report.mistakes.append(f"{where}: {mistake}")
@@ -36,7 +36,7 @@ def verdicts(path: Path, report: Report) -> dict[str, Verdict]:
 
 
 def _climate_fever(record: dict[str, Any]) -> Verdict | None:
-    label = value(record, "claim_label", (str, int))
+    label = field_value(record, "claim_label", (str, int))
     if isinstance(label, int) and 0 <= label < len(CLIMATE_FEVER):  # the hub keeps the label's place in this list
         label = list(CLIMATE_FEVER)[label]
     if label not in CLIMATE_FEVER:
@@ -45,8 +45,8 @@ def _climate_fever(record: dict[str, Any]) -> Verdict | None:
 
 
 def _scifact(record: dict[str, Any]) -> Verdict:
-    evidence = value(record, "evidence", dict)
-    labels = {value(rationale, "label", str) for document in evidence.values() for rationale in document}
+    evidence = field_value(record, "evidence", dict)
+    labels = {field_value(rationale, "label", str) for document in evidence.values() for rationale in document}
     if unknown := labels - set(SCIFACT):
         raise ValueError(f"evidence is labelled {', '.join(sorted(unknown))}, not {' or '.join(SCIFACT)}")
     if len(labels) > 1:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from itertools import pairwise
 from pathlib import Path
 
-from ..disk import atomic
+from ..machine.disk import atomic
 from ..terms import Instance
-from .files import Report, encoded
+from .files import Report, encode_line
 from .passages import Documents
 
 FORMATS = ("trec", "beir", "jsonl")
@@ -35,17 +35,17 @@ def export(folder: Path, format: str, instances: Iterable[Instance], name: str) 
         if beir:
             out[qrels].write(b"query-id\tcorpus-id\tscore\n")
         for instance in instances:
-            _without_spaces(instance, report)
+            _check_ids(instance, report)
             query = " ".join(instance.query.split())
-            put(topics, encoded({"_id": instance.id, "text": query}) if beir else f"{instance.id}\t{query}\n".encode())
-            for id, grade in _judged(instance):
+            put(topics, encode_line({"_id": instance.id, "text": query}) if beir else f"{instance.id}\t{query}\n".encode())
+            for id, grade in instance.judgements().items():
                 put(qrels, (f"{instance.id}\t{id}\t{grade}\n" if beir else f"{instance.id} 0 {id} {grade}\n").encode())
             for rank, (candidate, score) in enumerate(zip(instance.pool, _scores(instance), strict=True), 1):
                 put("run.txt", f"{instance.id} Q0 {candidate.id} {rank} {score} {name}\n".encode())
             found = ((instance.id, each.id, each.title, " ".join(each.text.split())) for each in instance.pool)
             documents.add(found, report, wanted_only=False)
         for id, title, text in documents.db.execute("select id, title, text from document order by place"):
-            put("corpus.jsonl", encoded({"_id": id, "title": title or "", "text": text}))
+            put("corpus.jsonl", encode_line({"_id": id, "title": title or "", "text": text}))
         report.stop_at_mistakes()
     return written
 
@@ -58,12 +58,7 @@ def _scores(instance: Instance) -> list[float]:
     return [-float(rank) for rank in range(1, len(instance.pool) + 1)]
 
 
-def _judged(instance: Instance) -> Iterator[tuple[str, int]]:
-    yield from ((each.id, each.relevance) for each in instance.pool if each.relevance is not None)
-    yield from (instance.judged or {}).items()
-
-
-def _without_spaces(instance: Instance, report: Report) -> None:
+def _check_ids(instance: Instance, report: Report) -> None:
     for id in (instance.id, *(candidate.id for candidate in instance.pool)):
         if len(id.split()) != 1:
             report.mistakes.append(f"query {instance.id}: id {id!r} has a space, which a TREC run cannot hold")

@@ -41,16 +41,16 @@ class Unreadable(str):
     """Why a line or a record is not JSON."""
 
 
-def encoded(record: Any) -> bytes:
+def encode_line(record: Any) -> bytes:
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8") + b"\n"
 
 
-def parsed(line: bytes, **how: Any) -> Any:
+def parse_line(line: bytes, **how: Any) -> Any:
     """The value of a line of JSON, or why it has none; `how` goes to the JSON decoder."""
     try:
         record = json.loads(line.decode("utf-8"), **how)
         if b"\\ud" in line.lower():
-            encoded(record)  # half of a surrogate pair is JSON, but not text
+            encode_line(record)  # half of a surrogate pair is JSON, but not text
         return record
     except UnicodeDecodeError as error:
         return Unreadable(f"byte {error.start + 1} is not UTF-8; save the file as UTF-8")
@@ -70,7 +70,7 @@ def _why_not_json(error: ValueError | RecursionError) -> str:
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Number and bytes of every line that is not blank, without line end and byte order mark; gzip by its ending."""
-    with _reading(path), gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+    with _explaining_read_errors(path), gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(LONGEST_RECORD), b""), 1):
             if len(line) == LONGEST_RECORD:
                 raise InputError(f"{path}:{number}: the line is longer than {LONGEST_RECORD >> 20} MB. Give one record per line.")
@@ -96,7 +96,7 @@ def records(paths: Iterable[Path], report: Report) -> Iterator[tuple[str, Any]]:
         elif next(lines(path), (0, b""))[1].lstrip().startswith(b"["):
             found = ((f"{path}: record {number}", record) for number, record in enumerate(_array(path), 1))
         else:
-            found = ((f"{path}:{number}", parsed(line)) for number, line in lines(path))
+            found = ((f"{path}:{number}", parse_line(line)) for number, line in lines(path))
         for where, record in found:
             if isinstance(record, Unreadable):
                 report.mistakes.append(f"{where}: {record}")
@@ -104,7 +104,7 @@ def records(paths: Iterable[Path], report: Report) -> Iterator[tuple[str, Any]]:
                 yield where, record
 
 
-def converted(
+def convert_records(
     found: Iterable[tuple[str, Any]],
     convert: Callable[[dict[str, Any], int], Instance],
     report: Report,
@@ -123,7 +123,7 @@ def converted(
             if not isinstance(record, dict):
                 raise ValueError("is not a JSON object")
             instance = convert(record, number)
-            encoded(instance_record(instance))
+            encode_line(instance_record(instance))
         except Dropped as left_out:
             report.dropped[str(left_out)] += 1
             continue
@@ -141,7 +141,7 @@ def converted(
             yield instance
 
 
-def value(record: dict[str, Any], key: str, kind: type | tuple[type, ...]) -> Any:
+def field_value(record: dict[str, Any], key: str, kind: type | tuple[type, ...]) -> Any:
     """A field of a source record, or the mistake that it is absent or of another kind."""
     found = record.get(key)
     if found is None:
@@ -168,7 +168,7 @@ def _array(path: Path) -> Iterator[Any]:
     """The elements of a JSON array, one at a time: public QA files hold half a gigabyte in one."""
     decoder = json.JSONDecoder()
     with (
-        _reading(path),
+        _explaining_read_errors(path),
         gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix.lower() == ".gz" else path.open(encoding="utf-8-sig") as file,
     ):
         rest = file.read(1 << 20).lstrip().removeprefix("[").lstrip()
@@ -179,7 +179,7 @@ def _array(path: Path) -> Iterator[Any]:
             try:
                 element, end = decoder.raw_decode(rest)
                 if "\\ud" in rest[:end].lower():
-                    encoded(element)
+                    encode_line(element)
             except (ValueError, RecursionError) as error:
                 more = file.read(1 << 20) if isinstance(error, json.JSONDecodeError) else ""
                 if not more or len(rest) > LONGEST_RECORD:
@@ -192,7 +192,7 @@ def _array(path: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _explaining_read_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:

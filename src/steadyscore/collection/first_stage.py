@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, ModelError
-from ..extras import check_installed
+from ..machine.extras import check_installed
+from ..terms import Array
 
 Search = Callable[[str, int], list[tuple[int, float]]]
 
@@ -45,7 +46,7 @@ class FirstStage:
         return {"kind": self.kind} | (settings if self.kind == "bm25" else {"source": self.argument})
 
 
-def first_stage(spec: str, *, k1: float | None = None, b: float | None = None) -> FirstStage:
+def parse_first_stage(spec: str, *, k1: float | None = None, b: float | None = None) -> FirstStage:
     kind, _, argument = spec.partition(":")
     if kind == "bm25" and (argument or "default") in BM25_SETTINGS:
         named = BM25_SETTINGS[argument or "default"]
@@ -92,7 +93,7 @@ def bm25(texts: Iterable[str], *, k1: float = 0.9, b: float = 0.4) -> Search:
 
     def search(query: str, depth: int) -> list[tuple[int, float]]:
         words = [word for word in bm25s.tokenize([query], return_ids=False, **options)[0] if word in index.vocab_dict]
-        return top(index.get_scores(words), depth, above=0.0) if words else []
+        return top_documents(index.get_scores(words), depth, above=0.0) if words else []
 
     return search
 
@@ -105,7 +106,7 @@ def dense(texts: list[str], model: str) -> Search:
 
     def search(query: str, depth: int) -> list[tuple[int, float]]:
         embedded = encoder.encode_query([prefix + query], normalize_embeddings=True, show_progress_bar=False)  # (1, d)
-        return top(corpus @ np.asarray(embedded)[0], depth)
+        return top_documents(corpus @ np.asarray(embedded)[0], depth)
 
     return search
 
@@ -117,12 +118,12 @@ def splade(texts: list[str], model: str) -> Search:
 
     def search(query: str, depth: int) -> list[tuple[int, float]]:
         embedded = encoder.encode_query([query], convert_to_tensor=True, show_progress_bar=False)
-        return top(encoder.similarity(embedded, corpus).cpu().numpy()[0], depth, above=0.0)
+        return top_documents(encoder.similarity(embedded, corpus).cpu().numpy()[0], depth, above=0.0)
 
     return search
 
 
-def top(scores: np.ndarray, depth: int, *, above: float = -np.inf) -> list[tuple[int, float]]:
+def top_documents(scores: Array, depth: int, *, above: float = -np.inf) -> list[tuple[int, float]]:
     """The best `depth` of (n,) scores, equal scores by index; those not above the floor are left out."""
     least = np.partition(scores, -depth)[-depth] if depth < len(scores) else -np.inf
     kept = np.flatnonzero((scores >= least) & (scores > above))  # all that tie at the edge, so that the cut is by index

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
-from ..terms import Candidate, Collection, Instance, TaskName, Verdict
+from ..tasks import TASKS
+from ..terms import Candidate, Collection, Instance, Verdict
 
-TASKS: tuple[str, ...] = get_args(TaskName)
 VERDICTS: tuple[str, ...] = get_args(Verdict)
 
 LARGEST = 2**31 - 1
@@ -92,10 +92,10 @@ HEADER_RULES: dict[str, Rule] = {
 def _mistakes(record: Any, rules: dict[str, Rule], required: Iterable[str], *, closed: bool = True) -> list[str]:
     """Every broken rule; null stands for an absent optional key; a closed record has no key beside its rules."""
     if not isinstance(record, dict):
-        return [f"{_shown(record)} is not a JSON object"]
+        return [f"{_show_value(record)} is not a JSON object"]
     found = [f'"{key}" is missing' for key in required if record.get(key) is None]
     found += [
-        f'"{key}" is {_shown(value)}, not {must_be}'
+        f'"{key}" is {_show_value(value)}, not {must_be}'
         for key, (holds, must_be) in rules.items()
         if (value := record.get(key)) is not None and not holds(value)
     ]
@@ -104,7 +104,7 @@ def _mistakes(record: Any, rules: dict[str, Rule], required: Iterable[str], *, c
     return found
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     """A value as a message shows it: short enough for one line."""
     if isinstance(value, list | dict):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
@@ -112,7 +112,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _twice(values: Iterable[Any]) -> list[Any]:
+def _repeated(values: Iterable[Any]) -> list[Any]:
     return [value for value, times in Counter(values).items() if times > 1]
 
 
@@ -134,8 +134,8 @@ def instance_mistakes(record: Any) -> list[str]:
     fields = [candidate for candidate in candidates if isinstance(candidate, dict)]
     ids = [str(candidate["id"]) for candidate in fields if is_id(candidate.get("id"))]
     ranks = [rank for candidate in fields if _is_count(rank := candidate.get("rank"), 1)]
-    found += [f"candidate id {id!r} occurs more than once in the pool" for id in _twice(ids)]
-    found += [f"rank {rank} occurs more than once in the pool" for rank in _twice(ranks)]
+    found += [f"candidate id {id!r} occurs more than once in the pool" for id in _repeated(ids)]
+    found += [f"rank {rank} occurs more than once in the pool" for rank in _repeated(ranks)]
     if 0 < len(ranks) < len(candidates):
         found.append(f"{len(ranks)} of {len(candidates)} candidates have a rank; give it to all or to none")
     if isinstance(judged := record.get("judged"), dict):
@@ -154,12 +154,12 @@ def collection_from(header: dict[str, Any]) -> Collection:
     """The header's own keys become fields, all others details. Without "chars" the default of terms holds; null keeps all."""
     own = ("name", "task", "instruction", "chars", "queries")
     return Collection(
-        **{key: _whole(header[key]) for key in own if key in header},
+        **{key: _as_int(header[key]) for key in own if key in header},
         details={key: value for key, value in header.items() if key not in own} or None,
     )
 
 
-def _whole(value: Any) -> Any:
+def _as_int(value: Any) -> Any:
     """A count as an int, also where it was written 5.0; anything else as it is."""
     return int(value) if isinstance(value, float) else value
 
@@ -171,8 +171,8 @@ def instance_from(record: dict[str, Any]) -> Instance:
             id=str(candidate["id"]),
             text=candidate["text"],
             title=candidate.get("title"),
-            relevance=_whole(candidate.get("relevance")),
-            rank=_whole(candidate.get("rank")),
+            relevance=_as_int(candidate.get("relevance")),
+            rank=_as_int(candidate.get("rank")),
             score=candidate.get("score"),
         )
         for candidate in record["candidates"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..errors import InputError
-from .files import encoded
+from .files import encode_line
 from .format import instance_mistakes
 
 ROWS = ("to_pylist", "to_dicts", "to_list")
@@ -59,7 +59,7 @@ def read_records(data: Any) -> list[dict[str, Any]]:
         raise InputError(odd)
     if not rows:
         raise InputError("the collection is empty: there is no row to score.")
-    records = [_record(row, i) for i, row in enumerate(rows, 1)] if "candidates" in rows[0] else list(_grouped(rows))
+    records = [_record(row, i) for i, row in enumerate(rows, 1)] if "candidates" in rows[0] else list(_group_rows(rows))
     mistakes = [f"query {i}: {mistake}" for i, record in enumerate(records, 1) for mistake in instance_mistakes(record)]
     seen: set[str] = set()
     for record in records:
@@ -90,7 +90,7 @@ def _candidate(candidate: Any, place: int) -> Any:
     return candidate
 
 
-def _grouped(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _group_rows(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Rows of candidates under their queries, in the order in which both first stand."""
     if missing := [name for name in ("query", "text") if name not in rows[0]]:
         raise InputError(
@@ -111,5 +111,5 @@ def digest(records: list[dict[str, Any]]) -> str:
     """SHA-256 of the records as the file format writes them."""
     whole = hashlib.sha256()
     for record in records:
-        whole.update(encoded(record))
+        whole.update(encode_line(record))
     return whole.hexdigest()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..terms import Candidate, Instance
-from .files import Dropped, value
+from .files import Dropped, field_value
 
 PASSAGES, SUPPORTING = 10, 2
 
@@ -22,7 +22,7 @@ def hotpotqa(record: dict[str, Any], number: int, aliases: Mapping[str, Sequence
     `context` is [[title, [sentence, ...]], ...] or {"title": [...], "sentences": [...]}; `supporting_facts` likewise. 2Wiki adds
     `answer_id`, which its id_aliases.json turns into further answers.
     """
-    id = value(record, "_id" if "_id" in record else "id", str)
+    id = field_value(record, "_id" if "_id" in record else "id", str)
     supporting = {title for title, _ in _pairs(record, "supporting_facts", "sent_id")}
     passages = [
         (title, " ".join(sentence.strip() for sentence in sentences), title in supporting)
@@ -30,29 +30,33 @@ def hotpotqa(record: dict[str, Any], number: int, aliases: Mapping[str, Sequence
     ]
     if len(passages) != PASSAGES:
         raise Dropped(f"not exactly {PASSAGES} passages")
-    answers = [value(record, "answer", str), *((aliases or {}).get(str(record.get("answer_id")), ()))]
-    return _instance(id, value(record, "question", str), passages, answers)
+    answers = [field_value(record, "answer", str), *((aliases or {}).get(str(record.get("answer_id")), ()))]
+    return _instance(id, field_value(record, "question", str), passages, answers)
 
 
 def musique(record: dict[str, Any], number: int) -> Instance:
     """MuSiQue: questions with two supports, cut to ten passages: the supports and the first distractors, in the file's order."""
     if record.get("answerable") is False:
         raise Dropped("not answerable")
-    paragraphs = value(record, "paragraphs", list)
+    paragraphs = field_value(record, "paragraphs", list)
     passages = [
-        (value(each, "title", str), value(each, "paragraph_text", str), bool(value(each, "is_supporting", bool)))
+        (
+            field_value(each, "title", str),
+            field_value(each, "paragraph_text", str),
+            bool(field_value(each, "is_supporting", bool)),
+        )
         for each in paragraphs
     ]
     distractors = [place for place, (_, _, supporting) in enumerate(passages) if not supporting]
     kept = {place for place, passage in enumerate(passages) if passage[2]} | set(distractors[: PASSAGES - SUPPORTING])
     cut = [passage for place, passage in enumerate(passages) if place in kept]
-    answers = [value(record, "answer", str), *(record.get("answer_aliases") or [])]
-    return _instance(value(record, "id", str), value(record, "question", str), cut, answers)
+    answers = [field_value(record, "answer", str), *(record.get("answer_aliases") or [])]
+    return _instance(field_value(record, "id", str), field_value(record, "question", str), cut, answers)
 
 
 def aliases_of(record: dict[str, Any]) -> tuple[str, list[str]]:
     """A line of 2Wiki's id_aliases.json: entity id and its other names."""
-    return value(record, "Q_id", str), [*(record.get("aliases") or []), *(record.get("demonyms") or [])]
+    return field_value(record, "Q_id", str), [*(record.get("aliases") or []), *(record.get("demonyms") or [])]
 
 
 def _instance(id: str, question: str, passages: list[tuple[str, str, bool]], answers: list[str]) -> Instance:
@@ -72,7 +76,7 @@ def _instance(id: str, question: str, passages: list[tuple[str, str, bool]], ans
 
 def _pairs(record: dict[str, Any], key: str, *columns: str) -> list[tuple[str, Any]]:
     """(title, second) pairs of a field that is a list of pairs, the hub's columns, or either as a JSON string."""
-    found = value(record, key, (list, dict, str))
+    found = field_value(record, key, (list, dict, str))
     if isinstance(found, str):
         try:
             found = json.loads(found)

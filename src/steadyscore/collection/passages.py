@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..terms import Candidate, Instance, Verdict
 from .files import Report
 from .first_stage import FirstStage, search_over
-from .trec import Document, RunLine, read_corpus, read_qrels, read_run, read_topics
+from .trec import Document, RunLine, read_corpus, read_qrels, read_topics, read_trec_run
 
 Choose = Callable[[Iterable[str]], list[str]]  # ids of judged queries -> those to keep, in their order
 Ranked = Callable[[str], list[tuple[str, float | None]]]  # query id -> (document id, score), best first
@@ -188,7 +188,7 @@ def from_files(
     with closing(Documents()) as documents:
         is_run = stage.kind == "run"
         if is_run:
-            documents.add_run(read_run(Path(stage.argument or ""), report), topics, report)
+            documents.add_run(read_trec_run(Path(stage.argument or ""), report), topics, report)
         documents.add(read_corpus(files.corpus, report), report, wanted_only=is_run)
         documents.check_run(report)
         report.stop_at_mistakes()
@@ -217,7 +217,7 @@ def from_ir_datasets(
         topics = {query: topics[query] for query in choose(query for query in topics if query in qrels)}
     with closing(Documents()) as documents:
         if stage is None or stage.kind == "run":
-            run = read_run(Path(stage.argument or ""), report) if stage else _scored(dataset)
+            run = read_trec_run(Path(stage.argument or ""), report) if stage else _official_run(dataset)
             documents.add_run(run, topics, report)
             store = dataset.docs_store()
             documents.add((_document(store.get(name)) for name in documents.wanted()), report, wanted_only=False)
@@ -230,7 +230,7 @@ def from_ir_datasets(
         yield from instances(topics, qrels, documents, ranked, report, depth=depth, **options)
 
 
-def _scored(dataset: Any) -> Iterator[RunLine]:
+def _official_run(dataset: Any) -> Iterator[RunLine]:
     """The official first-stage list, by score; equal scores keep their order."""
     of_query: dict[str, list[tuple[str, float]]] = {}
     for scored in dataset.scoreddocs_iter():

@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..terms import Instance
 
 
-def sampled(ids: Iterable[str], size: int, seed: int = 42, spare: int = 0) -> list[str]:
+def sample_ids(ids: Iterable[str], size: int, seed: int = 42, spare: int = 0) -> list[str]:
     """The first `size` ids after sorting and a seeded Mersenne-Twister shuffle, and up to `spare` more.
 
     Samples of one seed are nested: a smaller one is a prefix of a larger one (1K in 30K in 100K).
@@ -29,7 +29,7 @@ def text_key(query: str) -> bytes:
     return hashlib.blake2b(" ".join(words).encode(), digest_size=8).digest()
 
 
-def parts(instances: Iterable[Instance], sizes: dict[str, int], dropped: Counter[str]) -> Iterator[tuple[str, Instance]]:
+def split_parts(instances: Iterable[Instance], sizes: dict[str, int], dropped: Counter[str]) -> Iterator[tuple[str, Instance]]:
     """(part, instance): consecutive stretches of one stream, so disjoint by id; a query text of an earlier part is left out.
 
     What a part lacks because of a repeated text is filled from what follows; a stream that ends too early is an error.
@@ -53,7 +53,7 @@ def parts(instances: Iterable[Instance], sizes: dict[str, int], dropped: Counter
         earlier |= own
 
 
-def apart_from(instances: Iterable[Instance], others: Iterable[Instance], dropped: Counter[str]) -> Iterator[Instance]:
+def leave_out_shared(instances: Iterable[Instance], others: Iterable[Instance], dropped: Counter[str]) -> Iterator[Instance]:
     """Instances whose query text does not occur among the others (Nectar against UltraFeedback, training against test)."""
     texts = {text_key(other.query) for other in others}
     for instance in instances:
@@ -63,7 +63,7 @@ def apart_from(instances: Iterable[Instance], others: Iterable[Instance], droppe
             yield instance
 
 
-def shared(one: Iterable[Instance], other: Iterable[Instance]) -> list[str]:
+def shared_queries(one: Iterable[Instance], other: Iterable[Instance]) -> list[str]:
     """Every query of `other` that `one` has too, by id or by text: empty for collections that are disjoint."""
     ids, texts = {}, {}
     for instance in one:

@@ -84,7 +84,7 @@ def read_corpus(paths: Iterable[Path], report: Report) -> Iterator[Document]:
                 yield where, id, str(title or "").strip() or None, str(text or "").strip()
 
 
-def read_run(path: Path, report: Report) -> Iterator[RunLine]:
+def read_trec_run(path: Path, report: Report) -> Iterator[RunLine]:
     """Place, query, document, rank and score: TREC's six columns, or MS MARCO's query, document, rank."""
     for where, line in text_lines(path, report):
         columns = line.split()
@@ -96,16 +96,16 @@ def read_run(path: Path, report: Report) -> Iterator[RunLine]:
             report.mistakes.append(f"{where}: not a line of a run; give `query Q0 document rank score tag`")
             continue
         if not WHOLE_NUMBER.fullmatch(rank) or abs(int(rank)) > LARGEST:
-            report.mistakes.append(f"{where}: not a line of a run: the rank is {shortened(rank)}, not a whole number of 32 bits")
+            report.mistakes.append(f"{where}: not a line of a run: the rank is {shorten(rank)}, not a whole number of 32 bits")
         elif score and not _is_finite(score):
-            report.mistakes.append(f"{where}: not a line of a run: the score is {shortened(score)}, not a finite number")
+            report.mistakes.append(f"{where}: not a line of a run: the score is {shorten(score)}, not a finite number")
         elif mistake := _id_mistake(query, document):
             report.mistakes.append(f"{where}: {mistake}")
         else:
             yield where, query, document, int(rank), float(score) if score else None
 
 
-def shortened(value: str) -> str:
+def shorten(value: str) -> str:
     """A field as a message shows it."""
     return repr(value if len(value) <= 40 else value[:37] + "...")
 
@@ -124,7 +124,7 @@ def _id_mistake(*ids: str) -> str | None:
     if not all(ids):
         return "an id is empty; give the query and the document"
     odd = [id for id in ids if CONTROL.search(id)]
-    return f"id {shortened(odd[0])} holds a control character; ids are text of one line" if odd else None
+    return f"id {shorten(odd[0])} holds a control character; ids are text of one line" if odd else None
 
 
 def _objects(paths: Iterable[Path], report: Report) -> Iterator[tuple[str, dict[str, Any]]]:

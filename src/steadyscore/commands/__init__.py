@@ -9,22 +9,21 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 from ..audits.result import Audits
 from ..audits.table import text_table
 from ..engines import EngineOptions, Price
 from ..errors import UsageError
-from ..extras import PAGE, absent, install_line
-from ..measurement import Threshold
-from ..scorer import Settings
-from ..starts import start_remarks, unwatched
-from ..terms import Failure, PromptStyle
-
-T = TypeVar("T")
+from ..machine.extras import PAGE, absent_modules, install_line
+from ..measures.measurement import Threshold
+from ..scoring.score import AuditConfig, Cut
+from ..scoring.scorer import Settings
+from ..scoring.starts import start_remarks, unwatched_parts
+from ..terms import Failure, Partition
+from .flags import add_field, add_fields, from_flags, positive
 
 
 def examples(parser: argparse.ArgumentParser, *commands: str) -> None:
@@ -39,32 +38,11 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_presentation(parser: argparse.ArgumentParser) -> None:
     """What the scorer sees: the flags that `Settings` and the collection's cut are made of."""
     group = parser.add_argument_group("presentation")
-    group.add_argument("--width", type=positive, metavar="B", help="candidates per prompt (default: the task's)")
-    group.add_argument(
-        "--chars", type=positive, metavar="N", help="characters kept of each candidate (default: the collection's)"
-    )
-    group.add_argument("--pool", type=positive, metavar="N", help="only the first N candidates of each pool")
-    group.add_argument("--queries", type=positive, metavar="N", help="only the first N queries")
-    group.add_argument(
-        "--partition", choices=["contiguous", "round-robin"], default="contiguous", help="how an order is cut into windows"
-    )
-    group.add_argument(
-        "--markers", choices=["numeric", "letters", "roman", "doc", "random3"], default="numeric", help="labels of the slots"
-    )
-    group.add_argument(
-        "--prompt",
-        choices=get_args(PromptStyle),
-        help="how a window is worded and read (default: the adapter's, else the paper's)",
-    )
-    group.add_argument(
-        "--placeholder", choices=["0", "1", "2", "3", "?"], default="0", help="grade that fills the answer skeleton"
-    )
-    group.add_argument(
-        "--fit",
-        choices=["refuse", "shrink"],
-        default="refuse",
-        help="a window too long for the model: refuse it, or cut its candidates further",
-    )
+    add_field(group, Settings, "width", metavar="B")
+    add_field(group, AuditConfig, "chars")
+    add_fields(group, Cut, "pool queries")
+    add_field(group, Settings, "partition", choices=[word.replace("_", "-") for word in get_args(Partition)])
+    add_fields(group, Settings, "markers prompt placeholder fit")
 
 
 def add_scorer_change(parser: argparse.ArgumentParser) -> None:
@@ -78,35 +56,21 @@ def add_scorer_change(parser: argparse.ArgumentParser) -> None:
 def add_engine(parser: argparse.ArgumentParser) -> None:
     """How a local model runs."""
     group = parser.add_argument_group("engine")
-    group.add_argument("--device", help="cpu, cuda, cuda:1 (default: CUDA where there is one)")
-    group.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32", help="precision of the weights")
-    group.add_argument("--batch-tokens", type=positive, default=4096, metavar="N", help="padded tokens that share a forward pass")
-    group.add_argument("--trust-remote-code", action="store_true", help="let a model's repository run its own code")
-    group.add_argument("--tensor-parallel", type=positive, default=1, metavar="N", help="GPUs that share one model (vLLM)")
-    group.add_argument(
-        "--tokenizer", metavar="PATH", help="tokenizer of a served model, where its name is not a folder or hub id"
-    )
-    group.add_argument(
-        "--allow-base-mismatch", action="store_true", help="score with an adapter on a base it was not trained for"
-    )
+    add_fields(group, EngineOptions, "device dtype batch_tokens trust_remote_code tensor_parallel")
+    add_field(group, EngineOptions, "tokenizer", metavar="PATH")
+    add_field(group, EngineOptions, "allow_base_mismatch")
     add_endpoint(parser)
 
 
 def add_endpoint(parser: argparse.ArgumentParser) -> None:
     """How an endpoint over HTTP is asked."""
     group = parser.add_argument_group("endpoint")
-    group.add_argument("--concurrency", type=positive, default=8, metavar="N", help="requests at the same time (default 8)")
-    group.add_argument("--rate", type=above_zero, metavar="N", help="most requests a minute (default: no limit)")
-    group.add_argument("--retries", type=not_negative, default=5, metavar="N", help="tries after a failed one (default 5)")
-    group.add_argument(
-        "--timeout",
-        type=above_zero,
-        default=300.0,
-        metavar="SECONDS",
-        help="for a whole answer of an endpoint or a program (default 300)",
-    )
-    group.add_argument("--price", type=price, nargs=2, metavar=("IN", "OUT"), help="cost of a million prompt and written tokens")
-    group.add_argument("--no-cache", action="store_true", help="ask again what was answered before")
+    add_field(group, EngineOptions, "concurrency")
+    add_field(group, EngineOptions, "rate", metavar="N")
+    add_field(group, EngineOptions, "retries")
+    add_field(group, EngineOptions, "timeout", metavar="SECONDS")
+    add_field(group, EngineOptions, "price", type=price, nargs=2, metavar=("IN", "OUT"))
+    add_field(group, EngineOptions, "cache", help="ask again what was answered before")
 
 
 def add_watch(parser: argparse.ArgumentParser) -> None:
@@ -126,12 +90,6 @@ def check_watch(args: argparse.Namespace, *scorers: str) -> None:
         refuse("--watch names files behind a python: or command: scorer; leave it out for others.")
 
 
-def from_flags(kind: Callable[..., T], args: argparse.Namespace, **given: Any) -> T:
-    """A dataclass from the flags that are called as its fields are, and from what is given instead."""
-    flags = {field.name: getattr(args, field.name) for field in fields(kind) if hasattr(args, field.name)}  # type: ignore[arg-type]
-    return kind(**flags | given)
-
-
 def settings_of(args: argparse.Namespace) -> Settings:
     # How much of a text is kept is a matter of the collection, so --chars goes to the audit's own settings.
     return from_flags(Settings, args, partition=args.partition.replace("-", "_"), chars=Settings().chars)
@@ -140,20 +98,16 @@ def settings_of(args: argparse.Namespace) -> Settings:
 def engine_options(args: argparse.Namespace) -> EngineOptions:
     """The engine's flags; the endpoint's too, for verbs that have them."""
     price = getattr(args, "price", None)
-    cache = not getattr(args, "no_cache", False)
-    watch = tuple(getattr(args, "watch", ()))
-    return from_flags(EngineOptions, args, price=Price(*price) if price else None, cache=cache, watch=watch)
+    return from_flags(EngineOptions, args, price=Price(*price) if price else None, watch=tuple(getattr(args, "watch", ())))
 
 
 def add_threshold(parser: argparse.ArgumentParser) -> None:
     """How the threshold consumer gets its cutoff."""
     group = parser.add_argument_group("threshold (default: what the run was audited with; a new one: F1-tuned)")
     either = group.add_mutually_exclusive_group()
-    either.add_argument("--cutoff", type=_cutoff, metavar="X|f1", help="a fixed threshold, or the F1-tuned one")
-    either.add_argument("--match-retention", type=_share, metavar="SHARE", help="tune it to keep this share of the pool")
-    group.add_argument(
-        "--threshold-protocol", choices=["midpoints", "reference"], help="how the threshold is tuned (default midpoints)"
-    )
+    add_field(either, Threshold, "cutoff", type=_cutoff, metavar="X|f1", help="a fixed threshold, or the F1-tuned one")
+    add_field(either, Threshold, "retention", flag="--match-retention", type=_share, metavar="SHARE")
+    add_field(group, Threshold, "protocol", flag="--threshold-protocol", is_unset=True)
 
 
 def _cutoff(text: str) -> float | Literal["f1"]:
@@ -188,25 +142,6 @@ def threshold_of(args: argparse.Namespace) -> Threshold | None:
     return Threshold(cutoff, args.threshold_protocol or "midpoints", retention=args.match_retention)
 
 
-def positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not a positive number")
-    return value
-
-
-def not_negative(text: str) -> int:
-    if (value := int(text)) < 0:
-        raise argparse.ArgumentTypeError(f"{value} is below 0")
-    return value
-
-
-def above_zero(text: str) -> float:
-    if not 0 < (value := float(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
-    return value
-
-
 def price(text: str) -> float:
     if not 0 <= (value := float(text)) < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is not a price: give a number, 0 or more")
@@ -228,7 +163,7 @@ def note(*words: object) -> None:
 
 def can_draw_page(out: Path) -> bool:
     """Whether a report page can be drawn; where not, that is said, so ask before the work begins."""
-    if missing := absent(PAGE):
+    if missing := absent_modules(PAGE):
         verb = "is" if len(missing) == 1 else "are"
         later = f"{install_line(missing)} and then: steadyscore report {out}"
         note(f"No report page will be written, as {' and '.join(missing)} {verb} not installed. To have one: {later}")
@@ -272,7 +207,7 @@ def print_audits(audits: Audits, as_json: bool) -> None:
         print_json(audits.to_json() | page_of(audits))
         return
     for audit in audits:
-        for remark in start_remarks(audit.record) + unwatched(audit.record):
+        for remark in start_remarks(audit.record) + unwatched_parts(audit.record):
             note(f"{audit.name} on {audit.collection}: {remark}")
     print(audits)
     print()

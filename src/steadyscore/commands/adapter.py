@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import adapter, merge
-from ..extras import check_installed
-from ..models import shipped_adapters
+from ..machine.extras import check_installed
+from ..models import adapter
+from ..models.card import read_card
+from ..models.embedded import shipped_adapters
+from ..training import merge
 from . import add_json, examples, print_json, print_table
 
 
@@ -25,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         sub.add_argument("folder", type=_folder, metavar="NAME|DIR", help="adapter folder, or the name of a shipped adapter")
         if action in ("verify", "merge"):
             sub.add_argument("--base", metavar="ADDRESS", help="the base, where the card's is elsewhere")
-            sub.add_argument("--allow-base-mismatch", action="store_true", help="go on although base or prompt differ")
+            sub.add_argument("--allow-base-mismatch", action="store_true", help="continue although base or prompt differ")
         if action in ("merge", "halve"):
             sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
         if action == "push":
@@ -46,35 +49,42 @@ NEEDS = {
 
 def run(args: argparse.Namespace) -> int:
     check_installed(f"adapter {args.action}", *NEEDS[args.action])
-    if args.action == "show":
-        found = adapter.read_card(args.folder)
-    elif args.action == "verify":
-        found = merge.verify(args.folder, args.base, args.allow_base_mismatch)
-    elif args.action == "merge":
-        found = {
-            "out": str(args.out),
-            "largest difference of a probe score": merge.merge(args.folder, args.out, args.base, args.allow_base_mismatch),
-        }
-    elif args.action == "halve":
-        adapter.halve(args.folder, args.out)
-        found = {"out": str(args.out)}
-    else:
-        found = {"pushed to": adapter.push(args.folder, args.repository)}
+    shown = ACTIONS[args.action](args)
     if args.json:
-        print_json(found)
+        print_json(shown)
     else:
-        print_table(["adapter", "value"], lines(found))
+        print_table(["adapter", "value"], value_rows(shown))
     return 0
+
+
+def _halve(args: argparse.Namespace) -> dict[str, Any]:
+    adapter.halve(args.folder, args.out)
+    return {"out": str(args.out)}
+
+
+def _merge(args: argparse.Namespace) -> dict[str, Any]:
+    difference = merge.merge(args.folder, args.out, args.base, args.allow_base_mismatch)
+    return {"out": str(args.out), "largest difference of a probe score": difference}
+
+
+ACTIONS: dict[str, Callable[[argparse.Namespace], Mapping[str, Any]]] = {
+    "show": lambda args: read_card(args.folder),
+    "verify": lambda args: merge.verify(args.folder, args.base, args.allow_base_mismatch),
+    "merge": _merge,
+    "halve": _halve,
+    "push": lambda args: {"pushed to": adapter.push(args.folder, args.repository)},
+}
+"""Action -> what it does and returns, to be printed."""
 
 
 def _folder(text: str) -> Path:
     return shipped_adapters().get(text, Path(text))
 
 
-def lines(found: dict[str, Any]) -> list[list[str]]:
-    """A card as lines of a table: the parts of a nested value have a line each."""
+def value_rows(values: Mapping[str, Any]) -> list[list[str]]:
+    """A card as rows of a table: the parts of a nested value have a row each."""
     rows = []
-    for name, value in found.items():
+    for name, value in values.items():
         if isinstance(value, list) and all(isinstance(part, dict) for part in value):  # the held-out curve
             value = dict(enumerate(value, 1))
         parts = value.items() if isinstance(value, dict) and value else [("", value)]

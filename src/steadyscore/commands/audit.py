@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
-from ..audits.audit import Beside, Output, audit_scorers, audit_scores, open_usable
+from ..audits.audit import Additions, Output, audit_scorers, audit_scores, open_sources
+from ..audits.estimate import estimate_audit
 from ..audits.result import Audit
 from ..audits.table import text_table
-from ..library import parsed
-from ..measurement import Threshold
-from ..mitigations import MITIGATIONS
-from ..perturbed import KINDS
-from ..reading import EVIDENCE
-from ..scoring import AuditConfig, Cut
+from ..collection import Source
+from ..measures.answers import EVIDENCE
+from ..measures.ir_library import parse_measures
+from ..measures.measurement import Threshold
+from ..scoring.mitigations import MITIGATIONS
+from ..scoring.perturbation import PERTURBATIONS
+from ..scoring.score import AuditConfig, Cut
 from . import (
     add_budget,
     add_engine,
@@ -37,7 +40,7 @@ from . import (
     settings_of,
     threshold_of,
 )
-from .dry_run import dry_run
+from .flags import add_field, add_fields
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,21 +58,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
     )
-    parser.add_argument("--permutations", type=positive, default=10, metavar="M", help="random orders to score (default 10)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the permutations (default 0)")
+    add_field(parser, AuditConfig, "permutations", metavar="M")
+    add_fields(parser, AuditConfig, "seed scheme noise_floor")
     parser.add_argument(
-        "--scheme",
-        choices=["hashed", "reference", "balanced"],
-        default="hashed",
-        help="where permutations come from; reference: the released code's global seeds",
-    )
-    parser.add_argument(
-        "--noise-floor",
-        action="store_true",
-        help="also score one order repeatedly in other batches, and print what that alone moves",
-    )
-    parser.add_argument(
-        "--perturb", nargs="+", default=[], choices=KINDS, help="also change the pool or the markers at a fixed order"
+        "--perturb", nargs="+", default=[], choices=PERTURBATIONS, help="also change the pool or the markers at a fixed order"
     )
     parser.add_argument(
         "--mitigation",
@@ -130,14 +122,23 @@ def run(args: argparse.Namespace) -> int:
     check_watch(args, *args.scorer)
     scorers, config = {address: address for address in args.scorer}, config_of(args)
     if args.dry_run:
-        return dry_run(args, config, open_usable(scorers, args.data, beside_of(args), is_plan=True))
-    audits = audit_scorers(scorers, args.data, config, engine_options(args), beside_of(args), output_of(args))
+        return _estimate(args, config, open_sources(scorers, args.data, additions_of(args), is_plan=True))
+    audits = audit_scorers(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
     print_audits(audits, args.json)
     return name_failed(audits)
 
 
-def beside_of(args: argparse.Namespace) -> Beside:
-    return Beside(
+def _estimate(args: argparse.Namespace, config: AuditConfig, sources: Sequence[Source]) -> int:
+    estimates = estimate_audit(args.scorer, sources, config, additions_of(args), engine_options(args).price)
+    if args.json:
+        print_json(estimates.to_json())
+    else:
+        print(estimates)
+    return 0
+
+
+def additions_of(args: argparse.Namespace) -> Additions:
+    return Additions(
         mitigations=args.mitigation,
         perturb=args.perturb,
         readers=args.reader,
@@ -171,9 +172,9 @@ def _audit_scores(args: argparse.Namespace) -> int:
             if getattr(args, flag)
         ),
     )
-    parsed(args.ir)
+    parse_measures(args.ir)
     threshold = threshold_of(args) or Threshold()
-    audits = audit_scores(args.scores, args.relevance, threshold, beside_of(args), output_of(args))
+    audits = audit_scores(args.scores, args.relevance, threshold, additions_of(args), output_of(args))
     if args.json:
         whole = audits.to_json()
         print_json({key: whole[key] for key in ("measures", "coverage", "cutoff")} | page_of(audits))

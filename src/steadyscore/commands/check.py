@@ -9,12 +9,15 @@ import argparse
 from dataclasses import asdict
 
 from ..errors import InputError
-from ..extras import TRAINING, absent, install_line
-from ..models import where_to_get
-from ..progress import duration, job
-from ..recipe import TrainConfig, from_mapping, mistakes, read_recipe
-from ..training_cost import TrainingEstimate, estimate, with_rate
-from . import add_json, examples, positive, print_json, print_table
+from ..machine.extras import TRAINING, absent_modules, install_line
+from ..machine.progress import duration, job
+from ..models.embedded import fetch_command
+from ..training.check import config_mistakes
+from ..training.cost import TrainingEstimate, estimate, with_rate
+from ..training.recipe import TrainConfig
+from ..training.train import read_config
+from . import add_json, examples, print_json, print_table
+from .flags import positive
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    config = from_mapping(read_recipe(args.recipe))
+    config = read_config(args.recipe)
     cost = cost_of(config, args.processes)
     unknown = f"this machine has not trained it yet; train --recipe {args.recipe} --dry-run measures it"
     return print_cost(cost, unknown, args.json)
@@ -36,16 +39,16 @@ def dry_run(config: TrainConfig, as_json: bool) -> int:
     cost, unknown = cost_of(config), ""
     if cost.seconds is None and not (unknown := _obstacle(config)):
         with job(f"measuring how fast {config.base} trains here", unit="", at_once=True):
-            from ..training_rate import measured_rate
+            from ..training.rate import measure_rate
 
-            rate = measured_rate(config, cost.tokens / (cost.steps * config.batch))
+            rate = measure_rate(config, cost.tokens / (cost.steps * config.batch))
         cost = with_rate(cost, rate, "measured")
     return print_cost(cost, unknown, as_json)
 
 
 def cost_of(config: TrainConfig, processes: int = 1) -> TrainingEstimate:
-    if found := mistakes(config, processes):
-        raise InputError(found)
+    if mistakes := config_mistakes(config, processes):
+        raise InputError(mistakes)
     cost = estimate(config, processes)
     if not cost.queries:
         raise InputError(f"no query of {config.data} has a label in {config.labels}. Name labels of the same data.")
@@ -54,9 +57,9 @@ def cost_of(config: TrainConfig, processes: int = 1) -> TrainingEstimate:
 
 def _obstacle(config: TrainConfig) -> str:
     """Why the rate cannot be measured here, and what to do about it."""
-    if missing := absent(TRAINING):
+    if missing := absent_modules(TRAINING):
         return f"measuring it needs {', '.join(missing)}: {install_line(missing)}"
-    command = where_to_get(config.base)
+    command = fetch_command(config.base)
     return f"{config.base} is not on this disk: {command}" if command else ""
 
 

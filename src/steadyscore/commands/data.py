@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ..collection import EMBEDDED, cache_folder, check, location, names, open_collection, path_of, read_instances, write
-from ..collection.build import FORMATS, Request, from_folder, from_hub, unnamed
+from ..collection.build import FORMATS, BuildRequest, from_folder, from_hub, own_collection
 from ..collection.catalogue import CATALOGUE, Known, count_mistake
 from ..collection.files import Report
-from ..collection.first_stage import first_stage
-from ..collection.splits import parts, shared
-from ..disk import scratch_beside
+from ..collection.first_stage import parse_first_stage
+from ..collection.splits import shared_queries, split_parts
 from ..errors import InputError, UsageError
-from ..progress import bar
+from ..machine.disk import scratch_beside
+from ..machine.progress import bar
 from ..terms import Collection, Instance
 from . import add_json, examples, note, positive, print_json, print_table
 
@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     action("list", "every collection with a name, whether it is on this machine, and how to get it")
     get = action("get", "download a collection of the paper and bring it into our format")
     get.add_argument("name", metavar="NAME", help="a name of `data list`")
-    _add_making(get)
+    _add_build_flags(get)
     checking = action("check", "report every mistake of a collection with its line, and its count against the paper's table")
     checking.add_argument("source", metavar="NAME|FILE")
     checking.add_argument(
@@ -52,7 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     build.add_argument("--format", choices=FORMATS, help="layout of data without a name")
     build.add_argument("--split", metavar="NAME", help="which judgements: qrels/NAME.tsv (default: test)")
-    _add_making(build)
+    _add_build_flags(build)
     export = action("export", "write a collection, or its first queries, for other tools")
     export.add_argument("source", metavar="NAME|FILE")
     export.add_argument("--format", choices=("trec", "beir", "jsonl"), default="trec")
@@ -61,7 +61,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     examples(parser, "steadyscore data list", "steadyscore data check passages")
 
 
-def _add_making(parser: argparse.ArgumentParser) -> None:
+def _add_build_flags(parser: argparse.ArgumentParser) -> None:
     """What `get` and `build` share."""
     parser.add_argument("--out", type=Path, metavar="FILE", help=".jsonl or .jsonl.gz (default: the cache, under NAME)")
     parser.add_argument("--first-stage", metavar="STAGE", help="bm25, bm25:msmarco, dense:MODEL, splade:MODEL or run:FILE")
@@ -73,7 +73,9 @@ def _add_making(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--apart-from", metavar="NAME|FILE", help="leave out queries whose text is in this collection")
     parser.add_argument("--sample", type=positive, metavar="N", help="a seeded sample; smaller ones are nested in larger ones")
     parser.add_argument("--seed", type=int, default=42, metavar="S", help="seed of the sample (default: 42)")
-    parser.add_argument("--parts", type=_parts, metavar="P=N,..", help="cut into disjoint files, as train=29500,held-out=500")
+    parser.add_argument(
+        "--parts", type=_parse_parts, metavar="P=N,..", help="cut into disjoint files, as train=29500,held-out=500"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -95,7 +97,7 @@ def _list(args: argparse.Namespace) -> int:
 def _row(name: str) -> dict[str, Any]:
     if (path := location(name)) is None:
         known = CATALOGUE[name]
-        said: tuple[Any, ...] = (known.task, known.queries, known.role, False, _how(known))
+        said: tuple[Any, ...] = (known.task, known.queries, known.role, False, _how_to_get(known))
     else:
         collection = open_collection(path).collection
         role = (collection.details or {}).get("role", "evaluation")
@@ -104,7 +106,7 @@ def _row(name: str) -> dict[str, Any]:
     return dict(zip(("name", "task", "queries", "role", "available", "how"), (name, *said), strict=True))
 
 
-def _how(known: Known) -> str:
+def _how_to_get(known: Known) -> str:
     by_hand = f"{known.obtain}; steadyscore data build {known.name} --from FOLDER"
     return f"steadyscore data get {known.name}" if known.ir_datasets or known.hub else by_hand
 
@@ -113,12 +115,12 @@ def _make(args: argparse.Namespace) -> int:
     """`get` and `build`: a whole file first, then its parts, the main one last: what exists is complete."""
     if args.action == "get" and args.out is None and (path := location(args.name)):
         note(f"{args.name} is here already; remove the file to get it again")
-        return _told({path: open_collection(path).collection.queries or 0}, args)
-    known = _known(args)
+        return _print_written({path: open_collection(path).collection.queries or 0}, args)
+    known = _catalogue_row(args)
     spec = args.first_stage or (known.first_stage or "bm25" if (args.k1, args.b) != (None, None) else None)
-    stage = first_stage(spec, k1=args.k1, b=args.b) if spec else None
+    stage = parse_first_stage(spec, k1=args.k1, b=args.b) if spec else None
     sizes = args.parts or known.parts
-    request = Request(known, stage, args.depth, args.seed, args.verdicts, args.apart_from, args.chars, SPARE if sizes else 0)
+    request = BuildRequest(known, stage, args.depth, args.seed, args.verdicts, args.apart_from, args.chars, SPARE if sizes else 0)
     report = Report()
     out = args.out or cache_folder() / f"{args.name}.jsonl.gz"
     collection, found = from_folder(args.folder, request, report) if args.action == "build" else from_hub(request, report)
@@ -128,10 +130,10 @@ def _make(args: argparse.Namespace) -> int:
         note(f"{count:,} {what}")
     if mistake := count_mistake(known.name, sum(written.values()), {"dropped": report.dropped}):
         note(mistake)
-    return _told(written, args, dropped=report.dropped, notes=report.notes)
+    return _print_written(written, args, dropped=report.dropped, notes=report.notes)
 
 
-def _told(written: dict[Path, int], args: argparse.Namespace, *, unit: str = "queries", **more: Any) -> int:
+def _print_written(written: dict[Path, int], args: argparse.Namespace, *, unit: str = "queries", **more: Any) -> int:
     """What was written, on stdout."""
     if args.json:
         print_json({"files": [{"file": str(file), unit: count} for file, count in written.items()], **more})
@@ -141,14 +143,14 @@ def _told(written: dict[Path, int], args: argparse.Namespace, *, unit: str = "qu
     return 0
 
 
-def _known(args: argparse.Namespace) -> Known:
+def _catalogue_row(args: argparse.Namespace) -> Known:
     """The row to build by: the catalogue's, changed by what was typed, or one for data without a name."""
     own = getattr(args, "format", None)
     if args.action == "get" and args.name not in CATALOGUE:
         path_of(args.name)  # tells what the name may have meant
     if args.name not in CATALOGUE and own is None:
         raise UsageError(f"{args.name} is not a name of `steadyscore data list`; say what the files are with --format.")
-    known = unnamed(args.name, own) if own else CATALOGUE[args.name]
+    known = own_collection(args.name, own) if own else CATALOGUE[args.name]
     typed = {"split": getattr(args, "split", None), "sample": args.sample}
     return replace(known, **{key: value for key, value in typed.items() if value is not None})
 
@@ -165,7 +167,7 @@ def _write_parts(out: Path, collection: Collection, found: Iterable[Instance], s
         for part in reversed(sizes):
             details = dict(collection.details or {})
             dropped = details["dropped"] = Counter(details.get("dropped"))
-            chosen = (each for of, each in parts(read_instances(whole), sizes, dropped) if of == part)
+            chosen = (each for of, each in split_parts(read_instances(whole), sizes, dropped) if of == part)
             written[files[part]] = write(files[part], replace(collection, details={**details, "part": part}), chosen)
         return dict(reversed(written.items()))
     finally:
@@ -183,7 +185,7 @@ def _check(args: argparse.Namespace) -> int:
         found = [f"{path}: {mistake}"] if mistake else []
         if args.apart_from:
             others = open_collection(args.apart_from).instances
-            found += [f"{path}: {mistake}" for mistake in shared(others(), read_instances(path))]
+            found += [f"{path}: {mistake}" for mistake in shared_queries(others(), read_instances(path))]
     if args.json:
         print_json({"file": str(path), "mistakes": found})
         return 1 if found else 0
@@ -194,16 +196,16 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
-    from ..collection.card import card
+    from ..collection.card import collection_card
 
     source = open_collection(args.source)
     collection, instances = source.collection, source.instances
-    made = card(collection, bar(f"card of {collection.name}")(instances(), collection.queries))
+    made = collection_card(collection, bar(f"card of {collection.name}")(instances(), collection.queries))
     if args.json:
         print_json(made)
     else:
         said = {key: value for key, value in made.items() if value not in (None, {}, [])}
-        print_table(["card", collection.name], [(key.replace("_", " "), _shown(value)) for key, value in said.items()])
+        print_table(["card", collection.name], [(key.replace("_", " "), _show_value(value)) for key, value in said.items()])
     return 0
 
 
@@ -214,12 +216,12 @@ def _export(args: argparse.Namespace) -> int:
     collection, instances = source.collection, source.instances(reserve=args.format == "jsonl")
     found = bar(f"export of {collection.name}")(islice(instances, args.queries), args.queries or collection.queries)
     if args.format == "jsonl":
-        return _told({args.out: write(args.out, collection, found)}, args)
+        return _print_written({args.out: write(args.out, collection, found)}, args)
     written = export(args.out, args.format, found, collection.name)
-    return _told({args.out / file: count for file, count in written.items()}, args, unit="lines")
+    return _print_written({args.out / file: count for file, count in written.items()}, args, unit="lines")
 
 
-def _parts(text: str) -> dict[str, int]:
+def _parse_parts(text: str) -> dict[str, int]:
     try:
         sizes = {part: int(size) for part, size in (pair.split("=") for pair in text.split(","))}
     except ValueError:
@@ -229,9 +231,9 @@ def _parts(text: str) -> dict[str, int]:
     return sizes
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{key}: {_shown(each)}" for key, each in value.items())
+        return ", ".join(f"{key}: {_show_value(each)}" for key, each in value.items())
     if isinstance(value, list):
-        return "; ".join(map(_shown, value))
+        return "; ".join(map(_show_value, value))
     return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..audits.audit import Beside, Output, audit_scorers, configure
+from ..audits.audit import Additions, Output, audit_scorers, configure
 from ..audits.result import Audit, Audits
-from ..scoring import AuditConfig
+from ..scoring.score import AuditConfig
 from . import add_engine, can_draw_page, engine_options, examples, name_failed, note, print_audits
 
 SLICES = (
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         how = {"queries": queries, "pool": pool, "permutations": permutations, "width": width, "match_retention": RETENTION}
         config = configure(AuditConfig(), **how)
         output = Output(args.out / name, report=False, command=args.command, say=note)
-        part = audit_scorers(scorers, [name], config, engine_options(args), Beside(), output)
+        part = audit_scorers(scorers, [name], config, engine_options(args), Additions(), output)
         print_audits(part, as_json=False)
         audits += part
     whole = Audits(audits)

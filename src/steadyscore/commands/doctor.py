@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..disk import cache_folder
 from ..errors import SteadyscoreError
-from ..extras import install_line, is_installed
-from ..inspection import Finding, inspect_run
-from ..models import EMBEDDED, is_present
-from ..runs import Run, find_folders, versions
+from ..machine.disk import cache_folder
+from ..machine.extras import install_line, is_installed
+from ..models.embedded import EMBEDDED, is_present
+from ..runs.folder import Run, find_folders, versions
+from ..runs.inspection import Finding, inspect_run
 from . import add_engine, add_json, engine_options, examples, print_json, print_table
+
+if TYPE_CHECKING:
+    from ..engines import Backend, Engine
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="hf address of the same weights, for a served model (default: its own, where known)",
     )
     parser.add_argument(
-        "--accept", action="store_true", help="let runs use an engine that fails the parity gate; each records the difference"
+        "--accept", action="store_true", help="let runs use an engine that fails the parity check; each records the difference"
     )
     parser.add_argument("--no-probe", action="store_true", help="look at the installation only; load no model")
     add_json(parser)
@@ -81,27 +84,27 @@ def check_machine(args: argparse.Namespace) -> int:
 
 
 def probe(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """What an address gives, and whether it reads what the model says: the parity gate for engines, a trial for the rest."""
-    from ..engines import Engine, Recording, open_engine
-    from ..engines.http import Unusable
+    """What an address gives, and whether it reads what the model says: the parity check for engines, a trial for the rest."""
+    from ..engines import Engine, Recording
+    from ..engines.address import open_engine
+    from ..engines.endpoint import Unusable
 
     try:
-        backend = open_engine(args.scorer, engine_options(args), gate=False)
-        told = ", ".join(f"{name} {_said(value)}" for name, value in backend.capabilities.to_json().items())
+        backend = open_engine(args.scorer, engine_options(args), check_parity=False)
+        told = ", ".join(f"{name} {_show_capability(value)}" for name, value in backend.capabilities.to_json().items())
         rows = [{"check": f"{args.scorer} can tell", "result": told, "ok": True}]
         if isinstance(backend, Engine):
-            return rows + gate(backend, args)
-        return rows if isinstance(backend, Recording) else rows + trial(backend)
+            return rows + check_readout(backend, args)
+        return rows if isinstance(backend, Recording) else rows + score_trial_pool(backend)
     except (SteadyscoreError, Unusable) as refusal:
         return [{"check": f"opening {args.scorer}", "result": str(refusal), "ok": False}]
 
 
-def gate(engine: Any, args: argparse.Namespace) -> list[dict[str, Any]]:
-    from ..parity import probe as parity
-    from ..parity import remember
+def check_readout(engine: Engine, args: argparse.Namespace) -> list[dict[str, Any]]:
+    from ..engines.parity import compare, remember
 
-    found = parity(engine, engine_options(args), args.reference)
-    if hasattr(engine, "reference") and (found.passed or args.accept):
+    found = compare(engine, engine_options(args), args.reference)
+    if engine.needs_parity and (found.passed or args.accept):
         remember(engine, found, accepted=not found.passed)
     mass = "not told by this engine" if found.label_mass != found.label_mass else f"{found.label_mass:.3f}"
     return [
@@ -122,9 +125,9 @@ def gate(engine: Any, args: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
-def trial(backend: Any) -> list[dict[str, Any]]:
+def score_trial_pool(backend: Backend) -> list[dict[str, Any]]:
     """A small pool scored twice in two orders: does it answer, and does the order move it?"""
-    from ..scorer import Scorer
+    from ..scoring.scorer import Scorer
     from ..tasks import PASSAGE_RERANKING
     from ..terms import Candidate, Instance
 
@@ -142,5 +145,5 @@ def trial(backend: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _said(value: object) -> str:
-    return {True: "yes", False: "no"}.get(value, str(value))  # type: ignore[call-overload]
+def _show_capability(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)

@@ -6,7 +6,7 @@ import argparse
 import threading
 import webbrowser
 
-from ..models import embedded_scorers
+from ..models.embedded import embedded_scorers
 from . import add_engine, examples
 from .serve import add_server, serve
 

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from xml.etree import ElementTree
 
-from ..audits.figure import Figure
-from ..audits.load import load_run
-from ..compare import Bound, bounds
-from ..disk import atomic
-from ..errors import GateFailed, InputError
-from ..missing import missing_queries, missing_remark
-from ..runs import Run, find_runs
-from . import add_budget, add_json, add_threshold, examples, not_negative, print_json, print_table, threshold_of
-
-Row = tuple[str, Bound, float, bool]
-"""(run, bound, value, does it hold)"""
-MISSING = "missing queries"
+from ..audits.gate import check_bounds, parse_bounds
+from ..machine.disk import atomic
+from . import add_budget, add_json, add_threshold, examples, print_json, threshold_of
+from .flags import not_negative
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,56 +34,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    wanted = bounds(args.min, args.max)
-    rows: list[Row] = []
-    told: list[str] = []
-    missing: dict[str, int] = {}
-    for found in find_runs(args.runs):
-        audit = load_run(found, threshold_of(args), args.serving_permutations)
-        rows += _check(found, wanted, audit.figures)
-        absent = missing_queries(found, audit.measured.query_ids, [bound.measure for bound in wanted], args.serving_permutations)
-        missing[_name(found)] = len(absent)
-        if absent:
-            limit = Bound(MISSING, most=args.allow_missing)
-            rows.append((_name(found), limit, float(len(absent)), limit.holds(len(absent))))
-            told.append(missing_remark(found, absent))
-        told += audit.remarks()
+    bounds = parse_bounds(args.min, args.max)
+    checked = check_bounds(args.runs, bounds, args.allow_missing, threshold_of(args), args.serving_permutations)
     if args.junit:
         with atomic(args.junit) as stream:
-            stream.write(_junit(rows))
+            stream.write(checked.to_junit())
     if args.json:
-        print_json([{"run": r, "bound": str(b), "value": v, "ok": ok, "missing": missing[r]} for r, b, v, ok in rows])
+        print_json(checked.to_json())
     else:
-        print_table(["run", "bound", "value", "result"], [[r, str(b), v, "ok" if ok else "FAILED"] for r, b, v, ok in rows])
-        print("", *dict.fromkeys(told), sep="\n")
-    if failed := [f"{name}: {_reason(bound, value)}" for name, bound, value, ok in rows if not ok]:
-        raise GateFailed("; ".join(failed) + ".")
+        print(checked)
+    checked.raise_if_failed()
     return 0
-
-
-def _check(found: Run, wanted: list[Bound], figures: dict[str, Figure]) -> list[Row]:
-    if absent := [bound.measure for bound in wanted if bound.measure not in figures]:
-        raise InputError(f"{found.folder} has no {', '.join(absent)}; it has {', '.join(figures)}.")
-    name = _name(found)
-    return [(name, bound, figures[bound.measure].value, bound.holds(figures[bound.measure].value)) for bound in wanted]
-
-
-def _name(found: Run) -> str:
-    return f"{found.record['name']} on {found.record['collection']}"
-
-
-def _reason(bound: Bound, value: float) -> str:
-    if bound.measure == MISSING:
-        return f"{value:.0f} queries are missing. Run the audit again to score them, or accept them with --allow-missing"
-    return f"{bound} fails with {value:.4f}"
-
-
-def _junit(rows: list[Row]) -> bytes:
-    suite = ElementTree.Element(
-        "testsuite", name="steadyscore gate", tests=str(len(rows)), failures=str(sum(not ok for *_, ok in rows))
-    )
-    for name, bound, value, ok in rows:
-        case = ElementTree.SubElement(suite, "testcase", classname=name, name=str(bound))
-        if not ok:
-            ElementTree.SubElement(case, "failure", message=_reason(bound, value))
-    return ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..measures import MEASURES
+from ..measures.registry import MEASURES
 from . import add_json, examples, print_json, print_table
 
 

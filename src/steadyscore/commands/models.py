@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ..extras import check_installed
-from ..models import CONVERSION, EMBEDDED, is_present, model_path
+from ..machine.extras import check_installed
+from ..models.embedded import CONVERSION, EMBEDDED, is_present, model_path
 from . import add_json, examples, note, print_json, print_table
 
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from ..audits.load import load_run
 from ..errors import InputError
-from ..measurement import pair_values
-from ..planning import decide, pilot, required
-from ..runs import Run
+from ..measures.measurement import pair_values
+from ..measures.planning import decide, pilot, required_queries
+from ..runs.folder import Run
 from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
 
 PAIRED = ("tau_psi", "overlap", "pair_flip", "selection_flip")
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     tested = ~np.isnan(measured.values[args.measure])
     queries = [q for q, mine in zip(audit.queries, tested, strict=True) if mine]
     components = pilot([pair_values(q, args.measure, measured.cutoff.value) for q in queries])
-    rows = required(components, args.margin)
+    rows = required_queries(components, args.margin)
     answer = decide(measured.values[args.measure], args.is_below) if args.is_below is not None else None
     if args.json:
         print_json(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..audits.load import load_runs
 from ..audits.result import Audits
-from ..extras import PAGE, check_installed
-from ..runs import find_runs
+from ..machine.extras import PAGE, check_installed
+from ..runs.folder import find_runs
 from . import add_budget, add_threshold, examples, threshold_of
 
 

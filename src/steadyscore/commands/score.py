@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from ..collection import open_collection
-from ..disk import atomic
-from ..models import DEFAULT
-from ..progress import bar
-from ..scoring import AuditConfig, Cut, cut_instances, naming_failures, open_scorer, refuse_none_scored
+from ..machine.disk import atomic
+from ..machine.progress import bar
+from ..models.embedded import DEFAULT
+from ..scoring.score import AuditConfig, Cut, cut_instances, naming_failures, open_scorer, refuse_none_scored
 from ..terms import Failure, Instance
 from . import (
     add_engine,
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     for instance in todo:
         queries += 1
         with naming_failures(failed, instance.id):
-            ranked += [(instance, *row) for row in _ranked(instance, scorer.score(instance), args.top)]
+            ranked += [(instance, *row) for row in _rank(instance, scorer.score(instance), args.top)]
     refuse_none_scored(scorer.name, failed, queries)
     _write(args, ranked)
     return note_failed(failed, f"{queries} queries of {scorer.name}")
@@ -76,7 +76,7 @@ def _write(args: argparse.Namespace, ranked: list[tuple[Instance, int, int, floa
     print(args.out)
 
 
-def _ranked(instance: Instance, scores: np.ndarray, top: int | None) -> list[tuple[int, int, float]]:
+def _rank(instance: Instance, scores: np.ndarray, top: int | None) -> list[tuple[int, int, float]]:
     """(rank, place in the pool, score), ties by candidate id."""
     order = sorted(range(len(scores)), key=lambda i: (-scores[i], instance.pool[i].id))[:top]
     return [(rank, i, float(scores[i])) for rank, i in enumerate(order, 1)]

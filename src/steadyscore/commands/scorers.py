@@ -6,8 +6,8 @@ import argparse
 from typing import NamedTuple
 
 from ..engines.systems import SYSTEMS
-from ..extras import absent, install_line
-from ..models import embedded_scorers
+from ..machine.extras import absent_modules, install_line
+from ..models.embedded import embedded_scorers
 from . import add_json, examples, print_json, print_table
 
 LOCAL = ("torch", "transformers", "peft")
@@ -89,7 +89,7 @@ def rows() -> tuple[Row, ...]:
 
 
 def is_installed(row: Row) -> bool:
-    return not absent(row.needs)
+    return not absent_modules(row.needs)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from dataclasses import asdict
 from pathlib import Path
+from typing import get_args
 
-from ..disk import storage
-from ..select import DECISION_MEASURES, checkpoint_folder, read_points, select
+from ..training.select import DECISION_MEASURES, Rule, copy_selected, read_points, select
 from . import add_json, examples, note, print_json, print_table
-
-FILES = ("adapter_config.json", "adapter_model.safetensors", "card.json", "README.md")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="training folders of one grid")
     parser.add_argument("--decision", choices=DECISION_MEASURES, default="tau_psi", help="measure of the third rule")
-    parser.add_argument(
-        "--rule", choices=["quality", "largest_weight", "decision"], default="quality", help="whose choice --out takes"
-    )
+    parser.add_argument("--rule", choices=get_args(Rule), default="quality", help="whose choice --out takes")
     parser.add_argument("--out", type=Path, metavar="DIR", help="copy the chosen adapter here")
     add_json(parser)
     examples(
@@ -52,9 +47,5 @@ def run(args: argparse.Namespace) -> int:
         if chosen.point is None:
             note(f"{args.rule} {chosen.reason}; nothing was copied.")
             return 1
-        source = checkpoint_folder(chosen.point)
-        with storage(args.out):
-            args.out.mkdir(parents=True, exist_ok=True)
-            for name in FILES:
-                shutil.copy(source / name, args.out / name)
+        copy_selected(chosen.point, args.out)
     return 0

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
-from ..credentials import check_credentials
-from ..engines import check_address
-from ..extras import SERVER, check_installed
-from ..models import DEFAULT
-from ..serve.settings import Limits, ServerSettings, default_workers, read_keys, refuse_open_door
+from ..engines.address import check_address
+from ..machine.credentials import check_credentials
+from ..machine.extras import SERVER, check_installed
+from ..models.embedded import DEFAULT
+from ..serve.settings import Limits, ServerSettings, default_workers, read_keys, require_token_on_public_host
+from ..tasks import TASKS
 from ..terms import PromptStyle
-from . import add_engine, engine_options, examples, from_flags, note, positive, refuse
+from . import add_engine, engine_options, examples, note, refuse
+from .flags import above_zero, from_flags, positive
 
 if TYPE_CHECKING:
     from ..serve.service import Model
@@ -54,7 +55,7 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8000, help="port (default 8000)")
     parser.add_argument(
         "--task",
-        choices=["passage_reranking", "multidoc_qa", "response_ranking"],
+        choices=[name for name, task in TASKS.items() if task.prompt_task == name],
         help="rubric (default: the adapter's, else passages)",
     )
     parser.add_argument(
@@ -88,9 +89,9 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     access.add_argument("--insecure", action="store_true", help="bind a public address without a token")
     limits = parser.add_argument_group("limits")
     for flag, field, unit, words in LIMITS:
-        usual = getattr(Limits(), field)
-        kind = seconds if isinstance(usual, float) else positive
-        limits.add_argument(flag, dest=field, type=kind, default=usual, metavar=unit, help=f"{words} (default {usual:,.0f})")
+        default = getattr(Limits(), field)
+        kind = above_zero if isinstance(default, float) else positive
+        limits.add_argument(flag, dest=field, type=kind, default=default, metavar=unit, help=f"{words} (default {default:,.0f})")
     limits.add_argument(
         "--workers",
         type=positive,
@@ -108,43 +109,34 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def seconds(text: str) -> float:
-    if not 0 < (value := float(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a time: give seconds above 0, for example 30")
-    return value
-
-
 def open_models(scorers: list[str], args: argparse.Namespace) -> dict[str, Model]:
     """Every model by the name requests give; adapters of one base share it."""
-    from ..serve.adapters import Bases
-    from ..serve.service import open_model
+    from ..serve.service import ModelOptions, open_model
+    from ..serve.shared_base import SharedBases
 
-    bases, options = Bases(args.workers), engine_options(args)
-    presented = {name: getattr(args, name) for name in ("task", "width", "chars", "prompt", "fit", "cutoff")}
-    return {
-        name: open_model(name, address, options=options, bases=bases, **presented) for name, address in named(scorers).items()
-    }
+    bases, options, asked = SharedBases(args.workers), engine_options(args), from_flags(ModelOptions, args)
+    return {name: open_model(name, address, asked, options, bases) for name, address in scorers_by_name(scorers).items()}
 
 
-def named(scorers: list[str]) -> dict[str, str]:
-    """`[NAME=]ADDRESS` by name; without one, the address is the name."""
-    found: dict[str, str] = {}
+def scorers_by_name(scorers: list[str]) -> dict[str, str]:
+    """The addresses in `[NAME=]ADDRESS` by name; without one, the address is the name."""
+    addresses: dict[str, str] = {}
     mistakes = []
-    for given in scorers:
-        check_credentials(given)  # names and addresses are printed, logged and told to clients
-        name, sign, address = given.partition("=")
+    for scorer in scorers:
+        check_credentials(scorer)  # names and addresses are printed, logged and sent to clients
+        name, sign, address = scorer.partition("=")
         if not sign or ":" in name or "/" in name:  # an address that happens to hold the sign
-            name, address = given, given
+            name, address = scorer, scorer
         if not (name and address):
-            mistakes.append(f"{given!r} lacks a name or a scorer. Write NAME=SCORER, or the scorer alone.")
-        elif name in found:
+            mistakes.append(f"{scorer!r} lacks a name or a scorer. Write NAME=SCORER, or the scorer alone.")
+        elif name in addresses:
             mistakes.append(f"two scorers are called {name}. Name them: NAME=SCORER.")
-        found[name] = address
+        addresses[name] = address
     refuse(*mistakes)
-    return found
+    return addresses
 
 
-def settings_of(args: argparse.Namespace) -> ServerSettings:
+def server_settings(args: argparse.Namespace) -> ServerSettings:
     share = args.monitor_share
     refuse(*([] if 0 <= share <= 1 else [f"--monitor {share:g} is not a share. Give a number from 0 to 1."]))
     return from_flags(
@@ -156,24 +148,25 @@ def settings_of(args: argparse.Namespace) -> ServerSettings:
     )
 
 
-def serve(scorers: list[str], args: argparse.Namespace, ready: Callable[[str], Any] = lambda url: None) -> int:
-    settings = settings_of(args)
-    refuse_open_door(settings)  # before a model is loaded for nothing
+def serve(scorers: list[str], args: argparse.Namespace, ready: Callable[[str], None] = lambda url: None) -> int:
+    """Serve until the process is asked to end; `ready` is called with the address just before it listens."""
+    settings, addresses = server_settings(args), scorers_by_name(scorers)
+    require_token_on_public_host(settings)  # before a model is loaded for nothing
     check_installed("A server", *SERVER)
-    for address in named(scorers).values():
+    for address in addresses.values():
         check_address(address)
-    from ..serve.server import bound, build, log_to_stderr, reload_on_hangup
+    from ..serve.server import bind_socket, build_server, log_to_stderr, reload_on_hangup
 
-    held = bound(settings.host, settings.port)
-    note(f"opening {', '.join(named(scorers))}")
-    server, service = build(partial(open_models, scorers, args), settings)
+    listener = bind_socket(settings.host, settings.port)
+    note(f"opening {', '.join(addresses)}")
+    server, service = build_server(partial(open_models, scorers, args), settings)
     log_to_stderr()
     reload_on_hangup(service)
-    url = f"http://{settings.host}:{held.getsockname()[1]}"
+    url = f"http://{settings.host}:{listener.getsockname()[1]}"
     note(f"serving {', '.join(service.models)} at {url} (explorer at {url}/)")
     ready(url)
-    with suppress(KeyboardInterrupt):  # what is in flight was finished
-        server.run(sockets=[held])
+    with suppress(KeyboardInterrupt):  # requests in flight were finished
+        server.run(sockets=[listener])
     return 0
 
 

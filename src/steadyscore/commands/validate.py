@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..validation import validate
+from ..measures.validation import validate
 from . import add_json, examples, print_json, print_table
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from . import Capabilities, EngineOptions, ScorerFailed, Watch
-from .http import number
+from . import Capabilities, EngineOptions, Reranker, ScorerFailed, Watch
+from .endpoint import number
 from .program import Guard, Program
 from .sources import digest, named_files, watch_script
 from .wire import Malformed
@@ -29,7 +29,7 @@ SLOW = 1.0
 """Seconds from start to answer from which we say how a program that is started for every question can be kept running."""
 
 
-class CommandReranker:
+class CommandReranker(Reranker):
     """A program that answers each line `{"id", "query", "candidates"}` on stdin with a line `{"id", "scores"}` on stdout.
 
     Whatever it does wrong ends its process and fails the query by name; the next query gets a new one.
@@ -112,16 +112,16 @@ class CommandReranker:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict) or "scores" not in answer:
-            raise self._failure(f'answered {_shown(line)}, not {{"scores": [...]}}')
+            raise self._failure(f'answered {_shorten(line)}, not {{"scores": [...]}}')
         if "id" in answer and answer["id"] != identifier:
-            raise self._failure(f"answered with the id {_shown(answer['id'])}, which is not the question's")
+            raise self._failure(f"answered with the id {_shorten(answer['id'])}, which is not the question's")
         if "id" not in answer and self._returns_id:
             raise self._failure("left out the id, which its earlier answers returned")
         return answer
 
     def _scores(self, scores: Any, count: int) -> list[float]:
         if not isinstance(scores, list):
-            raise self._failure(f"gave {_shown(scores)} as scores, not a list")
+            raise self._failure(f"gave {_shorten(scores)} as scores, not a list")
         if len(scores) != count:
             raise self._failure(f"gave {len(scores)} scores for {count} candidates")
         try:
@@ -196,6 +196,6 @@ def open_command(rest: str, options: EngineOptions) -> CommandReranker:
     return CommandReranker(words, f"command:{rest}", seconds=options.timeout, watched=options.watch)
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = value.decode(errors="replace").strip() if isinstance(value, bytes) else json.dumps(value)
     return repr(text[:80])

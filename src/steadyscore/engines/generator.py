@@ -5,14 +5,16 @@ An engine with an encoder takes token ids, any other the messages of a chat: as 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
 from ..terms import Prompt
-from . import Engine, parse_address
+from . import Backend, Engine
+from .address import parse_address
 
 Ids = Sequence[int]
 READERS = ("hf", "llamacpp", "vllm", "sglang", "openai")
@@ -30,21 +32,19 @@ def cannot_read(name: str) -> InputError:
     return InputError(f"{name} cannot read: it writes no text. Choose {', '.join(others)} or {last}.")
 
 
-@runtime_checkable
-class Generator(Protocol):
-    """An engine that can read."""
+class Generator(Backend):
+    """A backend that can read."""
 
-    name: str
+    context: int = 10**9
+    """Tokens that a prompt and what is written may have together; of a backend that takes text, only its endpoint knows."""
 
-    def identity(self) -> dict[str, Any]: ...
-
+    @abstractmethod
     def generate(self, prompts: Sequence[Any], most_tokens: int) -> list[str]:
         """The greedy continuation of each prompt."""
-        ...
 
+    @abstractmethod
     def label_log_probabilities(self, prompts: Sequence[Any], labels: Sequence[Any]) -> np.ndarray:
         """(P, L) log P(label | prompt). Where a chat model writes its label: 0 for that one, -inf for the others."""
-        ...
 
 
 def label_log_probabilities(engine: Engine, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:

@@ -19,9 +19,9 @@ import torch
 from transformers import DynamicCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .. import set_windows
 from ..terms import Prompt
-from .isolated import additive, cache_of, read_behind, states_of
+from ..window import set_windows
+from .hf_isolated import additive, cache_of, read_behind, states_of
 
 ATTENTION = "steadyscore_set"
 SEGMENTS = 32

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from ..disk import sha256
-from ..encoding import Encoder
 from ..errors import InputError, ModelError
-from ..models import EMBEDDED, is_present
-from ..readout import Reading
+from ..machine.disk import sha256
+from ..models.embedded import EMBEDDED, is_present
 from ..terms import Prompt
-from . import Capabilities, EngineOptions
-from .generator import Ids, label_log_probabilities
+from ..window.encoding import Encoder
+from ..window.readout import SlotLogits
+from . import Capabilities, Engine, EngineOptions
+from .generator import Generator, Ids, label_log_probabilities
 
 BATCH = 512
 """Tokens per call of `llama_decode`."""
@@ -30,13 +30,15 @@ CONTEXT = 8192
 """Most tokens of a prompt: the KV cache is allocated for all of them at once, and models of today claim far more."""
 
 
-class LlamaCppEngine:
+class LlamaCppEngine(Engine, Generator):
     """llama.cpp's C interface, as llama-cpp-python binds it."""
+
+    needs_parity = True
 
     def __init__(self, library: Any, llama: Any, encoder: Encoder, file: Path):
         self._library, self._llama, self.encoder = library, llama, encoder
         digest = sha256(file)
-        self.name, self.reference = f"llamacpp:{file}", f"hf:{_embedded(digest) or file}"
+        self.name, self.reference = f"llamacpp:{file}", f"hf:{_embedded_name(digest) or file}"
         self.context = min(int(llama.n_ctx()), _trained_context(llama.metadata))
         self.capabilities = Capabilities(gives="distribution", distribution="exact", label_mass=True, deterministic=True)
         self._identity = {"kind": "llamacpp", "model": file.name, "weights": digest[:16]}
@@ -45,7 +47,7 @@ class LlamaCppEngine:
     def identity(self) -> dict[str, Any]:
         return dict(self._identity)
 
-    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
+    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
         # Neighbours in sorted order share the longest prefixes.
         order = sorted(range(len(prompts)), key=lambda i: (prompts[i].prefix, prompts[i].body))
         found = {i: self._read(prompts[i], label_mass) for i in order}
@@ -53,9 +55,9 @@ class LlamaCppEngine:
 
     def generate(self, prompts: Sequence[Ids], most_tokens: int) -> list[str]:
         """Greedy continuations, until the model ends its turn."""
-        return [self._continued(ids, most_tokens) for ids in prompts]
+        return [self._continue(ids, most_tokens) for ids in prompts]
 
-    def _continued(self, ids: Ids, most_tokens: int) -> str:
+    def _continue(self, ids: Ids, most_tokens: int) -> str:
         tokenizer = self.encoder.tokenizer
         written: list[int] = []
         ends = {tokenizer.eos_token_id, self._llama.token_eos()}
@@ -72,7 +74,7 @@ class LlamaCppEngine:
     def _logits(self, ids: list[int], slots: Sequence[int]) -> np.ndarray:
         """(B, V) at the slots; tokens that stand behind the last one are not evaluated."""
         ids = ids[: slots[-1] + 1]
-        start = min(_common(ids, self._cached), slots[0])
+        start = min(_common_length(ids, self._cached), slots[0])
         self._library.llama_memory_seq_rm(self._library.llama_get_memory(self._llama.ctx), 0, start, -1)
         self._cached = ids[:start]
         at, rows = frozenset(slots), []
@@ -81,13 +83,13 @@ class LlamaCppEngine:
         self._cached = ids
         return np.array(rows, dtype=np.float64)
 
-    def _read(self, prompt: Prompt, label_mass: bool) -> Reading:
+    def _read(self, prompt: Prompt, label_mass: bool) -> SlotLogits:
         logits = self._logits([*prompt.prefix, *prompt.body], prompt.slots)
         grades = logits[:, list(prompt.grade_tokens)]
         if not label_mass:
-            return Reading(grades)
+            return SlotLogits(grades)
         top = logits.max(axis=1, keepdims=True)
-        return Reading(grades, np.exp(grades - top).sum(axis=1) / np.exp(logits - top).sum(axis=1))
+        return SlotLogits(grades, np.exp(grades - top).sum(axis=1) / np.exp(logits - top).sum(axis=1))
 
     def _decode(self, ids: list[int], begin: int, slots: frozenset[int]) -> list[np.ndarray]:
         """Run some tokens through the model; logits of those that stand at a slot, each (V,)."""
@@ -108,12 +110,12 @@ class LlamaCppEngine:
             self._library.llama_batch_free(batch)
 
 
-def open_llamacpp(rest: str, options: EngineOptions) -> Any:
+def open_llamacpp(rest: str, options: EngineOptions) -> Engine:
     """`<file.gguf>` in this process, or `<model>@<base url>` of llama.cpp's own server."""
     if "@http://" in rest or "@https://" in rest:
-        from .served import served_llamacpp
+        from .token_server import open_llamacpp_server
 
-        return served_llamacpp(rest, options)
+        return open_llamacpp_server(rest, options)
     import llama_cpp
 
     file = Path(rest)
@@ -145,7 +147,7 @@ def embedded_gguf(name: str) -> Path | None:
     return file if file.is_file() else None
 
 
-def _embedded(digest: str) -> str | None:
+def _embedded_name(digest: str) -> str | None:
     """The embedded model of this content that `hf` has on this disk already."""
     return next((m.name for m in EMBEDDED.values() if m.gguf_sha256 == digest and is_present(m)), None)
 
@@ -154,5 +156,5 @@ def _trained_context(metadata: dict[str, str]) -> int:
     return int(metadata.get(f"{metadata.get('general.architecture')}.context_length", CONTEXT))
 
 
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
+def _common_length(a: Sequence[int], b: Sequence[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

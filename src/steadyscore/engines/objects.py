@@ -6,20 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InputError
-from . import Engine, Grader, Recording, Reranker
+from . import Backend
 from .python_scorer import PythonReranker
 
 Score = Callable[[str, list[str]], Sequence[float]]
 
 
-def open_object(scorer: Any, name: str | None = None) -> Any:
+def open_object(scorer: Any, name: str | None = None) -> Backend:
     """A backend for a Python value; an opened backend is taken as it is.
 
     predict   pairs of query and text -> scores (sentence-transformers' CrossEncoder)
     rank      query, texts -> results with a score and the place of each text (CrossEncoder.rank, rerankers.Reranker)
     callable  query, texts -> scores
     """
-    if isinstance(scorer, Engine | Grader | Reranker | Recording):
+    if isinstance(scorer, Backend):
         return scorer
     function = _function(scorer)
     called = getattr(scorer, "__qualname__", None) or type(scorer).__qualname__
@@ -53,4 +53,4 @@ def _in_order(ranked: Any, count: int) -> list[float]:
 def _place_and_score(result: Any) -> tuple[int, float]:
     if isinstance(result, Mapping):
         return int(result.get("corpus_id", result.get("index"))), float(result["score"])  # type: ignore[arg-type]
-    return int(getattr(result, "doc_id", None) if hasattr(result, "doc_id") else result.index), float(result.score)  # type: ignore[arg-type]
+    return int(result.doc_id if hasattr(result, "doc_id") else result.index), float(result.score)

@@ -14,15 +14,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ..console import foreign_code
 from ..errors import InputError
-from . import Capabilities, EngineOptions, ScorerFailed, Watch
+from ..machine.console import foreign_code
+from . import Capabilities, EngineOptions, Reranker, ScorerFailed, Watch
 from .sources import named_files, watch_modules
 
 Score = Callable[[str, list[str]], Sequence[float]]
 
 
-class PythonReranker:
+class PythonReranker(Reranker):
     """`def score(query: str, candidates: list[str]) -> list[float]`, addressed as `python:module:function`."""
 
     def __init__(self, function: Score, name: str, *, module: str = "", loaded: Sequence[str] = (), watched: Sequence[str] = ()):
@@ -44,7 +44,7 @@ class PythonReranker:
 
     def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
         """What the function returns. Whatever it raises is a failure of the query, unless the user asked us to stop."""
-        with foreign_code(), stops_kept():
+        with foreign_code(), reraise_stops():
             try:
                 return self.function(query, list(texts))
             except Exception:
@@ -58,7 +58,7 @@ STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if ha
 
 
 @contextmanager
-def stops_kept() -> Iterator[None]:
+def reraise_stops() -> Iterator[None]:
     """Inside, somebody's code may catch or raise what it likes: a stop that a signal asked for is raised again at the end.
 
     So a KeyboardInterrupt of its own can be told from the user's Ctrl-C. Signals reach the main thread only.
@@ -96,7 +96,7 @@ def open_python(rest: str, options: EngineOptions) -> PythonReranker:
         sys.path.insert(0, here)
     named_files(options.watch)  # a file that is not there is refused before anything is scored
     before = set(sys.modules)
-    with stops_kept():
+    with reraise_stops():
         try:
             with foreign_code():
                 function = getattr(importlib.import_module(module_name), function_name)

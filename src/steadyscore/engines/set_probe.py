@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from .. import set_windows
 from ..errors import ModelError
-from ..prompt import PromptText, prompt_text
-from ..readout import grade_distribution, score
 from ..tasks import PASSAGE_RERANKING
+from ..window import set_windows
+from ..window.prompt import PromptText, prompt_text
+from ..window.readout import grade_distribution, score
 from . import hf_set
-from .isolated import read_behind
+from .hf_isolated import read_behind
 
 TEXTS = (
     "Short waves of light scatter more in air than long ones, so the daytime sky looks blue.",

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..disk import sha256
 from ..errors import InputError
+from ..machine.disk import sha256
 from . import Watch
 
 DIGITS = 16

@@ -1,6 +1,6 @@
 """Engine `vllm` in this process: three routes to the grades at the slots of a window, the best first.
 
-`classifier`: the causal model is loaded as a four-way token classifier over the grade rows of its output matrix. Its
+`classifier_overrides`: the causal model is loaded as a four-way token classifier over the grade rows of its output matrix. Its
 softmax at a slot is the renormalised grade distribution, and logits over the vocabulary are never made. `token-ids` and
 `top-k` read log-probabilities of the model as it is. A running server is in `vllm_server.py`. vLLM is imported only when
 an address asks for it.
@@ -15,18 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from ..adapter import adapter_identity, base_mistake, read_card, refuse, refuse_pickles, split
-from ..encoding import Encoder
 from ..errors import ModelError
-from ..prompt import prompt_text
-from ..readout import Reading
+from ..models.adapter import adapter_identity, card_for_base, split_address
+from ..models.card import read_card
 from ..tasks import PASSAGE_RERANKING
 from ..terms import GRADES, Prompt
-from . import EngineOptions
-from .generator import Ids
-from .http import Unusable
-from .served import load_encoder, slot_probabilities
-from .vllm_server import CAPABILITIES, TOP, served_vllm, slot_rows, token_id_rows, top_k
+from ..window.encoding import Encoder
+from ..window.prompt import prompt_text
+from ..window.readout import SlotLogits
+from . import Engine, EngineOptions
+from .endpoint import Unusable
+from .generator import Generator, Ids
+from .token_server import load_encoder, slot_probabilities
+from .vllm_server import CAPABILITIES, TOP, open_vllm_server, slot_rows, slots_from_top_k, token_id_rows
 from .wire import Malformed
 
 RESCALED = ("logits_scaling", "logit_scale", "final_logit_softcapping")
@@ -35,15 +36,17 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What `max_lora_rank` may be."""
 
 
-def open_vllm(rest: str, options: EngineOptions, route: str = "") -> Any:
+def open_vllm(rest: str, options: EngineOptions, route: str = "") -> Engine:
     """`<id|path>[+adapter]` in this process, or `<model>@<base url>`; by the named route or by the best there is."""
     if "@http://" in rest or "@https://" in rest:
-        return served_vllm(rest, options, route)
+        return open_vllm_server(rest, options, route)
     return VllmEngine.open(rest, options, route)
 
 
-class VllmEngine:
+class VllmEngine(Engine):
     """vLLM's offline `LLM`, read by one route."""
+
+    needs_parity = True
 
     def __init__(
         self,
@@ -63,42 +66,40 @@ class VllmEngine:
         self.context = int(llm.llm_engine.model_config.max_model_len) - (route != "classifier")
         self.capabilities = CAPABILITIES[route]
         self._identity = identity | {"route": route}
-        self.trained_settings: dict[str, Any] = {}
-        """The presentation an adapter was trained with; empty without one."""
 
     @classmethod
     def open(cls, address: str, options: EngineOptions, route: str = "") -> VllmEngine:
         def how(config: Any, encoder: Encoder) -> dict[str, Any]:
-            classifies = route == "classifier" or (not route and not rescaled(config))
-            return _pooling(config, encoder) if classifies else GENERATING
+            classifies = route == "classifier" or (not route and not rescales_logits(config))
+            return _pooling_options(config, encoder) if classifies else GENERATING
 
-        loaded = _loaded(address, options, how)
-        engine = cls(*loaded, route=route or _best(loaded[0]), options=options)
+        loaded = _load(address, options, how)
+        engine = cls(*loaded, route=route or _best_route(loaded[0]), options=options)
         if route == "token-ids" and not _scores_token_ids(engine.llm):
             raise ModelError(f"{engine.name} needs vLLM's V2 model runner, which is not here. Use vllm: or vllm+top-k:.")
-        if adapter := split(address)[1]:
+        if adapter := split_address(address)[1]:
             engine.trained_settings = read_card(adapter)["settings"]
         return engine
 
     def identity(self) -> dict[str, Any]:
         return dict(self._identity)
 
-    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[Reading]:
+    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
         try:
             return ROUTES[self._route](self.llm, prompts, self._lora)
-        except Malformed as odd:  # asking again would tell the same
+        except Malformed as odd:  # asking again would give the same
             raise Unusable(f"{self.name}: {odd}") from odd
 
 
 # -- routes
 
 
-def classified(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[Reading]:
+def _classify(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[SlotLogits]:
     outputs = llm.encode(_inputs(prompts), pooling_task="token_classify", lora_request=lora, use_tqdm=False)
     return [_four_way(prompt, output.outputs.data) for prompt, output in zip(prompts, outputs, strict=True)]
 
 
-def _four_way(prompt: Prompt, rows: Any) -> Reading:
+def _four_way(prompt: Prompt, rows: Any) -> SlotLogits:
     rows = np.asarray(rows.float().cpu() if hasattr(rows, "cpu") else rows, dtype=np.float64)
     if rows.shape != (len(prompt), len(GRADES)):
         # Rows of a cached prefix are left out of the answer; reading at the wrong row would look like an order effect.
@@ -106,33 +107,33 @@ def _four_way(prompt: Prompt, rows: Any) -> Reading:
     return slot_probabilities(rows[list(prompt.slots)])
 
 
-def scored(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[Reading]:
-    outputs = _generated(llm, prompts, lora, [token_id_rows(prompt) for prompt in prompts])
-    told = [output.prompt_token_id_logprobs for output in outputs]
-    if any(rows is None for rows in told):  # a cached prefix passed the first slot
+def _score_token_ids(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[SlotLogits]:
+    outputs = _generate(llm, prompts, lora, [token_id_rows(prompt) for prompt in prompts])
+    slots = [output.prompt_token_id_logprobs for output in outputs]
+    if any(rows is None for rows in slots):  # a cached prefix passed the first slot
         raise ModelError("vLLM gave no log-probabilities of the grade tokens. Use vllm: or vllm+top-k:.")
-    return [slot_rows(prompt, np.asarray(rows)) for prompt, rows in zip(prompts, told, strict=True)]
+    return [slot_rows(prompt, np.asarray(rows)) for prompt, rows in zip(prompts, slots, strict=True)]
 
 
-def ranked(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[Reading]:
-    outputs = _generated(llm, prompts, lora, [{"prompt_logprobs": TOP} for _ in prompts])
+def _rank_tokens(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[SlotLogits]:
+    outputs = _generate(llm, prompts, lora, [{"prompt_logprobs": TOP} for _ in prompts])
     # Row i speaks of token i as its predecessor predicts it.
     rows = [[output.prompt_logprobs[slot + 1] for slot in prompt.slots] for prompt, output in zip(prompts, outputs, strict=True)]
-    told = [[{token: entry.logprob for token, entry in row.items()} for row in window] for window in rows]
-    return [top_k(window, prompt) for prompt, window in zip(prompts, told, strict=True)]
+    logprobs = [[{token: entry.logprob for token, entry in row.items()} for row in window] for window in rows]
+    return [slots_from_top_k(window, prompt) for prompt, window in zip(prompts, logprobs, strict=True)]
 
 
-ROUTES: dict[str, Callable[[Any, Sequence[Prompt], Any], list[Reading]]] = {
-    "classifier": classified,
-    "token-ids": scored,
-    "top-k": ranked,
+ROUTES: dict[str, Callable[[Any, Sequence[Prompt], Any], list[SlotLogits]]] = {
+    "classifier": _classify,
+    "token-ids": _score_token_ids,
+    "top-k": _rank_tokens,
 }
 
 
-def _generated(llm: Any, prompts: Sequence[Prompt], lora: Any, told: list[dict[str, Any]]) -> list[Any]:
+def _generate(llm: Any, prompts: Sequence[Prompt], lora: Any, extra: list[dict[str, Any]]) -> list[Any]:
     from vllm import SamplingParams
 
-    sampling = [SamplingParams(temperature=0, max_tokens=1, detokenize=False, **what) for what in told]
+    sampling = [SamplingParams(temperature=0, max_tokens=1, detokenize=False, **what) for what in extra]
     return list(llm.generate(_inputs(prompts), sampling, lora_request=lora, use_tqdm=False))
 
 
@@ -140,7 +141,7 @@ def _inputs(prompts: Sequence[Prompt]) -> list[dict[str, Any]]:
     return [{"prompt_token_ids": [*prompt.prefix, *prompt.body]} for prompt in prompts]
 
 
-def _best(llm: Any) -> str:
+def _best_route(llm: Any) -> str:
     """The route of a model that was loaded without a name for it."""
     if llm.llm_engine.model_config.runner_type == "pooling":
         return "classifier"
@@ -151,7 +152,7 @@ def _scores_token_ids(llm: Any) -> bool:
     return bool(getattr(llm.llm_engine.vllm_config, "use_v2_model_runner", False))
 
 
-def rescaled(config: Any) -> bool:
+def rescales_logits(config: Any) -> bool:
     """Whether the model's logits are more than a product with its output matrix: classifier rows would be other numbers."""
     text = config.get_text_config()
     return any(getattr(text, name, None) not in (None, 0, 1) for name in RESCALED)
@@ -160,16 +161,17 @@ def rescaled(config: Any) -> bool:
 # -- readers
 
 
-class VllmReader:
+class VllmReader(Generator):
     """vLLM's offline `LLM`, generating: a model is loaded either to classify or to generate, so a reader is loaded anew."""
 
     def __init__(self, llm: Any, encoder: Encoder, name: str, identity: dict[str, Any], lora: Any = None):
         self.llm, self.encoder, self.name, self._identity, self._lora = llm, encoder, name, identity, lora
         self.context = int(llm.llm_engine.model_config.max_model_len) - 1  # vLLM always writes one token
+        self.capabilities = CAPABILITIES["top-k"]
 
     @classmethod
     def open(cls, address: str, options: EngineOptions) -> VllmReader:
-        return cls(*_loaded(address, options, lambda config, encoder: GENERATING))
+        return cls(*_load(address, options, lambda config, encoder: GENERATING))
 
     def identity(self) -> dict[str, Any]:
         return dict(self._identity)
@@ -189,7 +191,7 @@ class VllmReader:
         from vllm import SamplingParams
 
         inputs = [{"prompt_token_ids": list(ids)} for ids in prompts]
-        return self.llm.generate(inputs, SamplingParams(temperature=0, **sampling), lora_request=self._lora, use_tqdm=False)
+        return list(self.llm.generate(inputs, SamplingParams(temperature=0, **sampling), lora_request=self._lora, use_tqdm=False))
 
 
 # -- loading
@@ -197,14 +199,14 @@ class VllmReader:
 GENERATING = {"runner": "generate", "max_logprobs": TOP}
 
 
-def _pooling(config: Any, encoder: Encoder) -> dict[str, Any]:
+def _pooling_options(config: Any, encoder: Encoder) -> dict[str, Any]:
     from vllm.config import PoolerConfig
 
-    overrides, pooler = classifier(config.architectures[0], encoder), PoolerConfig(task="token_classify")
+    overrides, pooler = classifier_overrides(config.architectures[0], encoder), PoolerConfig(task="token_classify")
     return {"runner": "pooling", "convert": "classify", "hf_overrides": overrides, "pooler_config": pooler}
 
 
-def classifier(architecture: str, encoder: Encoder) -> dict[str, Any]:
+def classifier_overrides(architecture: str, encoder: Encoder) -> dict[str, Any]:
     """What turns a causal model into a classifier over its own grade tokens: `hf_overrides`, also for `vllm serve`.
 
     vLLM looks tokens up by their spelling in the vocabulary, so they are given as the tokenizer spells them.
@@ -218,16 +220,16 @@ def classifier(architecture: str, encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def _loaded(
+def _load(
     address: str, options: EngineOptions, how: Callable[[Any, Encoder], dict[str, Any]]
 ) -> tuple[Any, Encoder, str, dict[str, Any], Any]:
     """`<id|path>[+adapter]` as (LLM, encoder, name, identity, LoRA request); `how` is what it is loaded for."""
     import torch
     from vllm import LLM
 
-    from .transformers import locate, weights_digest
+    from .hf import locate, weights_digest
 
-    base, adapter = split(address)
+    base, adapter = split_address(address)
     source, local = locate(base)
     config, encoder = _config(source, options), load_encoder(source, options)
     identity = {
@@ -239,8 +241,8 @@ def _loaded(
     }
     lora: dict[str, Any] = {}
     if adapter:
-        lora = {"enable_lora": True, "max_lora_rank": _rank(adapter)}
-        identity["adapter"] = _checked(adapter, identity, options)
+        lora = {"enable_lora": True, "max_lora_rank": _lora_rank(adapter)}
+        identity["adapter"] = adapter_identity(adapter, card_for_base(adapter, identity, options.allow_base_mismatch))
     llm = LLM(
         source,
         dtype=options.dtype,
@@ -249,7 +251,7 @@ def _loaded(
         **how(config, encoder),
         **lora,
     )
-    return llm, encoder, f"vllm:{address}", identity, _lora(adapter) if adapter else None
+    return llm, encoder, f"vllm:{address}", identity, _lora_request(adapter) if adapter else None
 
 
 def _config(source: str, options: EngineOptions) -> Any:
@@ -265,23 +267,14 @@ def _config(source: str, options: EngineOptions) -> Any:
     return config
 
 
-def _checked(adapter: Path, identity: dict[str, Any], options: EngineOptions) -> dict[str, Any]:
-    """What a run's fingerprint keeps of an adapter, which must have been trained for this base."""
-    refuse_pickles(adapter)
-    card = read_card(adapter)
-    mistake = base_mistake(card, identity)
-    refuse([mistake] if mistake else [], options.allow_base_mismatch)
-    return adapter_identity(adapter, card)
-
-
-def _lora(adapter: Path) -> Any:
+def _lora_request(adapter: Path) -> Any:
     from vllm.lora.request import LoRARequest
 
     return LoRARequest(adapter.name, 1, str(adapter))
 
 
-def _rank(adapter: Path) -> int:
-    """The least that vLLM may be told and this adapter fits in."""
+def _lora_rank(adapter: Path) -> int:
+    """The smallest rank that vLLM accepts and this adapter fits in."""
     try:
         rank = int(json.loads((adapter / "adapter_config.json").read_text())["r"])
     except (OSError, ValueError, KeyError) as missing:

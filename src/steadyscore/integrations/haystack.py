@@ -22,15 +22,17 @@ class SteadyscoreRanker:
         self._ranker = self._ranker or Ranker(self.address, **self.how)
 
     def to_dict(self) -> dict[str, Any]:
-        return default_to_dict(self, address=self.address, top_k=self.top_k, how=self.how)
+        fields: dict[str, Any] = default_to_dict(self, address=self.address, top_k=self.top_k, how=self.how)
+        return fields
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> SteadyscoreRanker:
-        return default_from_dict(cls, data)
+        made: SteadyscoreRanker = default_from_dict(cls, data)
+        return made
 
     @component.output_types(documents=list[Document])
     def run(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, list[Document]]:
         self.warm_up()
         assert self._ranker is not None
-        found = self._ranker.ranked(query, [document.content or "" for document in documents], top_k or self.top_k)
-        return {"documents": [replace(documents[index], score=score) for index, score in found]}
+        ranked = self._ranker.rank(query, [document.content or "" for document in documents], top_k or self.top_k)
+        return {"documents": [replace(documents[index], score=score) for index, score in ranked]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
@@ -13,7 +12,7 @@ from . import Ranker
 
 
 class SteadyscoreCompressor(BaseDocumentCompressor):
-    """`SteadyscoreCompressor(ranker=Ranker("hf:..."), top_n=5)`; each document's score stands in its metadata."""
+    """`SteadyscoreCompressor(ranker=Ranker("hf:..."), top_n=5)`; each document carries its score in its metadata."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -23,9 +22,9 @@ class SteadyscoreCompressor(BaseDocumentCompressor):
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
-        found = self.ranker.ranked(query, [document.page_content for document in documents], self.top_n)
-        return [_scored(documents[index], score) for index, score in found]
+        ranked = self.ranker.rank(query, [document.page_content for document in documents], self.top_n)
+        return [_with_score(documents[index], score) for index, score in ranked]
 
 
-def _scored(document: Document, score: float) -> Any:
+def _with_score(document: Document, score: float) -> Document:
     return document.model_copy(update={"metadata": document.metadata | {"relevance_score": score}})

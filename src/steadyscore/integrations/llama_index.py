@@ -23,5 +23,5 @@ class SteadyscorePostprocessor(BaseNodePostprocessor):
         if query_bundle is None:
             raise InputError("nodes cannot be scored without a query: pass query_str or query_bundle.")
         texts = [node.node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
-        found = self.ranker.ranked(query_bundle.query_str, texts, self.top_n)
-        return [NodeWithScore(node=nodes[index].node, score=score) for index, score in found]
+        ranked = self.ranker.rank(query_bundle.query_str, texts, self.top_n)
+        return [NodeWithScore(node=nodes[index].node, score=score) for index, score in ranked]

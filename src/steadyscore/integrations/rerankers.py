@@ -36,6 +36,6 @@ class SteadyscoreRanker(BaseRanker):
             else Document(doc, doc_ids[i] if doc_ids else i, metadata=metadata[i] if metadata else None)
             for i, doc in enumerate(listed)
         ]
-        found = self.ranker.ranked(query, [document.text for document in documents])
-        results = [Result(documents[index], score, place) for place, (index, score) in enumerate(found, start=1)]
+        ranked = self.ranker.rank(query, [document.text for document in documents])
+        results = [Result(documents[index], score, place) for place, (index, score) in enumerate(ranked, start=1)]
         return RankedResults(results, query, has_scores=True)

@@ -30,5 +30,5 @@ class CrossEncoder:
         """[{"corpus_id", "score"[, "text"]}], best first."""
         return [
             {"corpus_id": index, "score": score} | ({"text": documents[index]} if return_documents else {})
-            for index, score in self.ranker.ranked(query, documents, top_k)
+            for index, score in self.ranker.rank(query, documents, top_k)
         ]

@@ -3,58 +3,62 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from .. import __version__
 from ..errors import SteadyscoreError
-from ..schemas import mistakes_of, place_of, words_of
-from . import explorer, shapes
-from .batcher import Busy, Closing, EngineFailed, Gone, TimedOut
-from .desk import Desk
-from .gate import Gate
+from ..machine.schemas import mistakes_of, place_of, words_of
+from . import explorer, operations, routes, schemas
+from .batcher import Busy, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
 from .logs import log_fault
 from .metrics import Metrics
+from .middleware import RequestMiddleware
 from .monitor import Monitor
-from .routes import PROBLEMS, scoring
-from .service import Model, Service
+from .requests import RequestRunner
+from .service import Service
 from .settings import ServerSettings
-from .specification import specify
+from .specification import cached_specification
 
 STATUS: dict[type[Exception], tuple[int, str]] = {
     Busy: (429, "busy"),
-    Closing: (503, "closing"),
+    ShuttingDown: (503, "closing"),
     TimedOut: (504, "time"),
-    Gone: (499, "gone"),
+    ClientDisconnected: (499, "gone"),
     EngineFailed: (500, "engine"),
     SteadyscoreError: (422, "input"),
 }
-"""Status of each refusal, and its name in the metrics. 499 is read by nobody but the log: the client is gone."""
+"""Status of each refusal, and its name in the metrics. 499 is for the log alone: the client has disconnected."""
+COUNTED_PATHS = frozenset(explorer.FILES) | {
+    route.path for router in (routes.router, operations.router) for route in router.routes if isinstance(route, APIRoute)
+}
+"""Paths that the metrics and the log name; any other is "other", so that a client cannot add to them."""
 NOT_JSON = "the body is not JSON in UTF-8."
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds between two tries to warm up: twice as long each time, up to the longest."""
+"""Seconds between two attempts to warm up: twice as long each time, up to the longest."""
 
 
 def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> FastAPI:
     monitor = Monitor(service, metrics, settings.monitor_share)
-    desk = Desk(service, settings.limits, metrics, monitor)
+    runner = RequestRunner(service, metrics, monitor)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        warming = asyncio.create_task(warm_up(service, desk.executor))
+        warming = asyncio.create_task(warm_up(service, runner.executor))
         yield
         warming.cancel()
         await asyncio.gather(warming, return_exceptions=True)
         monitor.close()
         service.close()
-        desk.executor.shutdown(wait=True)
+        runner.executor.shutdown(wait=True)
 
     # FastAPI's interactive pages load scripts from elsewhere; /openapi.json stays.
     app = FastAPI(
@@ -65,13 +69,15 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> 
         docs_url=None,
         redoc_url=None,
     )
-    app.include_router(scoring(desk))
-    operations(app, service, metrics)
-    explorer.add_routes(app)
-    refusals(app, settings, metrics)
-    app.openapi = specify(app, settings)  # type: ignore[method-assign]
-    routes = frozenset(app.openapi()["paths"]) | frozenset(explorer.FILES)
-    app.add_middleware(Gate, settings=settings, metrics=metrics, routes=routes)
+    app.state.service, app.state.metrics, app.state.runner = service, metrics, runner
+    for router in (routes.router, operations.router, explorer.router):
+        app.include_router(router)
+    for kind in STATUS:
+        app.add_exception_handler(kind, refuse)
+    app.add_exception_handler(HTTPException, refuse_http)
+    app.add_exception_handler(RequestValidationError, refuse_body)
+    app.openapi = cached_specification(app, settings)  # type: ignore[method-assign]
+    app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics, routes=COUNTED_PATHS)
     return app
 
 
@@ -80,94 +86,57 @@ async def warm_up(service: Service, executor: Executor) -> None:
     pause = FIRST_PAUSE
     while failed := await asyncio.get_running_loop().run_in_executor(executor, service.warm_up):
         for name, fault in failed.items():
-            log_fault("warm-up failed", fault, model=name, words=str(fault))  # nobody's words: the pool is our own
+            # The exception's own message is logged too: the pool is ours, so it quotes no document of a request.
+            log_fault("warm-up failed", fault, model=name, words=str(fault))
         await asyncio.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def operations(app: FastAPI, service: Service, metrics: Metrics) -> None:
-    @app.get("/v1/models", response_model=shapes.ModelsAnswer, responses={401: PROBLEMS[401]})
-    async def models() -> Any:
-        return shapes.ModelsAnswer(data=[model_answer(model) for model in service.models.values()])
-
-    @app.get("/health", response_model=shapes.State, responses={503: {"model": shapes.State}})
-    async def health() -> Any:
-        return shapes.State(status="ok") if service.batcher.alive else JSONResponse({"status": "a worker has ended"}, 503)
-
-    @app.get("/ready", response_model=shapes.State, responses={503: {"model": shapes.State}})
-    async def ready() -> Any:
-        if service.warm and service.batcher.alive:
-            return shapes.State(status="ready")
-        if service.warm:
-            return JSONResponse({"status": "shutting down"}, 503)
-        failed = "; ".join(
-            f"the scorer of {name} failed ({fault}) and is tried again" for name, fault in list(service.cold.items()) if fault
-        )
-        return JSONResponse({"status": f"warming up: {failed}" if failed else "warming up"}, 503)
-
-    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}, 401: PROBLEMS[401]})
-    async def page() -> Response:
-        metrics.queue.set(service.batcher.reserved)
-        metrics.in_flight.set(service.batcher.in_flight)
-        return Response(metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+# -- refusals: every one is {"message": one sentence}; nothing of the body is repeated in it
 
 
-def refusals(app: FastAPI, settings: ServerSettings, metrics: Metrics) -> None:
-    """Every refusal is {"message": one sentence}; nothing of the body is repeated in it."""
+async def refuse(request: Request, error: Exception) -> JSONResponse:
+    status, reason = next(answer for kind, answer in STATUS.items() if isinstance(error, kind))
+    sentence = str(error).replace("\n", " ")
+    if isinstance(error, TimedOut):
+        seconds = request.app.state.service.limits.seconds
+        sentence = f"no answer within {seconds:g} s. Send fewer documents or try again later."
+    headers = {"Retry-After": str(error.retry_after)} if isinstance(error, Busy) else None
+    return problem(request, status, sentence, reason, headers)
 
-    def problem(status: int, sentence: str, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
-        metrics.refused.labels(reason).inc()
-        return JSONResponse({"message": sentence}, status, headers)
 
-    def handler(status: int, reason: str) -> Any:
-        async def handle(request: Request, error: Exception) -> JSONResponse:
-            if isinstance(error, TimedOut):
-                sentence = f"no answer within {settings.limits.seconds:g} s. Send fewer documents or try again later."
-                return problem(status, sentence, reason)
-            headers = {"Retry-After": str(error.retry_after)} if isinstance(error, Busy) else None
-            return problem(status, str(error).replace("\n", " "), reason, headers)
+async def refuse_http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    sentence = NOT_JSON if error.status_code == 400 else str(error.detail)
+    return problem(request, error.status_code, sentence, headers=error.headers)
 
-        return handle
 
-    for kind, (status, reason) in STATUS.items():
-        app.add_exception_handler(kind, handler(status, reason))
+async def refuse_body(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    if any(mistake["type"] == "json_invalid" for mistake in error.errors()):
+        return problem(request, 400, NOT_JSON)
+    return problem(request, 422, first_mistakes(error))
 
-    @app.exception_handler(HTTPException)
-    async def refused(request: Request, error: HTTPException) -> JSONResponse:
-        sentence = NOT_JSON if error.status_code == 400 else str(error.detail)
-        return problem(error.status_code, sentence, "input", dict(error.headers or {}))
 
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        if any(mistake["type"] == "json_invalid" for mistake in error.errors()):
-            return problem(400, NOT_JSON, "input")
-        return problem(422, first_mistakes(error), "input")
+def problem(
+    request: Request, status: int, sentence: str, reason: str = "input", headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    request.app.state.metrics.refused.labels(reason).inc()
+    return JSONResponse({"message": sentence}, status, headers)
 
 
 def first_mistakes(error: RequestValidationError, most: int = 5) -> str:
     """What is wrong with a body, in one sentence; beyond the first few the mistakes are counted."""
     broken = {_field(mistake) for mistake in error.errors() if mistake["type"] == "string_unicode"}
 
-    def words(mistake: Any) -> str:  # that broken text is not an object either is beside the point
-        return shapes.SURROGATE if _field(mistake) in broken else words_of(mistake)
+    def words(mistake: Any) -> str:  # of broken text, pydantic also says that it is not an object
+        return schemas.SURROGATE if _field(mistake) in broken else words_of(mistake)
 
-    found = mistakes_of(error, "the body", place=_field, words=words)
-    rest = f"; and {len(found) - most} more" if len(found) > most else ""
-    return "; ".join(found[:most]) + rest + "."
+    mistakes = mistakes_of(error, "the body", place=_field, words=words)
+    rest = f"; and {len(mistakes) - most} more" if len(mistakes) > most else ""
+    return "; ".join(mistakes[:most]) + rest + "."
 
 
 def _field(mistake: Any) -> str:
     """The field of the body, without the kinds that pydantic tried for it."""
     return place_of(mistake, ("body", "str", "Document"))
-
-
-def model_answer(model: Model) -> shapes.ModelAnswer:
-    facts = {
-        "task": model.task.prompt_task,
-        "width": model.own_width,
-        "characters": model.settings.chars,
-        "cutoff": model.cutoff,
-        "expected_overlap": model.expected_overlap,
-        "capabilities": model.scorer(model.backend).capabilities.to_json(),
-    }
-    return shapes.ModelAnswer(id=model.name, created=model.opened, order=facts)

@@ -1,10 +1,10 @@
-"""Dynamic batching: a few worker threads own the engines and serve the windows of all requests.
+"""Dynamic batching: a few worker threads call the engines for the windows of all requests.
 
-A request's scorer runs in its own thread on a stand-in for the engine (`stand_in`), which queues its prompts here and
-waits. While passes run, windows of other requests collect; the next pass takes one window of each request in turn, so
-a large request does not stand before a small one. Workers that have nothing to do share what waits: on a CPU two passes
-on half the cores each get through more than one on all of them. An engine that takes one pass at a time has a lane, and
-no two passes are in it. Prompts are made by `Scorer` alone: this module never sees a text.
+A request's scorer runs in its own thread on a batched backend (`batched.py`), which queues its windows here and waits.
+While passes run, windows of other requests collect; the next pass takes one window of each request in turn, so that a
+large request does not delay a small one. Idle workers share the windows that wait: on a CPU two passes on half the cores
+each score more than one on all of them. Passes with the same `exclusive_key` never run at the same time, for engines that
+take one call at a time. Prompts are made by `Scorer` alone: this module never sees a text.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from ..engines import Engine, Grader, Reranker
-from ..readout import Reading
-from ..terms import Prompt
+T = TypeVar("T")
+R = TypeVar("R")
+BatchKey = tuple[int, bool]
+"""Which backend, and whether the label mass is read: windows with the same key may share a call."""
 
 
 class Busy(Exception):
@@ -33,36 +32,35 @@ class Busy(Exception):
         super().__init__(f"the queue is full. Try again in {retry_after} s.")
 
 
-class Closing(Exception):
+class ShuttingDown(Exception):
     """The server is shutting down."""
 
 
 class TimedOut(Exception):
-    """A request's time ran out before its scores were there."""
+    """A request's deadline passed before it was scored."""
 
 
-class Gone(Exception):
-    """The client went away."""
+class ClientDisconnected(Exception):
+    """The client closed its connection before the answer."""
 
 
 class EngineFailed(Exception):
-    """The engine raised something that no message of ours explains."""
+    """The engine raised an exception that is not one of ours."""
 
 
 @dataclass(slots=True, eq=False)
-class Ticket:
-    """One request's claim on the workers."""
+class Admission:
+    """A request that was let in: its deadline, and what was scored for it so far."""
 
     deadline: float
     model: str = ""
     windows: int = 0
-    """Windows scored so far."""
     tokens: int = 0
     cancelled: bool = False
     job: Job | None = None
 
     def cancel(self) -> None:
-        """Drop what waits; a pass that runs is finished for the others in it."""
+        """Drop the windows that wait; a pass that runs is finished for the other requests in it."""
         self.cancelled = True
         if self.job is not None:
             self.job.future.cancel()
@@ -70,14 +68,13 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """Windows of one request that go through one function, and the answer that waits for all of them."""
+    """Windows of one request that go through one function, and the future that gives all their results."""
 
-    key: tuple[int, bool]
-    """Windows with the same key may share a call."""
+    key: BatchKey
     run: Callable[[list[Any]], Sequence[Any]]
     items: Sequence[Any]
-    lane: int | None
-    """Held by one pass at a time; None: any number of passes."""
+    exclusive_key: int | None
+    """Passes with the same one do not overlap; None: any number of passes."""
     results: list[Any]
     model: str = ""
     taken: int = 0
@@ -103,10 +100,10 @@ class Batcher:
         self._rates: dict[str, float] = {}
         """Windows per second of one worker, by model, smoothed over passes."""
         self._jobs: list[Job] = []
-        self._lanes: set[int] = set()
-        """Lanes that a pass is in."""
+        self._busy_keys: set[int] = set()
+        """Exclusive keys of the passes that run."""
         self._free = 0
-        """Workers with nothing to do."""
+        """Workers that are idle."""
         self._changed = threading.Condition()
         self._closing = False
         self._workers = [threading.Thread(target=self._work, name=f"engine-{i}", daemon=True) for i in range(workers)]
@@ -116,18 +113,18 @@ class Batcher:
     # -- requests
 
     @contextmanager
-    def admitted(self, windows: int, seconds: float, model: str = "") -> Iterator[Ticket]:
-        """Let a request in for all the windows it may ever need, or raise Busy: what was let in is never refused later."""
+    def admit(self, windows: int, seconds: float, model: str = "") -> Iterator[Admission]:
+        """Let a request in for all the windows it may ever need, or raise `Busy`: once let in, it is never refused later."""
         with self._changed:
             if self._closing:
-                raise Closing("the server is shutting down.")
+                raise ShuttingDown("the server is shutting down.")
             if self.in_flight >= self.requests or self.reserved + windows > self.queue_windows:
                 raise Busy(self.retry_after())
             self._reserved[model] += windows
             self.in_flight += 1
-        ticket = Ticket(time.monotonic() + seconds, model)
+        admission = Admission(time.monotonic() + seconds, model)
         try:
-            yield ticket
+            yield admission
         finally:
             with self._changed:
                 self._reserved[model] -= windows
@@ -155,31 +152,31 @@ class Batcher:
 
     def call(
         self,
-        ticket: Ticket,
-        key: tuple[int, bool],
-        run: Callable[[list[Any]], Sequence[Any]],
-        items: Sequence[Any],
-        lane: int | None = None,
-    ) -> list[Any]:
+        admission: Admission,
+        key: BatchKey,
+        run: Callable[[list[T]], Sequence[R]],
+        items: Sequence[T],
+        exclusive_key: int | None = None,
+    ) -> list[R]:
         """Queue a request's windows and wait for their results."""
         if not items:
             return []
-        ticket.job = job = Job(key, run, items, lane, [None] * len(items), ticket.model, missing=len(items))
-        if ticket.cancelled:
-            raise Gone
+        admission.job = job = Job(key, run, items, exclusive_key, [None] * len(items), admission.model, missing=len(items))
+        if admission.cancelled:
+            raise ClientDisconnected
         with self._changed:
             self._jobs.append(job)
             self._changed.notify_all()
         try:
-            found = job.future.result(timeout=max(0.0, ticket.deadline - time.monotonic()))
+            results = job.future.result(timeout=max(0.0, admission.deadline - time.monotonic()))
         except CancelledError:
-            raise Gone from None
+            raise ClientDisconnected from None
         except TimeoutError:
             if job.future.cancel():
                 raise TimedOut from None
-            found = job.future.result()  # it came in the last moment, or the engine itself raised TimeoutError
-        ticket.windows += len(items)
-        return found
+            results = job.future.result()  # it came in the last moment, or the engine itself raised TimeoutError
+        admission.windows += len(items)
+        return cast(list[R], results)
 
     # -- the workers
 
@@ -192,24 +189,24 @@ class Batcher:
                 self._free -= 1
                 if not batch:
                     return
-                lane = batch[0][0].lane
-                if lane is not None:
-                    self._lanes.add(lane)
-            self._pass(batch)
-            if lane is not None:
+                exclusive_key = batch[0][0].exclusive_key
+                if exclusive_key is not None:
+                    self._busy_keys.add(exclusive_key)
+            self._run(batch)
+            if exclusive_key is not None:
                 with self._changed:
-                    self._lanes.remove(lane)
+                    self._busy_keys.remove(exclusive_key)
                     self._changed.notify_all()
 
     def _next_batch(self) -> list[tuple[Job, int]]:
         """One window of each request in turn, of one engine, until this worker's share of them or the batch is full."""
         self._jobs = [job for job in self._jobs if not job.future.done()]  # else cancelled, timed out or failed
-        first = next((job for job in self._jobs if job.lane not in self._lanes), None)
+        first = next((job for job in self._jobs if job.exclusive_key not in self._busy_keys), None)
         if first is None:
             return []
         turns = deque(job for job in self._jobs if job.key == first.key)
         waiting = sum(len(job.items) - job.taken for job in turns)
-        share = -(-waiting // (self._free if first.lane is None else 1))
+        share = -(-waiting // (self._free if first.exclusive_key is None else 1))
         batch: list[tuple[Job, int]] = []
         while turns and len(batch) < min(share, self.batch_windows):
             job = turns.popleft()
@@ -221,30 +218,30 @@ class Batcher:
         self._jobs = [job for job in self._jobs if job.key != first.key] + list(turns)
         return batch
 
-    def _pass(self, batch: list[tuple[Job, int]]) -> None:
+    def _run(self, batch: list[tuple[Job, int]]) -> None:
         began = time.monotonic()
         try:
-            found = list(batch[0][0].run([job.items[i] for job, i in batch]))
+            results = list(batch[0][0].run([job.items[i] for job, i in batch]))
         except Exception as fault:
             jobs = list(dict.fromkeys(job for job, _ in batch))
             if len(jobs) == 1:
                 self._fail(jobs[0], fault)
                 return
             for job in jobs:  # one request's fault is not the others': each again, alone
-                self._pass([(owner, i) for owner, i in batch if owner is job])
+                self._run([(owner, i) for owner, i in batch if owner is job])
             return
         seconds = time.monotonic() - began
         self.on_batch(len(batch), len({id(job) for job, _ in batch}), seconds)
         with self._changed:  # a request's windows may be in two passes
-            self._learn(batch[0][0].model, len(batch) / max(seconds, 1e-6))
-            for (job, i), result in zip(batch, found, strict=True):
+            self._update_rate(batch[0][0].model, len(batch) / max(seconds, 1e-6))
+            for (job, i), result in zip(batch, results, strict=True):
                 job.results[i] = result
                 job.missing -= 1
                 if not job.missing:
                     with suppress(InvalidStateError):  # the client went away meanwhile
                         job.future.set_result(job.results)
 
-    def _learn(self, model: str, rate: float) -> None:
+    def _update_rate(self, model: str, rate: float) -> None:
         known = self._rates.get(model, rate)
         self._rates[model] = known + 0.2 * (rate - known)
 
@@ -253,37 +250,10 @@ class Batcher:
             job.future.set_exception(fault)
 
     def close(self, seconds: float = 30.0) -> None:
-        """Finish what was let in, refuse the rest, end the workers."""
+        """Finish the requests that were let in, refuse others, end the workers."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         deadline = time.monotonic() + seconds
         for worker in self._workers:
             worker.join(max(0.0, deadline - time.monotonic()))
-
-
-SHOWN = ("name", "capabilities", "identity", "encoder", "context", "width")
-"""What a scorer may ask of a backend besides its work."""
-
-
-def stand_in(backend: Engine | Grader | Reranker, batcher: Batcher, ticket: Ticket) -> Any:
-    """What a request's scorer takes for the backend: the same but for its work, which goes to the workers."""
-    lane = getattr(backend, "lane", id(backend))
-    shown = SimpleNamespace(**{name: getattr(backend, name) for name in SHOWN if hasattr(backend, name)})
-
-    def grade_logits(prompts: Sequence[Any], *, label_mass: bool = False) -> list[Reading]:
-        ticket.tokens += sum(len(prompt) for prompt in prompts if isinstance(prompt, Prompt))
-        work = partial(backend.grade_logits, label_mass=label_mass)  # type: ignore[union-attr]
-        return batcher.call(ticket, (id(backend), label_mass), work, prompts, lane)
-
-    def score(query: str, texts: Sequence[str]) -> Sequence[float]:
-        return batcher.call(ticket, (id(backend), False), rerank, [(query, texts)], lane)[0]
-
-    def rerank(batch: list[tuple[str, Sequence[str]]]) -> list[Sequence[float]]:
-        return [backend.score(*window) for window in batch]  # type: ignore[union-attr]
-
-    if isinstance(backend, Reranker):
-        shown.score = score
-    else:
-        shown.grade_logits = grade_logits
-    return shown

@@ -1,9 +1,9 @@
-"""Connections that cannot be held for nothing: deadlines for what is sent and read, a bound on how many are open.
+"""Connections with deadlines for what is sent and read, and a bound on how many are open.
 
 uvicorn has a limit on idle connections and none on half-sent requests. The head of a request has a deadline here and its
-body one in `gate`; a client that does not read its answer is cut off; and where all places are taken, the connection that
-has waited longest for its client makes room for the next one, so that somebody who holds hundreds of them open keeps
-nobody out.
+body one in `middleware.py`; a client that does not read its answer is disconnected; and where the bound is reached, the
+connection that has waited longest for its client is closed for the next one, so that a client that holds hundreds of them
+open does not keep others out.
 """
 
 from __future__ import annotations
@@ -23,36 +23,37 @@ from .settings import Limits
 OWN_FILES = 64
 """Files a server needs besides its connections: models, logs, the event loop."""
 LAST_LOOK = 0.2
-"""Seconds that an idle connection is still read from when the server ends."""
+"""Seconds that the server still reads from an idle connection when it ends."""
 MOST_WAITING = 128
 """Connections the system completes before they are accepted, where files are not scarce."""
 
 
-class Places(NamedTuple):
+class ConnectionLimits(NamedTuple):
     """How many connections are held open, and how many wait to be accepted."""
 
     connections: int
     backlog: int
 
 
-def places(wanted: int) -> Places:
-    """Places for so many connections, or as many as the system's limit on open files leaves.
+def connection_limits(wanted: int) -> ConnectionLimits:
+    """So many connections, or as many as the system's limit on open files leaves.
 
-    The event loop accepts a whole backlog at a time and takes some four rounds until a connection that was turned away is
+    The event loop accepts a whole backlog at a time and takes some four rounds until a connection that was refused is
     closed, so four backlogs stay free: running out of files would stop the server for everybody.
     """
-    backlog = max(8, min(MOST_WAITING, open_files(wanted + 4 * MOST_WAITING + OWN_FILES) // 16))
-    left = open_files() - 4 * backlog - OWN_FILES
+    files = raise_file_limit(wanted + 4 * MOST_WAITING + OWN_FILES)
+    backlog = max(8, min(MOST_WAITING, files // 16))
+    left = files - 4 * backlog - OWN_FILES
     if left < wanted:
         log.warning("fewer connections than asked for", extra={"facts": {"asked": wanted, "connections": max(1, left)}})
-    return Places(max(1, min(wanted, left)), backlog)
+    return ConnectionLimits(max(1, min(wanted, left)), backlog)
 
 
-def open_files(needed: int = 0) -> int:
-    """Files this process may have open, after raising that to what is needed as far as the system lets it."""
+def raise_file_limit(needed: int) -> int:
+    """Raise the limit on open files to what is needed, as far as the system allows; the limit that then holds."""
     try:
         import resource
-    except ImportError:  # a system that states no such limit
+    except ImportError:  # a system without such a limit
         return 1 << 20
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
@@ -63,7 +64,7 @@ def open_files(needed: int = 0) -> int:
     return soft
 
 
-def problem(status: HTTPStatus, sentence: str) -> bytes:
+def problem_bytes(status: HTTPStatus, sentence: str) -> bytes:
     """A refusal as the routes give it, for a connection whose request no route will see."""
     body = json.dumps({"message": sentence}).encode()
     head = f"HTTP/1.1 {status} {status.phrase}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
@@ -79,102 +80,102 @@ class Connection(H11Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
         self._refused = self._ending = False
-        self.waits_since = 0.0
+        self.waiting_since = 0.0
 
     @property
-    def waits(self) -> bool:
-        """Whether it is the client's turn: nothing is being answered here."""
+    def is_waiting(self) -> bool:
+        """Whether the server waits for the client: no request is being answered."""
         return self.cycle is None or self.cycle.response_complete or (self.cycle.more_body and not self.cycle.response_started)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
-        self.waits_since = self.loop.time()
-        if len(self.connections) >= self._most and not self._make_room():
+        self.waiting_since = self.loop.time()
+        if len(self.connections) >= self._most and not self._close_longest_waiting():
             self._refused = True
-            self._turn_away(HTTPStatus.SERVICE_UNAVAILABLE, "every connection of this server is at work. Try again later.")
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "every connection of this server is at work. Try again later.")
             return
         super().connection_made(transport)
-        self._watch()
+        self._set_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._unset(self._deadline)
-        self._unset(self._stalled)
+        self._cancel(self._deadline)
+        self._cancel(self._stalled)
         if not self._refused:
             super().connection_lost(exc)
 
     def handle_events(self) -> None:
         super().handle_events()
         if self._ending and self.cycle is not None:
-            self._make_last()
-        self._watch()
+            self._close_after_answer()
+        self._set_deadline()
 
     def on_response_complete(self) -> None:
-        self.waits_since = self.loop.time()
+        self.waiting_since = self.loop.time()
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self.transport.write(problem(HTTPStatus.BAD_REQUEST, "this is not an HTTP request."))
+        self.transport.write(problem_bytes(HTTPStatus.BAD_REQUEST, "this is not an HTTP request."))
         self.transport.close()
 
     def shutdown(self) -> None:
-        """What has arrived whole is answered; a request that is still arriving is not waited for."""
+        """Requests that have arrived are answered; one that is still arriving is refused."""
         if self.transport.is_closing():
             return
         idle = self.cycle is None or self.cycle.response_complete
-        if self.waits and not idle:
-            self._turn_away(HTTPStatus.SERVICE_UNAVAILABLE, "the server is shutting down.")
+        if self.is_waiting and not idle:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the server is shutting down.")
         elif idle and not self._ending:  # a request may have arrived that a busy event loop has not read yet
             self._ending = True
             self.loop.call_later(LAST_LOOK, self.shutdown)
         elif idle:
             super().shutdown()
         else:
-            self._make_last()
+            self._close_after_answer()
 
     def pause_writing(self) -> None:
         super().pause_writing()
         self._stalled = self.loop.call_later(self._limits.body_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        self._unset(self._stalled)
+        self._cancel(self._stalled)
         super().resume_writing()
 
-    def _watch(self) -> None:
-        """While no request is at work the head of the next one has a deadline; bytes that drip in do not move it."""
+    def _set_deadline(self) -> None:
+        """While no request is being answered the head of the next one has a deadline; single bytes do not extend it."""
         if self.cycle is not None and not self.cycle.response_complete:
-            self._unset(self._deadline)
+            self._cancel(self._deadline)
             self._deadline = None
         elif self._deadline is None:
-            self._deadline = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
+            self._deadline = self.loop.call_later(self._limits.head_seconds, self._end_head)
 
-    def _head_is_late(self) -> None:
+    def _end_head(self) -> None:
         self._metrics.refused.labels("head").inc()
         if self.conn.trailing_data[0]:  # a client that sent nothing would take an answer for that of its next request
-            self._turn_away(HTTPStatus.REQUEST_TIMEOUT, f"no whole request within {self._limits.head_seconds:g} s.")
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"no whole request within {self._limits.head_seconds:g} s.")
         else:
             self.transport.close()
 
-    def _make_room(self) -> bool:
-        """Close the connection that has waited longest for its client; whether there was one."""
-        waiting = [other for other in self.connections if isinstance(other, Connection) and other.waits]
+    def _close_longest_waiting(self) -> bool:
+        """Close the connection that has waited longest for its client; False where none waits."""
+        waiting = [other for other in self.connections if isinstance(other, Connection) and other.is_waiting]
         if not waiting:
             return False
         self._metrics.refused.labels("connections").inc()
-        longest = min(waiting, key=lambda other: other.waits_since)
+        longest = min(waiting, key=lambda other: other.waiting_since)
         self.connections.discard(longest)
         longest.transport.abort()
         return True
 
-    def _make_last(self) -> None:
-        """Close after this answer, and let its head say so: uvicorn repeats what stands in the request's."""
+    def _close_after_answer(self) -> None:
+        """Close after this answer, and say so in its head: uvicorn repeats the header of the request."""
         self.cycle.keep_alive = False
         self.cycle.scope["headers"] = [*self.cycle.scope["headers"], CLOSE_HEADER]
 
-    def _turn_away(self, status: HTTPStatus, sentence: str) -> None:
-        self.transport.write(problem(status, sentence))
+    def _refuse(self, status: HTTPStatus, sentence: str) -> None:
+        self.transport.write(problem_bytes(status, sentence))
         self.transport.close()
 
     @staticmethod
-    def _unset(timer: asyncio.TimerHandle | None) -> None:
+    def _cancel(timer: asyncio.TimerHandle | None) -> None:
         if timer is not None:
             timer.cancel()

@@ -1,18 +1,18 @@
-"""The explorer's files and its embedded examples. The page is static and asks nobody but this server."""
+"""The explorer's files and its embedded examples. The page is static and sends requests to this server only."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
-from fastapi import FastAPI, Response
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
 
 from ..collection import open_collection
-from ..prompt import collapse
+from ..window.prompt import collapse
 
-WEB = Path(__file__).resolve().parent.parent / "web"
+WEB = Path(__file__).resolve().parent / "web"
 FILES = {
     "/": ("explorer.html", "text/html; charset=utf-8"),
     "/explorer.css": ("explorer.css", "text/css; charset=utf-8"),
@@ -23,28 +23,35 @@ EXAMPLES = (("passages", 3), ("responses", 2), ("multidoc_qa", 2))
 POOL, CHARS = 8, 600
 
 
-@lru_cache(maxsize=1)
-def examples() -> list[dict[str, Any]]:
+router = APIRouter(include_in_schema=False)
+
+
+class Example(BaseModel):
+    collection: str
+    query: str
+    documents: list[str]
+
+
+@cache
+def examples() -> list[Example]:
     """Queries of the embedded collections with their first candidates."""
-    found = []
+    offered: list[Example] = []
     for name, count in EXAMPLES:
-        instances = open_collection(name).instances
-        for instance in islice(instances(), count):
+        for instance in islice(open_collection(name).instances(), count):
             texts = [collapse(f"{c.title}: {c.text}" if c.title else c.text)[:CHARS] for c in instance.pool[:POOL]]
-            found.append({"collection": name, "query": collapse(instance.query), "documents": texts})
-    return found
+            offered.append(Example(collection=name, query=collapse(instance.query), documents=texts))
+    return offered
 
 
-def add_routes(app: FastAPI) -> None:
-    def file_route(name: str, kind: str) -> Any:
-        async def serve_file() -> Response:
-            return Response((WEB / name).read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})
+async def serve_file(request: Request) -> Response:
+    name, kind = FILES[request.url.path]
+    return Response((WEB / name).read_bytes(), media_type=kind, headers={"Cache-Control": "no-cache"})
 
-        return serve_file
 
-    for path, (name, kind) in FILES.items():
-        app.add_api_route(path, file_route(name, kind), include_in_schema=False)
+for path in FILES:
+    router.add_api_route(path, serve_file)
 
-    @app.get("/v1/examples", include_in_schema=False)
-    def embedded() -> list[dict[str, Any]]:
-        return examples()
+
+@router.get("/v1/examples")
+def offer_examples() -> list[Example]:
+    return examples()

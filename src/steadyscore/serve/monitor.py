@@ -1,6 +1,6 @@
 """The stability monitor: a sampled share of traffic scored under a second order in idle time.
 
-Nobody waits for it and it keeps nothing but counts: a sample waits in memory, bounded, until no request is in flight.
+No request waits for it and it keeps nothing but counts: a sample stays in memory, bounded, until no request is in flight.
 """
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..instability import top_k_changed
-from ..metrics import Array
-from ..presentation import generator, permutation
-from ..terms import Instance
-from .batcher import Busy, Closing
-from .decide import Decision, roles
+from ..measures.instability import top_k_changed
+from ..terms import Array, Instance
+from ..window.presentation import generator, permutation
+from .batcher import Busy, ShuttingDown
+from .decisions import DecisionRule, ThresholdRule, TopKRule, roles
 from .logs import log_fault
 from .metrics import Metrics
 from .service import Model, Service
 
 WAITING = 64
-"""Samples kept for a quiet moment; the oldest goes first when traffic never pauses."""
-FIRST = 5
+"""Samples kept until the server is idle; the oldest is dropped first when traffic never pauses."""
+BUDGET = 5
 """The budget whose overlap is measured where a request names no decision."""
 
 
@@ -31,9 +30,9 @@ FIRST = 5
 class Sample:
     model: Model
     instance: Instance
-    decision: Decision
+    rule: DecisionRule
     scores: Array
-    """(n,) as they were served."""
+    """(n,) as they were answered."""
 
 
 class Monitor:
@@ -46,14 +45,14 @@ class Monitor:
         if share > 0:
             self._thread.start()
 
-    def offer(self, model: Model, instance: Instance, decision: Decision | None, scores: Array) -> None:
-        """Keep a served request, with the probability the share says. A single document cannot be reordered."""
+    def offer(self, model: Model, instance: Instance, rule: DecisionRule | None, scores: Array) -> None:
+        """Keep a scored request, with the probability that the share states. A single document cannot be reordered."""
         n = len(instance.pool)
-        if n < 2 or model.scorer(model.backend).capabilities.order_free or self._random.random() >= self.share:
+        if n < 2 or model.scorer().capabilities.order_free or self._random.random() >= self.share:
             return
-        if decision is None:
-            decision = Decision("threshold", model.cutoff) if model.cutoff is not None else Decision("top_k", min(FIRST, n - 1))
-        self._samples.append(Sample(model, instance, decision, scores))
+        if rule is None:
+            rule = ThresholdRule(model.cutoff) if model.cutoff is not None else TopKRule(min(BUDGET, n - 1))
+        self._samples.append(Sample(model, instance, rule, scores))
 
     def _watch(self) -> None:
         while not self._stop.wait(self.pause):
@@ -61,9 +60,9 @@ class Monitor:
                 sample = self._samples.popleft()
                 try:
                     self.check(sample)
-                except (Busy, Closing):
+                except (Busy, ShuttingDown):
                     continue  # traffic came back, or the server ends
-                except Exception as fault:  # whatever it is: a monitor that ended would look like a scorer that is stable
+                except Exception as fault:  # any: a monitor that stopped would look like a scorer that is stable
                     self.metrics.unsampled.labels(sample.model.name).inc()
                     log_fault("monitor failed", fault, model=sample.model.name)
 
@@ -71,17 +70,17 @@ class Monitor:
         """Score a sample under another order; (overlap, whether the first document changed)."""
         n = len(sample.instance.pool)
         other = permutation(n, seed=int(self._random.integers(2**31)), query_id=sample.instance.query, index=0)
-        service = self.service
-        with service.admitted(service.windows_of(sample.model, n, 1), sample.model.name) as ticket:
-            second = service.scored(sample.model, ticket, sample.instance, other[None]).scores[0]
-        first_kept, second_kept = (roles(s, sample.decision) != 0 for s in (sample.scores, second))
+        service, model = self.service, sample.model
+        with service.batcher.admit(service.count_windows(model, n, 1), service.limits.seconds, model.name) as admission:
+            second = service.score_orders(model, admission, sample.instance, other[None]).scores[0]
+        first_kept, second_kept = (roles(s, sample.rule) != 0 for s in (sample.scores, second))
         union = (first_kept | second_kept).sum()
         overlap = float((first_kept & second_kept).sum() / union) if union else 1.0
         flipped = bool(top_k_changed(sample.scores, np.asarray(second), k=1))
-        self.metrics.overlap.labels(sample.model.name).observe(overlap)
-        self.metrics.sampled.labels(sample.model.name).inc()
+        self.metrics.overlap.labels(model.name).observe(overlap)
+        self.metrics.sampled.labels(model.name).inc()
         if flipped:
-            self.metrics.flips.labels(sample.model.name).inc()
+            self.metrics.flips.labels(model.name).inc()
         return overlap, flipped
 
     def close(self) -> None:

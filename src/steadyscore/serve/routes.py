@@ -1,4 +1,4 @@
-"""The scoring routes: each turns its shape into a pool, lets the desk score it and turns the answer back."""
+"""The scoring routes: each turns its shape into a pool, has it scored and turns the scores into its answer."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from ..errors import InputError
-from ..metrics import Array, ranking
-from ..terms import Instance
-from . import shapes
-from .batcher import Ticket
-from .decide import Decision, distances, outcome, refuse_impossible, roles
-from .desk import Desk, Served
-from .service import Decided, Model
-from .truncation import COHERE_TOKENS, to_tokens, truncated
+from ..terms import Array, Instance
+from . import schemas
+from .answers import audit_presentations, decided_rows, outcome_answer, ranked_rows, stability_answer, tei_rows
+from .batcher import Admission
+from .decisions import DecisionRule, PairRule, ThresholdRule, TopKRule, check_rule
+from .requests import RequestRunner, Runner
+from .service import Model, PoolAudit, ScoredDecision
+from .truncation import COHERE_TOKENS, cut_to_tokens, truncate_texts
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": shapes.Problem, "description": words}
+    status: {"model": schemas.Problem, "description": words}
     for status, words in {
         400: "the body is not JSON",
         401: "no token",
@@ -40,6 +40,8 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 PROBLEMS[429]["headers"] = {
     "Retry-After": {"required": True, "schema": {"type": "integer", "minimum": 1, "maximum": 60}, "description": "Seconds."}
 }
+LARGEST_BUDGET = 10**9
+"""More documents than any request has; a number in JSON may be larger than an array index."""
 
 
 class StrictRequest(Request):
@@ -63,133 +65,143 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def scoring(desk: Desk) -> APIRouter:
-    router = APIRouter(responses=PROBLEMS, route_class=StrictRoute)
-    post = partial(router.post, response_model_exclude_none=True)
-    service = desk.service
+router = APIRouter(responses=PROBLEMS, route_class=StrictRoute)
+post = partial(router.post, response_model_exclude_none=True)
 
-    # -- shapes of others
+# A route's name is part of its operation id in the specification, and a docstring would be its description there.
 
-    @post("/v1/rerank", response_model=shapes.JinaAnswer, summary="Rerank, Jina's shape")
-    async def jina(body: shapes.JinaRequest, request: Request) -> Any:
-        model, instance = desk.model(body.model), desk.pool(body.query, body.documents)
-        found = await desk.served(request, model, instance, body.order, body.top_n)
-        results = ranked(found, instance, body.top_n, body.return_documents)
-        return shapes.JinaAnswer(model=found.model.name, usage=found.usage, results=results, order=found.order)
+# -- the shapes of Jina, Cohere, TEI and vLLM
 
-    @post("/v2/rerank", response_model=shapes.CohereAnswer, summary="Rerank, Cohere's shape")
-    async def cohere(body: shapes.CohereRequest, request: Request) -> Any:
-        model, instance = desk.model(body.model), desk.pool(body.query, body.documents)
-        found = await desk.served(
-            request,
-            model,
-            instance,
-            body.order,
-            body.top_n,
-            lambda pool, orders: to_tokens(pool, model, body.max_tokens_per_doc, COHERE_TOKENS),
-        )
-        return shapes.CohereAnswer(
-            id=str(uuid.uuid4()), results=ranked(found, instance, body.top_n, documents=False), order=found.order
-        )
 
-    @post(
-        "/rerank",
-        response_model=shapes.UnionAnswer | list[shapes.TeiRanked],
-        summary="Rerank, TEI's shape with `texts`, else what Cohere, Jina and vLLM share",
+@post("/v1/rerank", response_model=schemas.JinaAnswer, summary="Rerank, Jina's shape")
+async def jina(body: schemas.JinaRequest, request: Request, runner: Runner) -> schemas.JinaAnswer:
+    model, instance = runner.find_model(body.model), runner.read_pool(body.query, body.documents)
+    pool = await runner.score_pool(request, model, instance, body.order, body.top_n)
+    results = ranked_rows(pool.scores, instance, body.top_n, body.return_documents)
+    return schemas.JinaAnswer(model=model.name, usage=pool.usage, results=results, order=pool.order)
+
+
+@post("/v2/rerank", response_model=schemas.CohereAnswer, summary="Rerank, Cohere's shape")
+async def cohere(body: schemas.CohereRequest, request: Request, runner: Runner) -> schemas.CohereAnswer:
+    model, instance = runner.find_model(body.model), runner.read_pool(body.query, body.documents)
+
+    def cut(pool: Instance, orders: Array) -> Instance:
+        return cut_to_tokens(pool, model, body.max_tokens_per_doc, COHERE_TOKENS)
+
+    pool = await runner.score_pool(request, model, instance, body.order, body.top_n, cut)
+    results = ranked_rows(pool.scores, instance, body.top_n, documents=False)
+    return schemas.CohereAnswer(id=str(uuid.uuid4()), results=results, order=pool.order)
+
+
+@post(
+    "/rerank",
+    response_model=schemas.UnionAnswer | list[schemas.TeiRanked],
+    summary="Rerank, TEI's shape with `texts`, else what Cohere, Jina and vLLM share",
+)
+async def rerank(body: schemas.AnyRequest, request: Request, runner: Runner) -> schemas.UnionAnswer | list[schemas.TeiRanked]:
+    model, instance = runner.find_model(body.model), runner.read_pool(body.query, documents_or_texts(body))
+
+    def cut(pool: Instance, orders: Array) -> Instance:
+        if body.texts is None:
+            return cut_to_tokens(pool, model, body.max_tokens_per_doc or None)
+        width = body.order.width if body.order else None
+        return truncate_texts(pool, model, orders, body.truncate, body.truncation_direction, width)
+
+    pool = await runner.score_pool(request, model, instance, body.order, body.top_n, cut)
+    if body.texts is not None:
+        raw = body.raw_scores and model.backend.capabilities.gives == "distribution"
+        return tei_rows(pool.scores, instance, scale=3.0 if raw else 1.0, texts=body.return_text)
+    return schemas.UnionAnswer(
+        id=f"rerank-{uuid.uuid4().hex}",
+        model=model.name,
+        usage=pool.usage,
+        results=ranked_rows(pool.scores, instance, body.top_n, body.return_documents),
+        order=pool.order,
     )
-    async def rerank(body: shapes.AnyRequest, request: Request) -> Any:
-        if body.texts is not None and body.documents is not None:
-            raise InputError("give either documents or texts, not both.")
-        if (given := body.texts if body.documents is None else body.documents) is None:
-            raise InputError("give documents, or texts for TEI's shape.")
-        model, instance = desk.model(body.model), desk.pool(body.query, given)
 
-        def cut(pool: Instance, orders: Array) -> Instance:
-            if body.texts is None:
-                return to_tokens(pool, model, body.max_tokens_per_doc or None)
-            width = body.order.width if body.order else None
-            return truncated(pool, model, orders, body.truncate, body.truncation_direction, width)
 
-        found = await desk.served(request, model, instance, body.order, body.top_n, cut)
-        if body.texts is not None:
-            return tei(found, instance, body)
-        results = ranked(found, instance, body.top_n, body.return_documents)
-        return shapes.UnionAnswer(
-            id=f"rerank-{uuid.uuid4().hex}", model=found.model.name, usage=found.usage, results=results, order=found.order
+@post("/score", response_model=schemas.ScoreAnswer, summary="Scores in the order of the documents, vLLM's shape")
+async def score(body: schemas.ScoreRequest, request: Request, runner: Runner) -> schemas.ScoreAnswer:
+    model, pools, service = runner.find_model(body.model), score_pools(runner, body), runner.service
+    documents = sum(len(pool.pool) for pool in pools)
+    windows = sum(service.count_windows(model, len(pool.pool), 1) for pool in pools)
+    if max(documents, windows) > min(runner.limits.candidates, runner.limits.queue_windows):
+        raise InputError(f"{documents:,} documents were sent, the server takes {runner.limits.candidates:,}.")
+
+    def work(admission: Admission) -> Array:
+        each = [service.score_orders(model, admission, pool, np.arange(len(pool.pool))[None]) for pool in pools]
+        return np.concatenate([scored.scores[0] for scored in each])
+
+    scores, usage = await runner.run(request, model, documents, windows, work)
+    data = [schemas.ScoreDatum(index=i, score=float(s)) for i, s in enumerate(scores)]
+    return schemas.ScoreAnswer(id=f"score-{uuid.uuid4().hex}", created=int(time.time()), model=model.name, data=data, usage=usage)
+
+
+# -- our own shapes
+
+
+@post("/v1/decide", response_model=schemas.DecideAnswer, summary="The decision, how near it was and how settled it is")
+async def decide(body: schemas.DecideRequest, request: Request, runner: Runner) -> schemas.DecideAnswer:
+    model, instance = runner.find_model(body.model), runner.read_pool(body.query, body.documents)
+    rule, n, count = rule_of(body.decision, model), len(instance.pool), body.permutations
+    check_rule(rule, n)
+    runner.check_permutations(count)
+    windows = runner.service.count_windows(model, n, count, body.width)
+
+    def work(admission: Admission) -> ScoredDecision:
+        return runner.service.decide(
+            model, admission, instance, rule, count, adaptive=body.adaptive, seed=body.seed, width=body.width
         )
 
-    @post("/score", response_model=shapes.ScoreAnswer, summary="Scores in the order of the documents, vLLM's shape")
-    async def score(body: shapes.ScoreRequest, request: Request) -> Any:
-        model, pools = desk.model(body.model), score_pools(desk, body)
-        documents = sum(len(pool.pool) for pool in pools)
-        windows = sum(service.windows_of(model, len(pool.pool), 1) for pool in pools)
-        if max(documents, windows) > min(desk.limits.candidates, desk.limits.queue_windows):
-            raise InputError(f"{documents:,} documents were sent, the server takes {desk.limits.candidates:,}.")
-
-        def work(ticket: Ticket) -> Array:
-            return np.concatenate([service.scored(model, ticket, p, np.arange(len(p.pool))[None]).scores[0] for p in pools])
-
-        scores, usage = await desk.run(request, model, documents, windows, work)
-        data = [shapes.ScoreDatum(index=i, score=float(s)) for i, s in enumerate(scores)]
-        return shapes.ScoreAnswer(
-            id=f"score-{uuid.uuid4().hex}", created=int(time.time()), model=model.name, data=data, usage=usage
-        )
-
-    # -- shapes of ours
-
-    @post("/v1/decide", response_model=shapes.DecideAnswer, summary="The decision, how near it was and how settled it is")
-    async def decide(body: shapes.DecideRequest, request: Request) -> Any:
-        model, instance = desk.model(body.model), desk.pool(body.query, body.documents)
-        decision, n = decision_of(body.decision, model), len(instance.pool)
-        refuse_impossible(decision, n)
-        windows = service.windows_of(model, n, desk.permutations(body.permutations), body.width)
-        asked: dict[str, Any] = {"adaptive": body.adaptive, "seed": body.seed, "width": body.width}
-        found, usage = await desk.run(
-            request, model, n, windows, lambda t: service.decided(model, t, instance, decision, body.permutations, **asked)
-        )
-        desk.count(model, instance, decision, found.scores, body.permutations)
-        told = outcome(found.scores, decision)
-        if body.decision is None:
-            told["expected_overlap"] = model.expected_overlap
-        return shapes.DecideAnswer(
-            model=model.name,
-            decision=shapes.Outcome(**told),
-            results=decided_rows(found, decision, instance, body.return_documents),
-            stability=stability_answer(found, body.permutations),
-            usage=usage,
-        )
-
-    @post("/v1/audit", response_model=shapes.AuditAnswer, summary="One pool under M permutations: its scores and measures")
-    async def audit(body: shapes.AuditRequest, request: Request) -> Any:
-        model, instance = desk.model(body.model), desk.pool(body.query, body.documents)
-        n, count = len(instance.pool), desk.permutations(body.permutations)
-        asked: dict[str, Any] = {"seed": body.seed, "width": body.width}
-        asked["cutoff"] = body.threshold if body.threshold is not None else model.cutoff
-        windows = service.windows_of(model, n, count + 1, body.width)
-        (scored, measures, profile), usage = await desk.run(
-            request, model, n, windows, lambda ticket: service.audited(model, ticket, instance, count, **asked)
-        )
-        places = zip(scored.scores.tolist(), scored.slots, scored.windows, strict=True)  # type: ignore[arg-type]
-        return shapes.AuditAnswer(
-            model=model.name,
-            width=body.width or model.width(n),
-            threshold=asked["cutoff"],
-            presentations=[
-                shapes.PresentationAnswer(order=np.lexsort((s, w)).tolist(), scores=v, slots=s.tolist(), windows=w.tolist())
-                for v, s, w in places
-            ],
-            measures=measures,
-            slot_profile=profile,
-            usage=usage,
-        )
-
-    return router
+    decision, usage = await runner.run(request, model, n, windows, work)
+    runner.record_scores(model, instance, rule, decision.scores, count)
+    return schemas.DecideAnswer(
+        model=model.name,
+        decision=outcome_answer(decision.scores, rule, model.expected_overlap if body.decision is None else None),
+        results=decided_rows(decision, rule, instance, body.return_documents),
+        stability=stability_answer(decision, count),
+        usage=usage,
+    )
 
 
-# -- from requests to pools and decisions
+@post("/v1/audit", response_model=schemas.AuditAnswer, summary="One pool under M permutations: its scores and measures")
+async def audit(body: schemas.AuditRequest, request: Request, runner: Runner) -> schemas.AuditAnswer:
+    model, instance = runner.find_model(body.model), runner.read_pool(body.query, body.documents)
+    n, count = len(instance.pool), body.permutations
+    runner.check_permutations(count)
+    cutoff = body.threshold if body.threshold is not None else model.cutoff
+    windows = runner.service.count_windows(model, n, count + 1, body.width)
+
+    def work(admission: Admission) -> PoolAudit:
+        return runner.service.audit_pool(model, admission, instance, count, seed=body.seed, width=body.width, cutoff=cutoff)
+
+    audited, usage = await runner.run(request, model, n, windows, work)
+    return schemas.AuditAnswer(
+        model=model.name,
+        width=body.width or model.width_for(n),
+        threshold=cutoff,
+        presentations=audit_presentations(audited.scored),
+        measures=audited.measures,
+        slot_profile=audited.slot_profile,
+        usage=usage,
+    )
 
 
-def score_pools(desk: Desk, body: shapes.ScoreRequest) -> list[Instance]:
+# -- from requests to pools and rules
+
+
+def documents_or_texts(body: schemas.AnyRequest) -> schemas.Documents:
+    """What /rerank is asked to score: `documents`, or TEI's `texts`."""
+    if body.texts is not None and body.documents is not None:
+        raise InputError("give either documents or texts, not both.")
+    if body.documents is not None:
+        return body.documents
+    if body.texts is None:
+        raise InputError("give documents, or texts for TEI's shape.")
+    return [*body.texts]
+
+
+def score_pools(runner: RequestRunner, body: schemas.ScoreRequest) -> list[Instance]:
     """One query's documents are one pool; pairs are pools of one."""
     queries = body.queries if body.queries is not None else body.text_1
     documents = body.documents if body.documents is not None else body.text_2
@@ -197,80 +209,22 @@ def score_pools(desk: Desk, body: shapes.ScoreRequest) -> list[Instance]:
         raise InputError("give queries and documents.")
     asked, listed = [queries] if isinstance(queries, str) else queries, [documents] if isinstance(documents, str) else documents
     if len(asked) == 1:
-        return [desk.pool(asked[0], listed)]
+        return [runner.read_pool(asked[0], listed)]
     if len(asked) != len(listed):
         raise InputError(
             f"{len(asked)} queries and {len(listed)} documents cannot be paired. Give one query, or as many as documents."
         )
-    return [desk.pool(query, [document]) for query, document in zip(asked, listed, strict=True)]
+    return [runner.read_pool(query, [document]) for query, document in zip(asked, listed, strict=True)]
 
 
-def decision_of(shape: shapes.DecisionShape | None, model: Model) -> Decision:
-    if isinstance(shape, shapes.Threshold):
-        return Decision("threshold", shape.threshold)
-    if isinstance(shape, shapes.TopK):
-        return Decision("top_k", min(shape.top_k, 10**9))
-    if isinstance(shape, shapes.Pair):
-        return Decision("pair")
+def rule_of(shape: schemas.DecisionShape | None, model: Model) -> DecisionRule:
+    """The decision that a request asks for; without one, the model's own cutoff."""
+    if isinstance(shape, schemas.Threshold):
+        return ThresholdRule(shape.threshold)
+    if isinstance(shape, schemas.TopK):
+        return TopKRule(min(shape.top_k, LARGEST_BUDGET))
+    if isinstance(shape, schemas.Pair):
+        return PairRule()
     if model.cutoff is None:
         raise InputError(f"{model.name} has no cutoff of its own. Give a decision: threshold, top_k or pair.")
-    return Decision("threshold", model.cutoff)
-
-
-# -- from arrays to answers
-
-
-def ranked(found: Served, instance: Instance, top: int | None, documents: bool) -> list[shapes.Ranked]:
-    return [
-        shapes.Ranked(
-            index=int(i),
-            relevance_score=float(found.scores[i]),
-            document=shapes.Text(text=instance.pool[i].text) if documents else None,
-        )
-        for i in ranking(found.scores)[: top or None]
-    ]
-
-
-def tei(found: Served, instance: Instance, body: shapes.AnyRequest) -> list[shapes.TeiRanked]:
-    scale = 3.0 if body.raw_scores and found.model.backend.capabilities.gives == "distribution" else 1.0
-    return [
-        shapes.TeiRanked(
-            index=int(i), score=float(scale * found.scores[i]), text=instance.pool[i].text if body.return_text else None
-        )
-        for i in ranking(found.scores)
-    ]
-
-
-NAMES = {"pair": {1: "chosen", 0: "neither", -1: "rejected"}}
-
-
-def decided_rows(found: Decided, decision: Decision, instance: Instance, documents: bool) -> list[shapes.Decided]:
-    """Every document, best first."""
-    role, away, steady = roles(found.scores, decision), distances(found.scores, decision), found.stability
-    names = NAMES.get(decision.kind, {1: "kept", 0: "dropped"})
-    return [
-        shapes.Decided(
-            index=int(i),
-            score=float(found.scores[i]),
-            role=names[int(role[i])],  # type: ignore[arg-type]
-            distance=None if away is None else float(away[i]),
-            grades=None if found.grades is None else found.grades[i].tolist(),
-            agreement=None if steady is None else float(steady.by_document[i]),
-            settled=None if steady is None else bool(steady.settled[i]),
-            document=shapes.Text(text=instance.pool[i].text) if documents else None,
-        )
-        for i in ranking(found.scores)
-    ]
-
-
-def stability_answer(found: Decided, asked: int) -> shapes.StabilityAnswer | None:
-    if (steady := found.stability) is None:
-        return None
-    return shapes.StabilityAnswer(
-        permutations=found.permutations,
-        asked=asked,
-        stopped=found.stopped,  # type: ignore[arg-type]
-        agreement=steady.agreement,
-        overlap=None if np.isnan(steady.overlap) else steady.overlap,
-        unsettled=np.flatnonzero(~steady.settled).tolist(),
-    )
+    return ThresholdRule(model.cutoff)

@@ -9,36 +9,36 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from ..errors import InputError
 from .app import create_app
-from .connections import Connection, places
+from .connections import Connection, connection_limits
 from .logs import JsonLines, RepeatLimit, log
 from .metrics import Metrics
 from .service import Model, Service
-from .settings import Limits, ServerSettings, refuse_open_door
+from .settings import Limits, ServerSettings, require_token_on_public_host
 
 
-def build(open_models: Callable[[], dict[str, Model]], settings: ServerSettings) -> tuple[uvicorn.Server, Service]:
+def build_server(open_models: Callable[[], dict[str, Model]], settings: ServerSettings) -> tuple[uvicorn.Server, Service]:
     """A server that is ready to run, with every model open."""
-    refuse_open_door(settings)
+    require_token_on_public_host(settings)
     metrics = Metrics()
     service = Service(open_models, settings.limits, metrics.on_batch)
-    return uvicorn.Server(configured(create_app(service, settings, metrics), settings.limits, metrics)), service
+    return uvicorn.Server(uvicorn_config(create_app(service, settings, metrics), settings.limits, metrics)), service
 
 
-def configured(app: Any, limits: Limits, metrics: Metrics) -> uvicorn.Config:
-    """What uvicorn is to do. Protocol and event loop are named, so that what is tested is what runs wherever it is installed."""
-    room = places(limits.connections)
+def uvicorn_config(app: FastAPI, limits: Limits, metrics: Metrics) -> uvicorn.Config:
+    """Protocol and event loop are named, so that tests run on the same ones as every installation."""
+    most, backlog = connection_limits(limits.connections)
     return uvicorn.Config(
         app,
-        http=partial(Connection, limits=limits, metrics=metrics, most=room.connections),  # type: ignore[arg-type]
+        http=partial(Connection, limits=limits, metrics=metrics, most=most),  # type: ignore[arg-type]
         ws="none",
         loop="asyncio",
-        backlog=room.backlog,
+        backlog=backlog,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -46,25 +46,25 @@ def configured(app: Any, limits: Limits, metrics: Metrics) -> uvicorn.Config:
     )
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A socket that holds the address and does not listen yet: taken before a model is loaded, open when one is."""
-    held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def bind_socket(host: str, port: int) -> socket.socket:
+    """A socket that has the address and does not listen yet: an address in use is refused before a model is loaded."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        held.bind((host, port))
+        listener.bind((host, port))
     except (OSError, OverflowError) as refusal:
-        held.close()
+        listener.close()
         reason = getattr(refusal, "strerror", None) or refusal
         raise InputError(f"cannot listen on {host}:{port}: {reason}. Choose another --host or --port.") from refusal
-    return held
+    return listener
 
 
-def log_to_stderr(level: int = logging.INFO) -> None:
+def log_to_stderr() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     handler.addFilter(RepeatLimit())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    log.setLevel(level)
+    log.setLevel(logging.INFO)
 
 
 def reload_on_hangup(service: Service) -> None:
@@ -72,7 +72,7 @@ def reload_on_hangup(service: Service) -> None:
         try:
             service.reload()
             log.info("reloaded", extra={"facts": {"models": list(service.models)}})
-        except Exception as fault:  # the old models go on serving
+        except Exception as fault:  # the old models keep serving
             log.error("reload failed", extra={"facts": {"fault": f"{type(fault).__name__}: {fault}"}})
 
     if hasattr(signal, "SIGHUP"):

@@ -5,36 +5,39 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..adapter import prompt_mistakes, read_card, refuse
-from ..engines import Engine, EngineOptions, Grader, Reranker
+from ..engines import EngineOptions, Grader, Reranker
 from ..errors import InputError
-from ..measurement import Threshold, measure
-from ..metrics import Array
-from ..presentation import permutations, windows
-from ..scorer import Scorer, Settings
-from ..scores import CANONICAL, Scored
+from ..measures.measurement import Threshold, measure
+from ..models.adapter import prompt_mistakes, refuse_mismatches, split_address
+from ..models.card import read_card
+from ..runs.table import FIRST_STAGE, Scored
+from ..scoring.scorer import Scorer, Settings
 from ..tasks import TASKS, Task
-from ..terms import Candidate, Instance, PromptStyle
-from .adapters import Bases, split
-from .batcher import Batcher, Ticket, stand_in
-from .decide import Decision, Stability, looks, stability
+from ..terms import Array, Candidate, Instance, Prompt, PromptStyle
+from ..window.presentation import permutations, windows
+from .batched import batched_backend
+from .batcher import Admission, Batcher
+from .decisions import DecisionRule, Stability, stability, stopping_points
 from .settings import Limits
+from .shared_base import SharedBases
+
+Stopped = Literal["settled", "budget", "order_free"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Model:
     """A scorer under the name that requests call it by."""
 
     name: str
     address: str
-    backend: Engine | Grader | Reranker
+    backend: Grader | Reranker
     task: Task
     settings: Settings
     cutoff: float | None = None
@@ -43,109 +46,134 @@ class Model:
     """Overlap of the sets this cutoff retains under reordering, as the adapter's card measured it."""
     opened: int = field(default_factory=lambda: int(time.time()))
 
-    @property
-    def own_width(self) -> int | None:
-        """Documents per prompt; None: the whole pool."""
-        return Scorer(self.backend, self.task, self.settings).width
+    @cached_property
+    def default_width(self) -> int | None:
+        """Documents per prompt where a request names no width; None: the whole pool."""
+        return self.scorer().width
 
-    def width(self, n: int) -> int:
-        return self.own_width or n
+    def width_for(self, n: int) -> int:
+        return self.default_width or n
 
-    def scorer(self, backend: Engine | Grader | Reranker, width: int | None = None) -> Scorer:
-        return Scorer(backend, self.task, replace(self.settings, width=width) if width else self.settings)
+    def scorer(self, backend: Grader | Reranker | None = None, width: int | None = None) -> Scorer:
+        """A scorer that presents pools as this model does, on its own backend or on one that stands for it."""
+        return Scorer(backend or self.backend, self.task, replace(self.settings, width=width) if width else self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """How every model is presented; None: as its adapter was trained, else as the task says."""
+
+    task: str | None = None
+    width: int | None = None
+    chars: int | None = None
+    prompt: PromptStyle | None = None
+    fit: Literal["refuse", "shrink"] = "refuse"
+    cutoff: float | None = None
 
 
 def open_model(
     name: str,
     address: str,
-    *,
-    task: str | None = None,
-    width: int | None = None,
-    chars: int | None = None,
-    prompt: PromptStyle | None = None,
-    fit: Any = "refuse",
-    cutoff: float | None = None,
+    asked: ModelOptions | None = None,
     options: EngineOptions | None = None,
-    bases: Bases | None = None,
+    bases: SharedBases | None = None,
 ) -> Model:
-    """Open an address for serving. An adapter is presented as its card says it was trained; flags override the rest."""
+    """Open an address for serving. An adapter is presented as its card says it was trained; what is asked for overrides it."""
+    asked = asked or ModelOptions()
     # Windows of different queries share a pass only where no prefix is computed apart from them.
     options = replace(options or EngineOptions(), share_prefix=False)
-    backend = (bases or Bases()).open(address, options)
+    backend = (bases or SharedBases()).open(address, options)
     if not isinstance(backend, Grader | Reranker):
-        raise InputError(f"{address} holds scores that were given before; it cannot score what a request brings.")
-    card = _card(address)
-    known = {key: value for key, value in card.get("settings", {}).items() if key in Settings.__dataclass_fields__}
-    given: dict[str, Any] = {"width": width, "chars": chars, "prompt": prompt}
-    settings = Settings(**known | {"fit": fit, "label_mass": False} | {k: v for k, v in given.items() if v is not None})
+        raise InputError(f"{address} replays stored scores and cannot score the documents of a request. Serve another scorer.")
+    card = _card_of(address)
     fitted = card.get("cutoff") or {}
     model = Model(
         name,
         address,
         backend,
-        TASKS[task or card.get("task") or "passage_reranking"],
-        settings,
-        cutoff=cutoff if cutoff is not None else fitted.get("value"),
-        expected_overlap=fitted.get("overlap") if cutoff is None else None,
+        TASKS[asked.task or card.get("task") or "passage_reranking"],
+        _settings(asked, card.get("settings", {})),
+        cutoff=fitted.get("value") if asked.cutoff is None else asked.cutoff,
+        expected_overlap=fitted.get("overlap") if asked.cutoff is None else None,
     )
     if adapter := backend.identity().get("adapter"):
-        scorer = model.scorer(backend)
+        scorer = model.scorer()
         probe = scorer.prompt(instance_of("probe", ["probe"]), windows([0], 1)[0])
-        refuse(prompt_mistakes(adapter, scorer.identity()["prompt_hash"], probe.grade_tokens), options.allow_base_mismatch)  # type: ignore[union-attr]
+        assert isinstance(probe, Prompt)  # adapters are on engines
+        refuse_mismatches(
+            prompt_mistakes(adapter, scorer.identity()["prompt_hash"], probe.grade_tokens), options.allow_base_mismatch
+        )
     return model
 
 
-def _card(address: str) -> dict[str, Any]:
-    folder = split(address)[1]
-    return read_card(folder) if folder and (folder / "card.json").exists() else {}
+def _settings(asked: ModelOptions, trained: dict[str, Any]) -> Settings:
+    known = {key: value for key, value in trained.items() if key in Settings.__dataclass_fields__}
+    named = (("width", asked.width), ("chars", asked.chars), ("prompt", asked.prompt))
+    stated = {key: value for key, value in named if value is not None}
+    return Settings(**known | {"fit": asked.fit, "label_mass": False} | stated)
 
 
-class Decided(NamedTuple):
-    """A decision's grounds."""
+def _card_of(address: str) -> dict[str, Any]:
+    """The card of the adapter in an address; empty without one."""
+    folder = split_address(address)[1]
+    return dict(read_card(folder)) if folder and (folder / "card.json").exists() else {}
+
+
+class ScoredDecision(NamedTuple):
+    """The scores that a decision is taken on, and how stable it is."""
 
     scores: Array
     """(n,) mean over the presentations."""
     grades: Array | None
     """(n, 4)"""
     permutations: int
-    stability: Stability | None
-    stopped: str | None
-    """settled, budget or order_free; None where stability was not asked for."""
+    stability: Stability | None = None
+    """None where it was not asked for."""
+    stopped: Stopped | None = None
+    """Why no further permutation was scored; None where stability was not asked for."""
+
+
+class PoolAudit(NamedTuple):
+    """One pool in the order given, then under its permutations."""
+
+    scored: Scored
+    measures: dict[str, float]
+    slot_profile: list[float]
 
 
 class Service:
     """The models, the workers they share and what a request may ask of them."""
 
-    def __init__(self, open_models: Callable[[], dict[str, Model]], limits: Limits, on_batch: Any = None):
+    def __init__(
+        self,
+        open_models: Callable[[], dict[str, Model]],
+        limits: Limits,
+        on_batch: Callable[[int, int, float], None] = lambda windows, requests, seconds: None,
+    ):
         self.limits, self._open_models = limits, open_models
         self.models = open_models()
-        extra = {} if on_batch is None else {"on_batch": on_batch}
         self.batcher = Batcher(
             batch_windows=limits.batch_windows,
             queue_windows=limits.queue_windows,
             requests=limits.requests,
             workers=limits.workers,
-            **extra,
+            on_batch=on_batch,
         )
         self.cold = dict.fromkeys(self.models, "")
-        """Models that have not scored yet, each with the kind of fault its last try met."""
+        """Models that have not scored yet, each with the kind of fault of its last attempt."""
         self._reloading = threading.Lock()
-
-    def model(self, name: str | None) -> Model | None:
-        """The model of that name; without a name the first one."""
-        return next(iter(self.models.values())) if not name else self.models.get(name)
 
     @property
     def warm(self) -> bool:
         return not self.cold
 
     def warm_up(self) -> dict[str, Exception]:
-        """One small pool through every cold model, so that the first request does not pay for the first pass; what failed."""
+        """Score one small pool with every cold model, so that the first request is not slower; the faults by model."""
         failed: dict[str, Exception] = {}
         for name in list(self.cold):
             try:
-                with self.admitted(1, name) as ticket:
-                    self.scored(self.models[name], ticket, instance_of("warm", ["a", "b"]), np.arange(2)[None])
+                with self.batcher.admit(1, self.limits.seconds, name) as admission:
+                    self.score_orders(self.models[name], admission, instance_of("warm", ["a", "b"]), np.arange(2)[None])
                 del self.cold[name]
             except Exception as fault:
                 failed[name] = fault
@@ -157,14 +185,9 @@ class Service:
         with self._reloading:
             self.models = self._open_models()
 
-    @contextmanager
-    def admitted(self, windows: int, model: str) -> Iterator[Ticket]:
-        with self.batcher.admitted(windows, self.limits.seconds, model) as ticket:
-            yield ticket
-
-    def windows_of(self, model: Model, n: int, presentations: int, width: int | None = None) -> int:
-        """Windows that many presentations of n documents need; refused where no queue could ever hold them."""
-        needed = presentations * -(-n // (width or model.width(n)))
+    def count_windows(self, model: Model, n: int, presentations: int, width: int | None = None) -> int:
+        """Windows that so many presentations of n documents need; refused where the queue could never hold them."""
+        needed = presentations * -(-n // (width or model.width_for(n)))
         if needed > self.limits.queue_windows:
             raise InputError(
                 f"{n:,} documents in {presentations:,} presentations are {needed:,} windows, the server takes "
@@ -172,60 +195,66 @@ class Service:
             )
         return needed
 
-    def scored(
-        self, model: Model, ticket: Ticket, instance: Instance, orders: Array, width: int | None = None, first: int = 0
+    def score_orders(
+        self, model: Model, admission: Admission, instance: Instance, orders: Array, width: int | None = None, first: int = 0
     ) -> Scored:
         """Scores under several orders (P, n); columns stand in the order of the request."""
-        scorer = model.scorer(stand_in(model.backend, self.batcher, ticket), width)
+        scorer = model.scorer(batched_backend(model.backend, self.batcher, admission), width)
         return scorer.score_orders(instance, orders, range(first, first + len(orders)))
 
-    def decided(
+    def decide(
         self,
         model: Model,
-        ticket: Ticket,
+        admission: Admission,
         instance: Instance,
-        decision: Decision,
+        rule: DecisionRule,
         count: int,
         *,
         adaptive: bool = True,
         seed: int = 0,
         width: int | None = None,
-    ) -> Decided:
+    ) -> ScoredDecision:
         """One presentation in the order given, or `count` random ones, adaptively: stop when every role is settled."""
         n = len(instance.pool)
         if count == 1:
-            found = self.scored(model, ticket, instance, np.arange(n)[None], width)
-            return Decided(found.scores[0], None if found.grades is None else found.grades[0], 1, None, None)
+            once = self.score_orders(model, admission, instance, np.arange(n)[None], width)
+            return ScoredDecision(once.scores[0], None if once.grades is None else once.grades[0], 1)
         orders = permutations(n, count, seed=seed, query_id=instance.query)
-        if model.scorer(model.backend, width).capabilities.order_free:
-            stops, verdict = [1], "order_free"
-        else:
-            stops, verdict = looks(count) if adaptive else [count], "budget"
-        scores, grades, steady = np.empty((0, n)), None, None
+        stopped: Stopped = "order_free" if model.scorer(width=width).capabilities.order_free else "budget"
+        stops = [1] if stopped == "order_free" else stopping_points(count) if adaptive else [count]
+        scores, grades = np.empty((0, n)), None
         for stop in stops:
-            more = self.scored(model, ticket, instance, orders[len(scores) : stop], width)
+            more = self.score_orders(model, admission, instance, orders[len(scores) : stop], width)
             scores = np.vstack([scores, more.scores])
             if more.grades is not None:
                 grades = more.grades if grades is None else np.concatenate([grades, more.grades])
-            steady = stability(scores, decision, len(stops))
-            if adaptive and verdict == "budget" and steady.settled.all():
-                verdict = "settled"
+            steady = stability(scores, rule, len(stops))
+            if adaptive and stopped == "budget" and steady.settled.all():
+                stopped = "settled"
                 break
-        if verdict == "order_free":
-            steady = steady._replace(settled=np.ones(n, bool))  # type: ignore[union-attr]
-        return Decided(scores.mean(axis=0), None if grades is None else grades.mean(axis=0), len(scores), steady, verdict)
+        if stopped == "order_free":
+            steady = steady._replace(settled=np.ones(n, bool))
+        mean = None if grades is None else grades.mean(axis=0)
+        return ScoredDecision(scores.mean(axis=0), mean, len(scores), steady, stopped)
 
-    def audited(
-        self, model: Model, ticket: Ticket, instance: Instance, count: int, *, seed: int = 0, width: int | None = None,
+    def audit_pool(
+        self,
+        model: Model,
+        admission: Admission,
+        instance: Instance,
+        count: int,
+        *,
+        seed: int = 0,
+        width: int | None = None,
         cutoff: float | None = None,
-    ) -> tuple[Scored, dict[str, float], list[float]]:  # fmt: skip
+    ) -> PoolAudit:
         """One pool in the order given and under `count` permutations: the table, its measures, its slot profile."""
         n = len(instance.pool)
         orders = np.vstack([np.arange(n)[None], permutations(n, count, seed=seed, query_id=instance.query)])
-        scored = self.scored(model, ticket, instance, orders, width, first=CANONICAL)
+        scored = self.score_orders(model, admission, instance, orders, width, first=FIRST_STAGE)
         measured = measure([scored], Threshold(cutoff=cutoff))
         values = {name: float(value[0]) for name, value in measured.values.items()} | measured.overall
-        return scored, {name: value for name, value in values.items() if np.isfinite(value)}, measured.slot_profile
+        return PoolAudit(scored, {name: value for name, value in values.items() if np.isfinite(value)}, measured.slot_profile)
 
     def close(self) -> None:
         self.batcher.close()

@@ -1,4 +1,4 @@
-"""What a server allows, and whom it listens to."""
+"""What a server allows, and whom it answers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def host_name(header: str) -> str:
     return header.partition(":")[0].lower()
 
 
-def refuse_open_door(settings: ServerSettings) -> None:
+def require_token_on_public_host(settings: ServerSettings) -> None:
     """A public address without a token would let anybody use the model."""
     if not (settings.keys or settings.insecure or is_loopback(settings.host)):
         raise UsageError(

@@ -1,17 +1,18 @@
-"""openapi.json: what FastAPI knows of the routes, and what it does not: the limits, the token, the refusals before a route."""
+"""openapi.json: what FastAPI knows of the routes, with the limits, the token and the refusals that come before a route."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from . import shapes
-from .gate import OPEN, PROBES
+from . import schemas
+from .middleware import OPEN_PATHS, PROBE_PATHS
+from .schemas import Schema
 from .settings import Limits, ServerSettings
-from .shapes import Schema
 
 ANYWHERE = {
     "408": "the request did not arrive in time",
@@ -21,36 +22,40 @@ ANYWHERE = {
     "503": "shutting down, or every connection is at work",
 }
 """Refusals that come before a route."""
-PROBLEM = {"$ref": f"#/components/schemas/{shapes.Problem.__name__}"}
+PROBLEM = {"$ref": f"#/components/schemas/{schemas.Problem.__name__}"}
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 QUERIES, TEXTS = ("query", "queries", "text_1"), ("documents", "texts", "text_2", "text")
 """Fields of requests that hold the one or the other."""
 
 
-def specify(app: FastAPI, settings: ServerSettings) -> Callable[[], Schema]:
-    """What the app is to give as its specification, made once."""
-    found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-    schemas = found["components"]["schemas"]
-    for path, operations in found["paths"].items():
+def cached_specification(app: FastAPI, settings: ServerSettings) -> Callable[[], Schema]:
+    """The app's specification as a function, made when it is first called."""
+    return cache(partial(specification, app, settings))
+
+
+def specification(app: FastAPI, settings: ServerSettings) -> Schema:
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    components = document["components"]["schemas"]
+    for path, operations in document["paths"].items():
         for operation in operations.values():
             _add_refusals(path, operation)
-            if settings.keys and path not in OPEN:
+            if settings.keys and path not in OPEN_PATHS:
                 operation["security"] = [{"token": []}]
     if settings.keys:
-        found["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-    for name in schemas:
-        if name.endswith("Request") or name in (shapes.Order.__name__, shapes.Document.__name__):
-            for variant in schemas[name].get("anyOf", [schemas[name]]):
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for name in components:
+        if name.endswith("Request") or name in (schemas.Order.__name__, schemas.Document.__name__):
+            for variant in components[name].get("anyOf", [components[name]]):
                 _add_limits(variant, settings.limits)
-    for schema in _objects(found):
+    for schema in _objects(document):
         _keep_whole_bounds(schema)
-    return lambda: found
+    return document
 
 
 def _add_refusals(path: str, operation: Schema) -> None:
-    """A status that a route gives too keeps the route's own shape beside the refusal's."""
+    """A status that the route itself gives keeps its own shape beside that of the refusal."""
     for status, words in ANYWHERE.items():
-        if status == "421" and path in PROBES:
+        if status == "421" and path in PROBE_PATHS:
             continue
         own = operation["responses"].get(status, {"description": words})
         schema = own.get("content", {}).get("application/json", {}).get("schema", PROBLEM)
@@ -61,7 +66,7 @@ def _add_refusals(path: str, operation: Schema) -> None:
 def _add_limits(shape: Schema, limits: Limits) -> None:
     """The bounds this server was started with; texts that are not required in a variant of a request are not read there.
 
-    The bound of all windows together is one of a product of fields, which no schema states.
+    The bound of all windows together is one of a product of fields, which a schema cannot state.
     """
     if "permutations" in shape["properties"]:
         shape["properties"]["permutations"]["maximum"] = limits.permutations

@@ -1,7 +1,7 @@
 """How much of a document is read where the request says so: Cohere's `max_tokens_per_doc`, TEI's `truncate`.
 
 Both cut what the server would read anyway, the first `Settings.chars` characters of title and text on one line. Answers
-carry the documents as they came.
+carry the whole documents.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..encoding import Encoder
 from ..engines import Engine
 from ..errors import InputError, WindowTooLong
-from ..metrics import Array
-from ..presentation import windows
-from ..prompt import shown
-from ..terms import Candidate, Instance
+from ..terms import Array, Candidate, Instance
+from ..window.encoding import Encoder
+from ..window.presentation import windows
+from ..window.prompt import shown
 from .service import Model
 
 COHERE_TOKENS = 4096
@@ -28,10 +27,10 @@ def with_texts(instance: Instance, texts: Sequence[str]) -> Instance:
     return replace(instance, pool=tuple(Candidate(candidate.id, text) for candidate, text in pool))
 
 
-def to_tokens(instance: Instance, model: Model, count: int | None, default: int | None = None) -> Instance:
+def cut_to_tokens(instance: Instance, model: Model, count: int | None, default: int | None = None) -> Instance:
     """Every document cut to its first `count` tokens, of what the model's tokenizer makes of it.
 
-    A scorer without a tokenizer of its own counts none: a count that was asked for is then refused.
+    A scorer without a tokenizer of its own cannot count tokens: a count that was asked for is then refused.
     """
     if not isinstance(model.backend, Engine):
         if count is not None:
@@ -55,7 +54,7 @@ def first_tokens(text: str, count: int, encoder: Encoder) -> str:
     return text[:low]
 
 
-def truncated(
+def truncate_texts(
     instance: Instance,
     model: Model,
     orders: Array,
@@ -65,8 +64,8 @@ def truncated(
 ) -> Instance:
     """TEI's rule. True: cut what is too long, further where a window does not fit. False: refuse it. None: as the server does.
 
-    Too long is a document of more than `Settings.chars` characters, and a window of more tokens than the model takes.
-    `direction` is the side that goes.
+    A document is too long with more than `Settings.chars` characters, a window with more tokens than the model takes.
+    `direction` is the side that is cut.
     """
     texts, most = [shown(candidate, None) for candidate in instance.pool], model.settings.chars
     longest = max(map(len, texts))
@@ -81,21 +80,21 @@ def truncated(
     chars = min(longest, most or longest)
     while True:
         kept = [text[max(0, len(text) - chars) :] if direction == "left" else text[:chars] for text in texts]
-        found = with_texts(instance, kept)
+        shortened = with_texts(instance, kept)
         try:
-            refuse_overflow(found, model, orders, width)
-            return found
+            check_windows_fit(shortened, model, orders, width)
+            return shortened
         except WindowTooLong as excess:
             if not shrinks or not chars:
                 raise
             chars = int(chars * min(0.9, excess.takes / excess.needs))
 
 
-def refuse_overflow(instance: Instance, model: Model, orders: Array, width: int | None) -> None:
+def check_windows_fit(instance: Instance, model: Model, orders: Array, width: int | None) -> None:
     """Raise where a window of these orders needs more tokens than the model takes."""
     if not isinstance(model.backend, Engine):
         return
-    scorer = replace(model, settings=replace(model.settings, fit="refuse")).scorer(model.backend, width)
+    scorer = replace(model, settings=replace(model.settings, fit="refuse")).scorer(width=width)
     for order in orders:
         for window in windows(order, scorer.width or len(order), scorer.settings.partition):
             scorer.prompt(instance, window)

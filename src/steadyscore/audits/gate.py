@@ -1,0 +1,182 @@
+"""`steadyscore.gate`: bounds that the figures of an audit must hold, for a build or a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+from xml.etree import ElementTree
+
+from ..errors import GateFailed, InputError, UsageError
+from ..measures.measurement import Threshold
+from ..measures.registry import MEASURES
+from ..runs.folder import Run
+from .load import Given, collect_audits, load_run
+from .missing import missing_queries, missing_remark
+from .result import Audit
+from .table import html_table, text_table
+
+MISSING = "missing queries"
+HEADER = ("run", "bound", "value", "result")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One requirement of a gate: `--min overlap=0.8`, `--max tau_psi=0.1`."""
+
+    measure: str
+    least: float | None = None
+    most: float | None = None
+
+    def holds(self, value: float) -> bool:
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+    def __str__(self) -> str:
+        return f"{self.measure} >= {self.least:g}" if self.least is not None else f"{self.measure} <= {self.most:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One bound on one run."""
+
+    run: str
+    """Scorer and collection."""
+    bound: Bound
+    value: float
+    missing: int
+    """Queries of the run that are in no mean."""
+
+    @property
+    def ok(self) -> bool:
+        return self.bound.holds(self.value)
+
+    @property
+    def reason(self) -> str:
+        """Why the bound fails, and what to do about queries that are missing."""
+        if self.bound.measure == MISSING:
+            return f"{self.value:.0f} queries are missing. Run the audit again to score them, or accept them with --allow-missing"
+        return f"{self.bound} fails with {self.value:.4f}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"run": self.run, "bound": str(self.bound), "value": self.value, "ok": self.ok, "missing": self.missing}
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Every bound on every run. True where all hold; prints as the table of `steadyscore gate`."""
+
+    checks: tuple[Check, ...]
+    remarks: tuple[str, ...] = ()
+    """What must be known to read the values."""
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def raise_if_failed(self) -> None:
+        """Raise GateFailed with every bound that does not hold."""
+        if failed := [f"{check.run}: {check.reason}" for check in self.checks if not check.ok]:
+            raise GateFailed("; ".join(failed) + ".")
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """As `steadyscore gate --json` prints it."""
+        return [check.to_json() for check in self.checks]
+
+    def to_junit(self) -> bytes:
+        """As JUnit XML, which build servers show."""
+        failures = sum(not check.ok for check in self.checks)
+        suite = ElementTree.Element("testsuite", name="steadyscore gate", tests=str(len(self.checks)), failures=str(failures))
+        for check in self.checks:
+            case = ElementTree.SubElement(suite, "testcase", classname=check.run, name=str(check.bound))
+            if not check.ok:
+                ElementTree.SubElement(case, "failure", message=check.reason)
+        return cast(bytes, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
+
+    def _rows(self) -> list[list[Any]]:
+        return [[check.run, str(check.bound), check.value, "ok" if check.ok else "FAILED"] for check in self.checks]
+
+    def __str__(self) -> str:
+        return "\n".join([text_table(HEADER, self._rows()), *self.remarks])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_table(HEADER, self._rows())
+
+
+def gate(
+    *audits: Given,
+    min: Mapping[str, float] | None = None,
+    max: Mapping[str, float] | None = None,
+    allow_missing: int = 0,
+    threshold: Threshold | None = None,
+    serving_permutations: int = 1,
+) -> Gate:
+    """Check audits, or run folders, against bounds: `gate(audits, min={"overlap": 0.8}, max={"tau_psi": 0.1})`.
+
+    allow_missing  queries of each run that may be in no mean, as they could not be scored or read
+    threshold, serving_permutations  how folders are measured; audits stay as they were measured
+    """
+    return check_bounds(audits, make_bounds(min or {}, max or {}), allow_missing, threshold, serving_permutations)
+
+
+def check_bounds(
+    given: Sequence[Given], bounds: Sequence[Bound], allow_missing: int, threshold: Threshold | None, serving_permutations: int
+) -> Gate:
+    def load(runs: Sequence[Run]) -> list[Audit]:
+        return [load_run(run, threshold, serving_permutations) for run in runs]
+
+    audits = collect_audits(given, load, is_measured_anew=threshold is not None or serving_permutations != 1)
+    checks: list[Check] = []
+    remarks: list[str] = []
+    for audit in audits:
+        missing = missing_queries(audit, [bound.measure for bound in bounds])
+        checks += _check(audit, bounds, len(missing))
+        if missing:
+            limit = Bound(MISSING, most=allow_missing)
+            checks.append(Check(_name(audit), limit, float(len(missing)), len(missing)))
+            remarks.append(missing_remark(audit, missing))
+        remarks += audit.remarks()
+    return Gate(tuple(checks), tuple(dict.fromkeys(remarks)))
+
+
+def _check(audit: Audit, bounds: Sequence[Bound], missing: int) -> list[Check]:
+    if absent := [bound.measure for bound in bounds if bound.measure not in audit.figures]:
+        raise InputError(f"{audit.folder or _name(audit)} has no {', '.join(absent)}; it has {', '.join(audit.figures)}.")
+    return [Check(_name(audit), bound, audit.figures[bound.measure].value, missing) for bound in bounds]
+
+
+def _name(audit: Audit) -> str:
+    return f"{audit.name} on {audit.collection}"
+
+
+def make_bounds(least: Mapping[str, float], most: Mapping[str, float]) -> list[Bound]:
+    """Bounds by measure; every unknown measure is named at once."""
+    if unknown := [name for name in {**least, **most} if name not in MEASURES]:
+        raise InputError([f"unknown measure {name!r}; `steadyscore.MEASURES` has them all." for name in unknown])
+    if not least and not most:
+        raise InputError('a gate needs at least one bound, for example min={"overlap": 0.8}.')
+    return [*(Bound(name, least=x) for name, x in least.items()), *(Bound(name, most=x) for name, x in most.items())]
+
+
+def parse_bounds(least: Sequence[str], most: Sequence[str]) -> list[Bound]:
+    """Bounds as typed, `name=value`; every mistake at once."""
+    bounds, mistakes = [], []
+    for flag, texts in (("--min", least), ("--max", most)):
+        for text in texts:
+            name, _, number = text.partition("=")
+            if name not in MEASURES:
+                mistakes.append(f"{flag} {text}: unknown measure {name!r}; `steadyscore measures list` prints them.")
+                continue
+            try:
+                value = float(number)
+            except ValueError:
+                mistakes.append(f"{flag} {text}: write a number, for example {flag} {name}=0.8.")
+                continue
+            bounds.append(Bound(name, least=value) if flag == "--min" else Bound(name, most=value))
+    if mistakes or not bounds:
+        raise UsageError("\n".join(mistakes or ["a gate needs at least one bound, for example --min overlap=0.8."]))
+    return bounds

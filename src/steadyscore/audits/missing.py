@@ -1,0 +1,45 @@
+"""Queries of an audit that are in no mean: a gate refuses them by default, a comparison names them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ..scoring.perturbation import MAX_QUERIES, sampled_queries
+from .result import Audit
+
+OF_READERS = ("answer_", "verdict_")
+"""How the names of measures begin that a reader brings."""
+OF_PERTURBATIONS = ("marker_tau_psi", "pool_psi_drop", "top10_changed_drop")
+"""Measures that every sampled query has; for `replace`, a pool without a next candidate has none."""
+
+
+def missing_queries(audit: Audit, measures: Iterable[str] = ()) -> list[str]:
+    """Ids of the queries that could not be scored, and of those that a reader or a perturbation behind `measures` lacks."""
+    missing: list[str] = [failure["query_id"] for failure in audit.record.get("coverage", {}).get("failed", [])]
+    names = list(measures)
+    if audit.reader is not None and any(name.startswith(OF_READERS) for name in names):
+        outputs = audit.outputs(audit.reader)
+        missing += [query_id for query_id in audit.measured.query_ids if query_id not in outputs]
+    for name in OF_PERTURBATIONS:
+        if name in names and name in audit.measured.values:
+            missing += _not_perturbed(audit, name)
+    return list(dict.fromkeys(missing))
+
+
+def _not_perturbed(audit: Audit, name: str) -> list[str]:
+    """Sampled queries without a value, though their candidates can be ranked."""
+    ids, values = audit.measured.query_ids, audit.measured.values
+    sampled = set(sampled_queries(list(ids), MAX_QUERIES, seed=audit.record["fingerprint"].get("seed", 0)))
+    can_be_ranked = ~np.isnan(values["tau_psi"]) if "tau_psi" in values else np.ones(len(ids), bool)
+    lacking = np.isnan(values[name]) & can_be_ranked
+    return sorted(query_id for query_id, is_lacking in zip(ids, lacking, strict=True) if is_lacking and query_id in sampled)
+
+
+def missing_remark(audit: Audit, missing: Sequence[str]) -> str:
+    """One sentence about them."""
+    queries = audit.record.get("coverage", {}).get("queries", len(missing))
+    named = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
+    where = f"{audit.name} on {audit.collection}"
+    return f"{where} misses {len(missing)} of {queries} queries, which are in no mean: {named}."

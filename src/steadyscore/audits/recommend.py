@@ -1,0 +1,207 @@
+"""`recommend`: which way of serving reaches a target, and at what price: from measured runs, not from advice (§D.4, §D.6).
+
+A pilot's stored scores hold every budget K of batched self-consistency up to half of its permutations. Other runs, with
+another model, adapter or mitigation, stand beside it with what they measured. Price is windows per query.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, UsageError
+from ..measures.measurement import Threshold
+from ..measures.registry import MEASURES
+from ..runs.folder import Run
+from ..scoring.mitigations import count_windows
+from .figure import Figure
+from .load import load_run
+from .missing import missing_queries, missing_remark
+from .result import Audit
+from .table import html_table, text_table
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A measure and the value it must reach."""
+
+    measure: str
+    bound: float
+
+    def is_reached(self, value: float) -> bool:
+        return value >= self.bound if MEASURES[self.measure].better == "higher" else value <= self.bound
+
+    def __str__(self) -> str:
+        sign = "at least" if MEASURES[self.measure].better == "higher" else "at most"
+        return f"{self.measure} {sign} {self.bound:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way of serving."""
+
+    scorer: str
+    run: str
+    serving_permutations: int
+    windows: float
+    """Windows per query, mean over the run's queries."""
+    value: float | None
+    low: float | None
+    high: float | None
+    quality: float | None
+    """nDCG at the task's k."""
+    is_reached: bool | None
+    """None where the run has too few permutations to measure it."""
+    is_certain: bool | None
+    """The whole 95 % interval is on the right side."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def cells(self) -> list[Any]:
+        """A row of the table."""
+        interval = "-" if self.low is None else f"[{self.low:.3f}, {self.high:.3f}]"
+        reached = {None: "not measured", False: "no", True: "yes"}[self.is_reached]
+        certain = "yes, whole interval" if self.is_certain and self.is_reached else reached
+        return [self.scorer, self.serving_permutations, f"{self.windows:.1f}", self.value, interval, self.quality, certain]
+
+
+def parse_target(text: str) -> Target:
+    """`overlap=0.8`: at least for a measure where higher is better, at most where lower is."""
+    name, _, bound = text.partition("=")
+    mistakes = []
+    if name not in MEASURES or MEASURES[name].better == "neither":
+        known = ", ".join(m.name for m in MEASURES.values() if m.value and m.better != "neither")
+        mistakes.append(f"target {text!r} is not a measure with a better side. Known: {known}.")
+    try:
+        value = float(bound)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        mistakes.append(f"target {text!r} has no value. Write it as measure=value, for example overlap=0.8.")
+    if mistakes:
+        raise UsageError("\n".join(mistakes))
+    return Target(name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """Every measured way of serving against a target. Prints as the table of `steadyscore recommend`."""
+
+    target: Target
+    options: tuple[Option, ...]
+    """Cheapest first; among equally cheap ones those that reach the target, then the better quality."""
+    quality: str
+    """The quality measure of the task."""
+    missing: tuple[str, ...] = ()
+    """Sentences about queries that are in no mean."""
+
+    @property
+    def best(self) -> Option | None:
+        """The cheapest option that reaches the target; None where none does."""
+        return next((option for option in self.options if option.is_reached), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `steadyscore recommend --json` prints it."""
+        return {
+            "target": {"measure": self.target.measure, "value": self.target.bound},
+            "recommended": None if self.best is None else self.best.to_json(),
+            "options": [option.to_json() for option in self.options],
+            "missing": list(self.missing),
+        }
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        return ("scorer", "K", "windows/query", self.target.measure, "95 % interval", self.quality, "reached")
+
+    def __str__(self) -> str:
+        table = text_table(self.header, [option.cells() for option in self.options])
+        return "\n".join([table, *self.missing, self.conclusion])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_table(self.header, [option.cells() for option in self.options]) + f"<p>{escape(self.conclusion)}</p>"
+
+    @property
+    def conclusion(self) -> str:
+        """What to serve, in one sentence."""
+        if self.best is None:
+            most = max(option.serving_permutations for option in self.options)
+            return f"{self.target}: not reached by any run, nor by averaging up to K = {most} permutations of the pilot."
+        budget = self.best.serving_permutations
+        way = f"averaging K = {budget} permutations" if budget > 1 else "one permutation"
+        return f"{self.target}: {self.best.scorer}, {way}, {self.best.windows:.1f} windows a query."
+
+
+def recommend(
+    pilot: str | Path | Run, *others: str | Path | Run, target: str | Target, threshold: Threshold | None = None
+) -> Recommendation:
+    """Every measured way of serving against a target such as `overlap=0.8`, from runs on one collection.
+
+    pilot   a run whose permutations are averaged at every budget K
+    others  runs of other scorers or mitigations, as they are
+    """
+    wanted = parse_target(target) if isinstance(target, str) else target
+    first, *rest = (run if isinstance(run, Run) else Run.open(Path(run)) for run in (pilot, *others))
+    _check_one_collection(first, rest)
+    audits = [*_at_every_budget(first, threshold), *(load_run(run, threshold) for run in rest)]
+    options = [_option(audit, wanted) for audit in audits]
+    if all(option.value is None for option in options):
+        raise InputError(
+            f"no run measures {wanted.measure}. It needs {', '.join(MEASURES[wanted.measure].needs)}; "
+            f"{first.folder} has {', '.join(audits[0].figures)}."
+        )
+    options.sort(key=lambda option: (option.windows, not option.is_reached, -(option.quality or 0)))
+    each_once = [audit for audit in audits if audit.serving_permutations == 1]
+    missing = [missing_remark(audit, queries) for audit in each_once if (queries := missing_queries(audit))]
+    return Recommendation(wanted, tuple(options), audits[0].task.quality, tuple(missing))
+
+
+def _check_one_collection(pilot: Run, others: Sequence[Run]) -> None:
+    here = pilot.record["collection"]
+    if elsewhere := [run for run in others if run.record["collection"] != here]:
+        named = " and ".join(f"{run.folder} is a run on {run.record['collection']}" for run in elsewhere)
+        raise InputError(f"{named}, the pilot {pilot.folder} one on {here}. Give runs on {here} only.")
+
+
+def _at_every_budget(pilot: Run, threshold: Threshold | None) -> list[Audit]:
+    """The pilot as it is served at K = 1, 2, ...: a flip needs two disjoint ensembles."""
+    queries = pilot.read_queries()
+    most = max(min(len(query.permuted) for query in queries) // 2, 1)
+    return [load_run(pilot, threshold, budget, queries=queries) for budget in range(1, most + 1)]
+
+
+def windows_per_query(audit: Audit) -> float:
+    """What one request costs, from the width and the mitigations that the run was made with."""
+    made = audit.record["fingerprint"]
+    costs = [count_windows(len(query.candidate_ids), made.get("width"), made.get("mitigations", ())) for query in audit.queries]
+    return audit.serving_permutations * float(np.mean(costs))
+
+
+def _option(audit: Audit, target: Target) -> Option:
+    reached, quality = audit.figures.get(target.measure), audit.figures.get(audit.task.quality)
+    # The unlucky end of the interval decides whether a target is reached beyond doubt.
+    worst = None if reached is None else _unlucky(reached, target)
+    return Option(
+        scorer=audit.name,
+        run=str(audit.folder),
+        serving_permutations=audit.serving_permutations,
+        windows=windows_per_query(audit),
+        value=None if reached is None else reached.value,
+        low=None if reached is None else reached.low,
+        high=None if reached is None else reached.high,
+        quality=None if quality is None else quality.value,
+        is_reached=None if reached is None else target.is_reached(reached.value),
+        is_certain=None if worst is None else target.is_reached(worst),
+    )
+
+
+def _unlucky(figure: Figure, target: Target) -> float | None:
+    return figure.low if MEASURES[target.measure].better == "higher" else figure.high

@@ -1,0 +1,133 @@
+"""Command line flags made from the fields of the dataclasses that they fill.
+
+The help of a flag is the docstring under its field, its choices are those of a `Literal`, its bounds those of the type
+(`machine/bounds.py`). A wrong value is therefore wrong usage, exit code 2, for every verb.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from functools import cache
+from itertools import pairwise
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from ..machine.bounds import AboveZero, NotNegative, Positive, bound_mistake
+
+T = TypeVar("T")
+
+
+def add_fields(group: Any, kind: type, names: str, **how: Any) -> None:
+    """A flag for each of these fields."""
+    for name in names.split():
+        add_field(group, kind, name, **how)
+
+
+def add_field(group: Any, kind: type, name: str, *, flag: str | None = None, is_unset: bool = False, **given: Any) -> None:
+    """A flag for a field, `--its-name` unless `flag` says otherwise; `given` replaces what argparse would get by itself.
+
+    `is_unset` leaves a flag that was not typed at None, where something else (a recipe, a run) may say the value.
+    """
+    default, hint = _defaults(kind)[name], _hints(kind)[name]
+    word = flag or f"--{'no-' if default is True else ''}{name.replace('_', '-')}"
+    how: dict[str, Any] = {"default": None if is_unset else default, "help": _help(kind, name, default)}
+    if isinstance(default, bool):
+        how |= {"action": "store_false" if default else "store_true", "dest": name}
+    elif choices := choices_of(hint):
+        how |= {"choices": choices}
+    else:
+        how |= {"type": converter(hint)} | _metavar(hint)
+    group.add_argument(word, **how | given)
+
+
+def from_flags(kind: Callable[..., T], args: argparse.Namespace, **given: Any) -> T:
+    """A dataclass from the flags that are called as its fields are, and from what is given instead."""
+    flags = {field.name: getattr(args, field.name) for field in fields(kind) if hasattr(args, field.name)}  # type: ignore[arg-type]
+    return kind(**flags | given)
+
+
+# -- what a field says of its flag
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+@cache
+def _defaults(kind: type) -> dict[str, Any]:
+    return {field.name: None if field.default is MISSING else field.default for field in fields(kind)}
+
+
+def _help(kind: type, name: str, default: Any) -> str:
+    text = field_texts(kind).get(name, "").removesuffix(".")
+    first = text.partition(" ")[0]
+    if first == "A" or first[1:].islower():  # not a name such as LoRA
+        text = text[:1].lower() + text[1:]
+    is_said = isinstance(default, bool) or default in (None, "", ()) or "default" in text
+    shown = ",".join(default) if isinstance(default, tuple) else f"{default:g}" if isinstance(default, float) else default
+    return (text if is_said else f"{text} (default: {shown})").replace("%", "%%")
+
+
+@cache
+def field_texts(kind: type) -> dict[str, str]:
+    """Field -> the docstring under it, on one line; nothing where a package was installed without its source."""
+    try:
+        module = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
+    except OSError:
+        return {}
+    body = next(node.body for node in module.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
+
+
+def _plain(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A type without None and without its bounds, and the bounds."""
+    if options := [option for option in get_args(hint) if option is not type(None)]:
+        if type(None) in get_args(hint):
+            return _plain(options[0])
+        if get_origin(hint) is Annotated:
+            return options[0], hint.__metadata__
+    return hint, ()
+
+
+def choices_of(hint: Any) -> tuple[str, ...]:
+    kind, _ = _plain(hint)
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def _metavar(hint: Any) -> dict[str, str]:
+    """What stands for the value in the help; for a text, what argparse makes of the field's name."""
+    kind, _ = _plain(hint)
+    return {} if kind is str else {"metavar": {int: "N", float: "X"}.get(kind, "NAME,...")}
+
+
+def converter(hint: Any) -> Callable[[str], Any]:
+    """From the text of a flag to a value of this type, within its bounds."""
+    kind, bounds = _plain(hint)
+    if kind is str:
+        return str
+    if get_origin(kind) is tuple:
+        return lambda text: tuple(map(converter(get_args(kind)[0]), text.split(",")))
+
+    def convert(text: str) -> Any:
+        value = kind(text)
+        if mistake := bound_mistake(value, bounds):
+            raise argparse.ArgumentTypeError(f"{text} {mistake}")
+        return value
+
+    convert.__name__ = kind.__name__  # argparse names it where the text is not a number at all
+    return convert
+
+
+positive = converter(Positive)
+not_negative = converter(NotNegative)
+above_zero = converter(AboveZero)

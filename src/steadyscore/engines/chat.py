@@ -1,0 +1,225 @@
+"""Engine `openai`: any OpenAI-compatible chat endpoint as a grader (GPT-5.4's row of the paper).
+
+The model is shown the same window as every other engine and writes the answer skeleton itself. Each line is one grade,
+and every marker must be graded exactly once with 0, 1, 2 or 3: an answer that is not so is asked for again, and then the
+query is named as failed. `openai+logprobs:` reads the alternatives to each written grade instead, where the endpoint
+gives them; one that is missing is an error, never a small constant.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..errors import InputError
+from ..machine.credentials import KEY
+from ..terms import GRADES
+from ..window.prompt import PromptText, messages
+from ..window.readout import SlotLogits
+from . import Capabilities, EngineOptions, Grader, Price
+from .endpoint import Endpoint, Refused, field, number, split_model_and_base
+from .generator import Generator
+from .wire import Malformed
+
+T = TypeVar("T")
+Chat = list[dict[str, str]]
+
+TOP = 20
+"""Alternatives asked for per written token: the most that endpoints give."""
+LINE = re.compile(r"\[(?P<marker>[^\[\]\n]+)\]\s*Grade\s*:\s*(?P<grade>-?\d+(?:\.\d+)?)", re.IGNORECASE)
+ADAPTED = ("max_tokens", "temperature")
+"""Decoding settings that an endpoint may refuse by name."""
+TOKENS_PER_LINE = 9
+"""`[12] Grade: 3` and its line break: what one grade costs to write, for estimates."""
+
+
+class HostedEngine(Grader, Generator):
+    """A chat model that writes one grade per candidate."""
+
+    endpoint: Endpoint
+
+    def __init__(self, endpoint: Endpoint, model: str, logprobs: bool = False):
+        self.endpoint, self.model, self.logprobs = endpoint, model, logprobs
+        self.name = f"openai{'+logprobs' if logprobs else ''}:{model}@{endpoint.base}"
+        self.capabilities = (
+            Capabilities(gives="distribution", distribution="top_k", label_mass=True) if logprobs else Capabilities(gives="score")
+        )
+        self.tokens = {"prompt": 0, "completion": 0}
+        endpoint.on_answer = self._count
+        self._settings: dict[str, Any] = {"temperature": 0, "max_tokens": 1536}
+        self._lock = threading.Lock()
+
+    def identity(self) -> dict[str, Any]:
+        return {"kind": "openai", "model": self.model, "logprobs": self.logprobs}
+
+    def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[SlotLogits]:
+        return self.endpoint.map(self._grade, prompts)
+
+    def spent(self) -> dict[str, float]:
+        """What was asked and what it cost: requests, retries, cached answers, tokens, and money where a price is known."""
+        money = (
+            {}
+            if self.endpoint.options.price is None
+            else {"cost": token_cost(self.tokens["prompt"], self.tokens["completion"], self.endpoint.options.price)}
+        )
+        return {**self.endpoint.counts, **{f"{what}_tokens": count for what, count in self.tokens.items()}, **money}
+
+    def _grade(self, prompt: PromptText) -> SlotLogits:
+        read = parse_grade_logprobs if self.logprobs else parse_grades
+        return self._ask(messages(prompt), lambda answer: read(prompt.markers, answer), self.logprobs)
+
+    def generate(self, prompts: Sequence[Chat], most_tokens: int) -> list[str]:
+        """What the model writes at temperature 0."""
+        return self.endpoint.map(lambda chat: self._ask(chat, written_text, most_tokens=most_tokens), prompts)
+
+    def label_log_probabilities(self, prompts: Sequence[Chat], labels: Sequence[str]) -> np.ndarray:
+        """(P, L): 0 for the label that was written, or what `openai+logprobs:` reads of every label's beginning."""
+        read = parse_label_logprobs if self.logprobs else parse_label
+        return np.array(
+            self.endpoint.map(lambda chat: self._ask(chat, lambda answer: read(labels, answer), self.logprobs), prompts)
+        )
+
+    def _ask(self, chat: Chat, read: Callable[[Any], T], logprobs: bool = False, most_tokens: int | None = None) -> T:
+        body: dict[str, Any] = {"model": self.model, "messages": chat}
+        if logprobs:
+            body |= {"logprobs": True, "top_logprobs": TOP}
+        while True:
+            sent = self._decoding(most_tokens)
+            try:
+                return self.endpoint.post("/chat/completions", body | sent, read)
+            except Refused as refusal:
+                # By what this request sent: of several that were refused at once, one has changed the settings for all.
+                name = next((name for name in ADAPTED if name in sent and name in str(refusal)), None)
+                if name is None:
+                    raise
+                self._leave_out(name, str(refusal))
+
+    def _decoding(self, most_tokens: int | None) -> dict[str, Any]:
+        """The decoding settings of a request, as the endpoint is known to take them."""
+        with self._lock:
+            settings = dict(self._settings)
+        if most_tokens and "max_tokens" in settings:  # a model that thinks refuses it, and needs room to think
+            settings["max_tokens"] = most_tokens
+        return settings
+
+    def _leave_out(self, name: str, refusal: str) -> None:
+        """Send no more what the endpoint refuses by name: reasoning models fix their own decoding."""
+        with self._lock:
+            if name not in self._settings:
+                return
+            value = self._settings.pop(name)
+            if name == "max_tokens" and "max_completion_tokens" in refusal:
+                self._settings["max_completion_tokens"] = value
+            self.endpoint.counts[f"left out: {name}"] = 1
+
+    def _count(self, answer: Any) -> None:
+        usage = answer.get("usage") if isinstance(answer, dict) else None
+        for what in self.tokens:
+            count = usage.get(f"{what}_tokens") if isinstance(usage, dict) else None
+            self.tokens[what] += count if isinstance(count, int) and count > 0 else 0
+
+
+def open_openai(rest: str, options: EngineOptions, variant: str = "") -> HostedEngine:
+    """`<model>@<base url>`, such as gpt-5.4@https://api.openai.com/v1."""
+    model, base = split_model_and_base(rest)
+    if not model or not base:
+        raise InputError(
+            f"openai:{rest} is not complete. Write openai:<model>@<base url>, such as openai:m@http://localhost:8000/v1."
+        )
+    key = os.environ.get(KEY) or os.environ.get("OPENAI_API_KEY")
+    return HostedEngine(Endpoint(base, options, key=key, cached=True), model, variant == "logprobs")
+
+
+def grade_places(text: str, markers: Sequence[str]) -> list[tuple[int, int]]:
+    """(grade, offset of its digit) per marker, in slot order; every marker once, every grade on the scale."""
+    found: dict[str, tuple[int, int]] = {}
+    for line in LINE.finditer(text):
+        marker, grade = line["marker"].strip(), line["grade"]
+        if marker not in markers:
+            raise Malformed(f"[{marker}] was graded but not shown")
+        if marker in found:
+            raise Malformed(f"[{marker}] was graded twice")
+        if grade not in map(str, GRADES):
+            raise Malformed(f"[{marker}] got {grade}, which is not on the scale")
+        found[marker] = (int(grade), line.start("grade"))
+    if absent := [marker for marker in markers if marker not in found]:
+        raise Malformed(f"{len(absent)} of {len(markers)} candidates got no grade, the first [{absent[0]}]")
+    return [found[marker] for marker in markers]
+
+
+def parse_grades(markers: Sequence[str], answer: Any) -> SlotLogits:
+    """Generated grades: all probability on the one that was written."""
+    grades = [grade for grade, _ in grade_places(written_text(answer), markers)]
+    logits = np.full((len(grades), len(GRADES)), -np.inf)
+    logits[np.arange(len(grades)), grades] = 0.0
+    return SlotLogits(logits)
+
+
+def parse_grade_logprobs(markers: Sequence[str], answer: Any) -> SlotLogits:
+    """The four grades among the alternatives to each written one, (B, 4) log-probabilities."""
+    tokens = field(answer, "choices", 0, "logprobs", "content")
+    if not isinstance(tokens, list):
+        raise Malformed("the endpoint gives no log-probabilities; use openai: without +logprobs")
+    pieces = [field(token, "token") for token in tokens]
+    ends = np.cumsum([len(piece) for piece in pieces])
+    rows = []
+    for marker, (grade, offset) in zip(markers, grade_places("".join(pieces), markers), strict=True):
+        at = int(np.searchsorted(ends, offset, side="right"))
+        if pieces[at].strip() != str(grade):
+            raise Malformed(f"the grade of [{marker}] is part of the token {pieces[at]!r}")
+        spelling = pieces[at].replace(str(grade), "{}")
+        given = {field(entry, "token"): field(entry, "logprob") for entry in field(tokens, at, "top_logprobs")}
+        if absent := [g for g in GRADES if spelling.format(g) not in given]:
+            raise Malformed(f"grade {absent[0]} is not among the {len(given)} alternatives at [{marker}]")
+        rows.append([number(given[spelling.format(g)], "a log-probability") for g in GRADES])
+    logits = np.array(rows)
+    return SlotLogits(logits, np.exp(logits).sum(axis=1))
+
+
+def parse_label(labels: Sequence[str], answer: Any) -> list[float]:
+    """(L,) 0 for the one label that is the whole answer, -inf for the others; any other answer is asked for again."""
+    text = written_text(answer)
+    bare = " ".join(re.sub(r"[^\w\s]", " ", text).upper().split())
+    if bare not in labels:
+        raise Malformed(f"no label: the answer is {text[:60]!r}, not one of {', '.join(labels)}")
+    return [0.0 if label == bare else -math.inf for label in labels]
+
+
+def parse_label_logprobs(labels: Sequence[str], answer: Any) -> list[float]:
+    """(L,) log-probability of each label's beginning: the alternatives to the first written token that begin it, together.
+
+    No two verdicts begin alike. A label that no alternative begins is less likely than each of them: -inf. If that is
+    every label, the answer cannot be used.
+    """
+    tokens = field(answer, "choices", 0, "logprobs", "content")
+    if not isinstance(tokens, list):
+        raise Malformed("the endpoint gives no log-probabilities; use openai: without +logprobs")
+    first = next((token for token in tokens if field(token, "token").strip()), None)
+    given = [(field(e, "token").strip().upper(), field(e, "logprob")) for e in field(first, "top_logprobs")]
+    begun = [[number(p, "a log-probability") for token, p in given if token and label.startswith(token)] for label in labels]
+    if not any(begun):
+        raise Malformed(f"no label: none of the {len(given)} alternatives to {field(first, 'token')!r} begins one")
+    return [float(np.logaddexp.reduce(found)) if found else -math.inf for found in begun]
+
+
+def token_cost(prompt_tokens: float, completion_tokens: float, price: Price) -> float:
+    return (prompt_tokens * price.prompt + completion_tokens * price.completion) / 1e6
+
+
+def estimate_cost(prompt_tokens: int, grades: int, price: Price) -> float:
+    """What a run will cost before it begins: tokens as `estimate.estimate` counts them, and one written line per grade."""
+    return token_cost(prompt_tokens, math.ceil(grades * TOKENS_PER_LINE), price)
+
+
+def written_text(answer: Any) -> str:
+    """What the model wrote."""
+    text = field(answer, "choices", 0, "message", "content")
+    if not isinstance(text, str):
+        raise Malformed("the answer holds no text")
+    return text

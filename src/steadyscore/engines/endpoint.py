@@ -1,0 +1,329 @@
+"""Endpoints over HTTP: one request until its answer can be used, or a failure with a name.
+
+Overload (429), server errors, timeouts and answers that do not parse are tried again, later each time and never in
+step with other clients; `Retry-After` is obeyed, up to a minute. What the user can fix (a wrong key, a wrong address) stops
+the run at once. What stays unusable is an `Unusable` query: named in the run's coverage, never scored by a guess. An endpoint
+that fails query after query is down, which stops the run; the same command continues from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import random
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from ..errors import InputError, SteadyscoreError
+from ..machine.credentials import KEY, check_credentials, hide, redact
+from ..machine.disk import cache_folder, write_json
+from ..machine.extras import check_installed
+from ..machine.waiting import LONGEST_ASKED, retry_after
+from . import EngineOptions
+from .wire import Answer, Malformed, NoAnswer, TooLarge, Wire
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+log = logging.getLogger("steadyscore.engines")
+
+RETRIED = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+REFUSED = {401, 402, 403, 404, 405}
+"""Nothing about a query: the key, the account or the address is wrong."""
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+"""Seconds; the most that backoff waits by itself. An endpoint may ask for more through Retry-After."""
+DOUBLINGS = 16
+"""Of the first wait, after which it has long been the longest."""
+DOWN_AFTER = 3
+"""Queries in a row that an endpoint left without an answer: it is down, not the query odd."""
+TOO_LONG = re.compile(r"context.?(length|size|window)|prompt is too long|too many tokens", re.IGNORECASE)
+"""How endpoints say that a prompt does not fit."""
+SENDABLE = re.compile(r"[!-~]+")
+"""What a header may carry of a key."""
+
+
+class Unusable(Exception):
+    """No usable answer after every retry. Not the user's mistake: the query is named in the coverage and left out."""
+
+
+class Unreachable(Unusable):
+    """No answer at all: overload, server errors or silence until the last retry."""
+
+
+class Refused(Unusable):
+    """A request that the endpoint does not take: filtered, or with a field that it does not know."""
+
+
+class TooLong(Refused):
+    """A prompt that is longer than the model takes, by the endpoint's own words."""
+
+
+class EndpointDown(SteadyscoreError):
+    """Query after query failed: what was scored is kept, and the same command goes on when the endpoint is back."""
+
+
+class Overloaded(NoAnswer):
+    """A status that says: later."""
+
+    def __init__(self, reason: str, asked: float):
+        self.wait = min(asked, LONGEST_ASKED)
+        beyond = f"; it asks to be left alone for {asked:,.0f} s and is asked again after {LONGEST_ASKED:g} s"
+        super().__init__(reason + (beyond if asked > LONGEST_ASKED else ""))
+        self.asked = asked
+
+
+class _Asking(threading.local):
+    """Of the thread that asks: the query it asks for. Outside of `Endpoint.map` none is ever abandoned."""
+
+    abandoned = threading.Event()
+
+
+class Endpoint:
+    """A base address with its manners: concurrency, rate, retries, and a cache of answers on disk."""
+
+    def __init__(self, base: str, options: EngineOptions, *, key: str | None = None, cached: bool = False):
+        check_base(base)
+        check_installed(f"Speaking to {base}", "httpx")
+        self.base, self.options, self.cached = base.rstrip("/"), options, cached and options.cache
+        self.counts: Counter[str] = Counter()
+        """Requests sent, answers from the cache, and retries by reason: what the run reports."""
+        self.on_answer: Callable[[Any], None] = lambda answer: None
+        """Called with every answer that arrives, also with those that cannot be used: they are paid for too."""
+        self._key = read_key(key)
+        self._wire = Wire({"Authorization": f"Bearer {self._key}"} if self._key else {}, options.timeout)
+        self._lock = threading.Lock()
+        self._next_turn = 0.0
+        self._failed_in_a_row = 0
+        self._asking = _Asking()
+        self._asked: Counter[str] = Counter()
+        self._has_warned = False
+
+    def map(self, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
+        """The function over the requests of one query, `concurrency` at a time, in order. The first failure ends it."""
+        abandoned = threading.Event()
+        begin = partial(setattr, self._asking, "abandoned", abandoned)
+        with ThreadPoolExecutor(max_workers=self.options.concurrency, initializer=begin) as pool:
+            jobs = [pool.submit(function, item) for item in items]
+            try:
+                found = [job.result() for job in jobs]
+            except BaseException as failure:
+                abandoned.set()  # what still waits for its next try gives up too
+                pool.shutdown(wait=False, cancel_futures=True)
+                if (down := self._down(failure)) is not None:
+                    raise down from failure
+                raise
+        self._failed_in_a_row = 0
+        return found
+
+    def _down(self, failure: BaseException) -> EndpointDown | None:
+        """One query too many that the endpoint did not answer; None while it may be the query."""
+        self._failed_in_a_row = self._failed_in_a_row + 1 if isinstance(failure, Unreachable) else 0
+        if self._failed_in_a_row < DOWN_AFTER:
+            return None
+        return EndpointDown(
+            f"{self.base} is down: it failed {self._failed_in_a_row} queries in a row ({failure}). "
+            "What was scored is kept; run the same command again when it answers."
+        )
+
+    def get(self, path: str, read: Callable[[Any], T]) -> T:
+        """What a server says about itself, before any query is asked."""
+        try:
+            return self._ask("GET", path, None, read)
+        except Unusable as failure:
+            raise InputError(f"{failure}. Is the server running there?") from failure
+
+    def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
+        """Send `body` and return `read(answer)`; `read` raises `Malformed` for an answer that cannot be used."""
+        if not self.cached:
+            return self._ask("POST", path, body, read)
+        file = self._file(path, body)
+        if (kept := _read_json(file)) is not None:
+            try:
+                found = read(kept)
+            except Exception:  # whatever is wrong with a file of ours, the endpoint can be asked
+                log.debug("%s cannot be used", file)
+            else:
+                self._count("cached")
+                return found
+        found, answer = self._ask("POST", path, body, lambda answer: (read(answer), answer))
+        write_json(file, answer)  # only what could be used is kept
+        return found
+
+    def _file(self, path: str, body: dict[str, Any]) -> Path:
+        """Where the answer to a request is kept. Asking the same again is another question: it measures the noise floor."""
+        request = json.dumps([self.base, path, body], sort_keys=True)
+        with self._lock:
+            turn = self._asked[request]
+            self._asked[request] += 1
+        digest = hashlib.blake2b(f"{turn}\x1f{request}".encode(), digest_size=16).hexdigest()
+        return cache_folder() / "responses" / digest[:2] / f"{digest}.json"
+
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None, read: Callable[[Any], T]) -> T:
+        url, content = self._url(path), None if body is None else _encode_body(body)
+        reason, wait = "", 0.0
+        failure: type[Unusable] = Unreachable
+        for attempt in range(self.options.retries + 1):
+            if attempt:
+                self._count(f"retried: {reason.split(':')[0]}")
+                # Full jitter: clients that failed together do not come back together.
+                longest = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(attempt, DOUBLINGS))
+                if self._asking.abandoned.wait(max(wait, random.uniform(0, longest))):
+                    break
+            if self._wait_for_turn():
+                break
+            self._count("requests")
+            try:
+                return self._read(self._wire.send(method, url, content), url, read)
+            except (NoAnswer, Malformed) as fault:
+                reason, wait = redact(str(fault), self._key), getattr(fault, "wait", 0.0)
+                failure = Unreachable if isinstance(fault, NoAnswer) else Unusable
+            except TooLarge as fault:
+                raise Unusable(f"{url} gave {fault}") from fault
+        raise failure(f"{url} gave no usable answer in {self.options.retries + 1} tries, the last: {reason}")
+
+    def _url(self, path: str) -> str:
+        """The path goes before a query string of the base."""
+        base, mark, query = self.base.partition("?")
+        return base.rstrip("/") + path + mark + query if path else self.base
+
+    def _read(self, answer: Answer, url: str, read: Callable[[Any], T]) -> T:
+        """What an answer says, or what is wrong with it."""
+        if answer.status in RETRIED:
+            raise self._overloaded(answer)
+        if 300 <= answer.status < 400:
+            raise InputError(
+                f"{url} answered HTTP {answer.status}{_redirect_target(answer)}. Write the address that it stands for."
+            )
+        if answer.status in REFUSED:
+            raise InputError(
+                f"{url} answered HTTP {answer.status} ({self._reason(answer)}). "
+                f"Check the address, the model's name and the key in ${KEY}."
+            )
+        if answer.status >= 400:  # about this request: too long, filtered, a field it does not know
+            kind = TooLong if TOO_LONG.search(self._text(answer)) else Refused
+            raise kind(f"{url} answered HTTP {answer.status}: {self._reason(answer)}")
+        try:
+            # A key that an answer repeats must not get into the cache.
+            whole = json.loads(hide(answer.content.decode(json.detect_encoding(answer.content)), self._key))
+        except (ValueError, RecursionError) as odd:  # cut, not text, or nested without end
+            raise Malformed(f"not JSON: {odd}") from odd
+        with self._lock:
+            self.on_answer(whole)
+        try:
+            return read(whole)
+        except (Malformed, SteadyscoreError):
+            raise
+        except Exception as odd:  # an answer of another shape can trip its reader in any way
+            raise Malformed(f"not readable: {type(odd).__name__}: {odd}") from odd
+
+    def _overloaded(self, answer: Answer) -> Overloaded:
+        fault = Overloaded(f"HTTP {answer.status}: {self._reason(answer)}", retry_after(answer.headers))
+        if fault.asked > LONGEST_ASKED and not self._has_warned:
+            self._has_warned = True
+            log.warning("%s: %s", self.base, fault)
+        return fault
+
+    def _text(self, answer: Answer) -> str:
+        return redact(answer.content.decode("utf-8", "replace"), self._key)
+
+    def _reason(self, answer: Answer) -> str:
+        return " ".join(self._text(answer).split())[:200] or "no reason given"
+
+    def _count(self, what: str) -> None:
+        with self._lock:
+            self.counts[what] += 1
+
+    def _wait_for_turn(self) -> bool:
+        """Wait as the rate asks for; True where the query was given up meanwhile."""
+        if not self.options.rate:
+            return False
+        with self._lock:
+            now = time.monotonic()
+            turn = max(now, self._next_turn)
+            self._next_turn = turn + 60 / self.options.rate
+        return self._asking.abandoned.wait(min(turn - now, threading.TIMEOUT_MAX))
+
+
+def check_base(base: str) -> None:
+    """Refuse what is not the address of an endpoint, or carries a secret."""
+    check_credentials(base)
+    if not base.startswith(("http://", "https://")):
+        raise InputError(f"{base!r} is not an address: it begins with http:// or https://.")
+    try:
+        port = urlsplit(base).port
+    except ValueError:
+        port = -1
+    if port == -1 or not base.isprintable() or " " in base:
+        raise InputError(f"{redact(base)!r} is not an address: write http://host:port/path.")
+
+
+def read_key(given: str | None = None) -> str:
+    """The key of an endpoint, given or from the environment; empty where there is none."""
+    key = (given or os.environ.get(KEY) or "").strip()
+    if key and not SENDABLE.fullmatch(key):
+        raise InputError(f"the key in ${KEY} holds characters that a header cannot carry. Set it to the key alone.")
+    return key
+
+
+def _encode_body(body: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except UnicodeEncodeError as odd:
+        raise Unusable("the question holds half a character (a lone surrogate), which JSON cannot carry") from odd
+
+
+def _redirect_target(answer: Answer) -> str:
+    """Where a redirect leads, as far as it can be repeated: its path and query string may be a ticket."""
+    host = urlsplit(redact(answer.headers.get("location", ""))).netloc
+    return f" and leads to {host}" if host else ""
+
+
+def number(value: Any, what: str) -> float:
+    """A finite number, or `Malformed`: JSON lets NaN and null through, a score does not."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
+        raise Malformed(f"{what} is {value!r}, not a finite number")
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        raise Malformed(f"{what} is too large for a number") from None
+
+
+def field(answer: Any, *path: str | int) -> Any:
+    """A value inside an answer, or `Malformed` with where it should have been."""
+    found = answer
+    for step in path:
+        try:
+            found = found[step]
+        except (KeyError, IndexError, TypeError):
+            raise Malformed(f"the answer has no {'.'.join(map(str, path))}") from None
+    return found
+
+
+def split_model_and_base(rest: str) -> tuple[str, str]:
+    """`<model>@<base url>` as its two parts; a bare address names no model."""
+    if rest.startswith(("http://", "https://")):
+        return "", rest
+    if "://" not in rest:
+        model, _, base = rest.rpartition("@")
+        return model, base
+    before, scheme, behind = rest.partition("://")  # a path may hold the sign too
+    model, _, protocol = before.rpartition("@")
+    return model, protocol + scheme + behind
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text())
+    except (OSError, ValueError):  # not there, or a damaged file: ask again
+        return None

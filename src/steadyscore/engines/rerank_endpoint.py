@@ -1,0 +1,80 @@
+"""Any `/rerank` endpoint: Cohere v2, Jina, vLLM, SGLang, Infinity, Voyage and Text Embeddings Inference.
+
+Two questions exist: `documents` (all but one) and `texts` (TEI). Which one an endpoint takes is found by asking, or named:
+`rerank+tei:<url>`. Answers come sorted; they are put back by index, and each index must come exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import InputError
+from . import Capabilities, EngineOptions, Reranker
+from .endpoint import Endpoint, Unusable, field, number, split_model_and_base
+from .wire import Malformed
+
+PROBE = ("why is the sky blue", ["Short waves of light scatter more in air.", "The ferry leaves at nine."])
+
+
+class HttpReranker(Reranker):
+    """`rerank[+shape]:[model@]<url>`: the url of the endpoint itself, such as https://api.cohere.com/v2/rerank."""
+
+    endpoint: Endpoint
+
+    def __init__(self, endpoint: Endpoint, model: str, shape: str):
+        self.endpoint, self.model, self.shape = endpoint, model, shape
+        self.name = f"rerank+{shape}:{model + '@' if model else ''}{endpoint.base}"
+        self.capabilities = Capabilities(gives="score")
+
+    def identity(self) -> dict[str, Any]:
+        return {"kind": "rerank", "model": self.model or self.endpoint.base, "shape": self.shape}
+
+    def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        return self.endpoint.map(lambda shown: self._ask(query, shown), [list(texts)])[0]
+
+    def _ask(self, query: str, texts: list[str]) -> list[float]:
+        return self.endpoint.post(
+            "", build_request(self.shape, self.model, query, texts), lambda answer: parse_scores(answer, len(texts))
+        )
+
+
+def open_rerank(rest: str, options: EngineOptions, shape: str = "") -> HttpReranker:
+    model, base = split_model_and_base(rest)
+    endpoint = Endpoint(base, options)
+    if shape:
+        return HttpReranker(endpoint, model, shape)
+    refusals = []
+    for candidate in ("cohere", "tei"):
+        reranker = HttpReranker(endpoint, model, candidate)
+        try:
+            reranker.score(*PROBE)
+        except Unusable as refusal:
+            refusals.append(f"{candidate}: {refusal}")
+        else:
+            return reranker
+    raise InputError(f"{base} answered neither shape of question. {'; '.join(refusals)}. Name the shape: rerank+tei:{rest}.")
+
+
+def build_request(shape: str, model: str, query: str, texts: list[str]) -> dict[str, Any]:
+    if shape == "tei":
+        return {"query": query, "texts": texts}
+    named = {"model": model} if model else {}
+    # All results are wanted, and none of the documents back.
+    extra = {"return_documents": False} if shape == "jina" else {}
+    return {**named, "query": query, "documents": texts, "top_n": len(texts), **extra}
+
+
+def parse_scores(answer: Any, n: int) -> list[float]:
+    """Scores in the order the texts were sent."""
+    results = answer.get("results", answer.get("data")) if isinstance(answer, dict) else answer
+    if not isinstance(results, list) or len(results) != n:
+        raise Malformed(f"{len(results) if isinstance(results, list) else 'no'} results came back for {n} texts")
+    found: dict[int, float] = {}
+    for result in results:
+        index = field(result, "index")
+        value = result.get("relevance_score", result.get("score"))
+        if not isinstance(index, int) or not 0 <= index < n or index in found:
+            raise Malformed(f"index {index!r} is out of range or came twice")
+        found[index] = number(value, f"the score of text {index}")
+    return [found[i] for i in range(n)]

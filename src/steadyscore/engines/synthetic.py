@@ -1,0 +1,56 @@
+"""A scorer without a model and with a known order effect: what demonstrations and tests are measured against."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import InputError
+from . import Capabilities, EngineOptions, Reranker
+
+EFFECTS = ("none", "slot", "companion", "ties")
+
+
+class SyntheticReranker(Reranker):
+    """Scores by word overlap with the query, plus a planted effect of `size`: `synthetic:<effect>[:<size>]`.
+
+    none: a function of the candidate alone. slot: earlier slots gain. companion: a candidate gains from what stands
+    beside it. ties: scores on a grid of four values, as a hosted model that writes integer grades would give.
+    """
+
+    def __init__(self, effect: str, size: float):
+        self.effect, self.size = effect, size
+        self.name = f"synthetic:{effect}:{size:g}"
+        self.capabilities = Capabilities(gives="score", order_free=effect in ("none", "ties"), deterministic=True)
+
+    def identity(self) -> dict[str, Any]:
+        return {"kind": "synthetic", "effect": self.effect, "size": self.size}
+
+    def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        words = set(query.lower().split())
+        plain = [(len(words & set(t.lower().split())) / max(len(words), 1) + _noise(query, t)) / 2 for t in texts]
+        if self.effect == "slot":
+            span = max(len(texts) - 1, 1)
+            return [p + self.size * (1 - slot / span) for slot, p in enumerate(plain)]
+        if self.effect == "companion":
+            beside = [texts[max(slot - 1, 0)] for slot in range(len(texts))]
+            return [p + self.size * _noise(t, other) for p, t, other in zip(plain, texts, beside, strict=True)]
+        if self.effect == "ties":
+            return [round(3 * p) / 3 for p in plain]
+        return plain
+
+
+def open_synthetic(rest: str, options: EngineOptions) -> SyntheticReranker:
+    effect, _, size = rest.partition(":")
+    if effect not in EFFECTS:
+        raise InputError(f"unknown synthetic effect {effect!r}. Known: {', '.join(EFFECTS)}.")
+    try:
+        return SyntheticReranker(effect, float(size or 0.2))
+    except ValueError:
+        raise InputError(f"the size of synthetic:{rest} is not a number.") from None
+
+
+def _noise(*key: str) -> float:
+    """A fixed number in [0, 1) for a pair of texts."""
+    return int.from_bytes(hashlib.blake2b("\x1f".join(key).encode(), digest_size=6).digest(), "big") / 2**48

@@ -1,0 +1,114 @@
+"""The paper's comparison systems, each one address: `system:<name>[@<folder or hub id>]` (§5, §H.3).
+
+A name carries the checkpoint and its revision; a folder after the @ replaces both, for machines without a network. The
+loaders are in `pointwise.py`, `pairwise.py` and `listwise.py`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ...errors import InputError, ModelError
+from .. import Capabilities, EngineOptions, Reranker
+from .pointwise import Score
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A system as the paper names it, where its weights are, and how it is fed."""
+
+    loader: str
+    """`module:function` beside this file; the function takes (source, revision, options) and returns a scoring function."""
+    hub: str = ""
+    """Empty: any model of its kind, named after the @."""
+    revision: str | None = None
+    """The commit the paper used, where it is known."""
+    paper: str | None = None
+    """The row of the paper's tables."""
+    gives: Literal["score", "ranking"] = "score"
+    order_free: bool = False
+    width: int | None = None
+    """Candidates per call; None: the whole pool."""
+    needs: tuple[str, ...] = ("torch", "transformers")
+
+
+JINA = ("listwise:jina", "jinaai/jina-reranker-v3", "10fb694fc21f7a710a563ff1eb977a460f3868e4")
+
+SYSTEMS: dict[str, System] = {
+    "jina-reranker-v3": System(*JINA, paper="jina-reranker-v3"),
+    "jina-reranker-v3-b20": System(*JINA, paper="jina-reranker-v3 (B=20)", width=20),
+    "rank-zephyr-7b": System(
+        "listwise:rank_zephyr",
+        "castorini/rank_zephyr_7b_v1_full",
+        "aa11d9da444ec3490827656c3b961d5c5f3af0eb",
+        paper="RankZephyr-7B",
+        gives="ranking",
+    ),
+    "mxbai-rerank-base-v2": System(
+        "pointwise:mxbai",
+        "mixedbread-ai/mxbai-rerank-base-v2",
+        "3ea9d4dffa7d12a4f366be8e275c349de9fc9865",
+        paper="mxbai-base-v2",
+        order_free=True,
+    ),
+    "mxbai-rerank-large-v2": System(
+        "pointwise:mxbai",
+        "mixedbread-ai/mxbai-rerank-large-v2",
+        "ca7e1ee484c37c0ddd8d178a9a5c33cec575c5e6",
+        paper="mxbai-large-v2",
+        order_free=True,
+    ),
+    "qwen3-reranker-4b": System("pointwise:qwen3_reranker", "Qwen/Qwen3-Reranker-4B", order_free=True),
+    "skywork-reward-v2-qwen3-4b": System(
+        "pointwise:reward_model",
+        "Skywork/Skywork-Reward-V2-Qwen3-4B",
+        "fd958fef475f323f4e6b195930e3dd918485c668",
+        paper="Skywork-Reward-V2-Qwen3-4B",
+        order_free=True,
+    ),
+    # Its revision is f9000bd5...; the rest of the name is not known to us, and the hub takes whole names only.
+    "pairrm": System("pairwise:pair_rm", "llm-blender/PairRM-hf", paper="PairRM", order_free=True),
+    "monot5": System("pointwise:mono_t5", "castorini/monot5-base-msmarco-10k", order_free=True),
+    "cross-encoder": System("pointwise:cross_encoder", order_free=True, needs=("torch", "transformers", "sentence_transformers")),
+    "first": System("listwise:first_token", "castorini/first_mistral", gives="ranking"),
+    "rankgpt": System("listwise:rank_gpt", gives="ranking"),
+}
+
+
+class SystemReranker(Reranker):
+    """One of `SYSTEMS` as a reranker."""
+
+    def __init__(self, name: str, system: System, source: str, revision: str | None, function: Score, dtype: str):
+        self.name, self.width, self._function = name, system.width, function
+        self.capabilities = Capabilities(gives=system.gives, order_free=system.order_free, deterministic=True)
+        self._identity = {"kind": "system", "system": name, "model": source, "revision": revision, "dtype": dtype}
+
+    def identity(self) -> dict[str, Any]:
+        return dict(self._identity)
+
+    def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        return self._function(query, texts)
+
+
+def open_system(rest: str, options: EngineOptions) -> SystemReranker:
+    name, _, source = rest.partition("@")
+    system = SYSTEMS.get(name)
+    if system is None:
+        raise InputError(f"unknown system {name!r}. Known: {', '.join(SYSTEMS)}.")
+    if not (source or system.hub):
+        raise InputError(f"system:{name} needs a model: write system:{name}@<folder or hub id>.")
+    if source.startswith((".", "/", "~")) and not Path(source).expanduser().is_dir():
+        raise InputError(f"folder {source} does not exist.")
+    revision = None if source else system.revision
+    module, _, function = system.loader.partition(":")
+    loader = getattr(importlib.import_module(f".{module}", __package__), function)
+    try:
+        score = loader(source or system.hub, revision, options)
+    except (OSError, ValueError, KeyError) as refusal:
+        reason = " ".join(str(refusal).split())[:300]
+        raise ModelError(f"system:{rest} could not be loaded ({reason}). Give a folder: system:{name}@<folder>.") from refusal
+    return SystemReranker(f"system:{rest}", system, source or system.hub, revision, score, options.dtype)

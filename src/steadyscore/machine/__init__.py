@@ -1,0 +1,1 @@
+"""This machine: files that appear whole, checksums, the terminal, optional packages, secrets."""

@@ -1,0 +1,215 @@
+"""Files that appear whole or not at all, and what the disk refuses as one sentence.
+
+The cache folder is `$STEADYSCORE_CACHE`, else `~/.cache/steadyscore`. It holds texts and answers, so what is made in it is for
+its owner alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from ..errors import DamagedFile, InputError, StorageError
+from .checksums import BLANK, KEY, seal_parquet, seal_record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
+
+LOCK = ".lock"
+"""The file in a folder by which one process keeps others out; what counts is the lock on it, not that it is there."""
+NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
+"""A file system that knows no locks: work goes on without one."""
+
+
+def cache_folder() -> Path:
+    return Path(os.environ.get("STEADYSCORE_CACHE") or Path.home() / ".cache" / "steadyscore")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, private in the cache. A cache folder that the user made and named stays as it is."""
+    root = cache_folder()
+    if not folder.is_relative_to(root):
+        folder.mkdir(parents=True, exist_ok=True)
+        return
+    root.parent.mkdir(parents=True, exist_ok=True)
+    for made in reversed([folder, *(above for above in folder.parents if above.is_relative_to(root))]):
+        made.mkdir(PRIVATE_FOLDER, exist_ok=True)
+        if not os.environ.get("STEADYSCORE_CACHE") and made.stat().st_mode & 0o077:
+            with contextlib.suppress(PermissionError):  # somebody else's, who lets us write in it
+                made.chmod(PRIVATE_FOLDER)  # made by an earlier version
+
+
+def open_to_write(file: Path, mode: str, **how: Any) -> IO[Any]:
+    """A file to be written, private in the cache."""
+    private = file.is_relative_to(cache_folder())
+    return open(file, mode, opener=partial(os.open, mode=PRIVATE_FILE) if private else None, **how)
+
+
+@contextmanager
+def explaining_os_errors(path: Path) -> Iterator[None]:
+    """Say what the disk refused, where, and what to do."""
+    try:
+        yield
+    except OSError as refusal:
+        raise StorageError(
+            f"cannot write {path}: {refusal.strerror or refusal}. What was written before is kept; "
+            "fix this and run the same command again, or choose another --out."
+        ) from refusal
+
+
+def is_there(path: str | Path) -> bool:
+    """Whether a file or folder of this name exists; a name that no file system takes is not there."""
+    try:
+        return Path(path).exists()
+    except OSError:
+        return False
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """One process at a time works in a folder; a second one is refused. The lock ends with the process, however it ends."""
+    from filelock import FileLock, Timeout
+
+    # A soft lock is a file whose presence locks: it would outlive a killed process.
+    lock = FileLock(folder / LOCK, timeout=0, fallback_to_soft=False)
+    with explaining_os_errors(folder):
+        make_folder(folder)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise InputError(f"another process works in {folder}. Wait for it to end, or choose another --out.") from None
+        except OSError as refusal:
+            if refusal.errno not in NO_LOCKS:
+                raise
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # Windows deletes no open file, and nothing reads the one that is left
+            (folder / LOCK).unlink()  # while it is locked, so that nobody else's is deleted
+        lock.release()
+
+
+def scratch_beside(path: Path, suffix: str = "") -> Path:
+    """A hidden name in the same folder that carries the process id, so that what a killed process left can be told."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp{suffix}")
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name only when it is whole: written beside it, synced, renamed. Gzip by its ending."""
+    scratch = scratch_beside(path)
+    with explaining_os_errors(path):
+        make_folder(path.parent)
+        _remove_leftovers(path)
+        try:
+            with open_to_write(scratch, "wb") as raw:
+                if path.suffix == ".gz":  # without a name and a time, so that equal contents are equal files
+                    with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed:
+                        yield packed  # type: ignore[misc]
+                else:
+                    yield raw
+                raw.flush()
+                os.fsync(raw.fileno())
+            os.replace(scratch, path)
+        finally:
+            scratch.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A folder that appears under its name only when it is whole: filled beside it, then renamed, in place of an older one."""
+    scratch = scratch_beside(path)
+    make_folder(path.parent)
+    _remove_leftovers(path)
+    make_folder(scratch)
+    try:
+        yield scratch
+        if path.exists():
+            shutil.rmtree(path)
+        os.rename(scratch, path)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what processes that were killed left beside a file or folder."""
+    for left in path.parent.glob(f".{path.name}.*.tmp*"):
+        if _is_running(left.name.removeprefix(f".{path.name}.").split(".")[0]):
+            continue
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+
+
+def _is_running(process: str) -> bool:
+    if sys.platform == "win32":  # where signal 0 is Ctrl-C: rather leave a file than stop a process
+        return True
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:  # somebody else's, but alive
+        pass
+    return True
+
+
+def write_json(file: Path, value: Any) -> None:
+    with atomic(file) as stream:
+        stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def write_record(file: Path, record: Mapping[str, Any]) -> None:
+    """A JSON object with its checksum."""
+    write_json(file, seal_record(record))
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """The object in a JSON file, whatever the bytes are; FileNotFoundError is the caller's to word."""
+    try:
+        value = json.loads(file.read_bytes().decode("utf-8"))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError) as damage:  # ValueError: bytes that are not UTF-8 or not JSON
+        raise DamagedFile(file, f"cannot be read: {' '.join(str(damage).split())}") from damage
+    if not isinstance(value, dict):
+        raise DamagedFile(file, f"holds {_JSON_KINDS[type(value)]} instead of a JSON object")
+    return value
+
+
+_JSON_KINDS = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false", type(None): "null"}
+
+
+def write_parquet(file: Path, table: pa.Table) -> None:
+    write_tables(file, table.schema, [table])
+
+
+def write_tables(file: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+    """One Parquet file of tables that need not be in memory at once, with a checksum for each page and one for the whole."""
+    import pyarrow.parquet as pq
+
+    with atomic(file) as stream:
+        with pq.ParquetWriter(stream, schema, write_page_checksum=True) as writer:
+            for table in tables:
+                writer.write_table(table)
+            writer.add_key_value_metadata({KEY: BLANK})
+        seal_parquet(stream)
+
+
+def sha256(file: Path) -> str:
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

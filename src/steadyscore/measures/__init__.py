@@ -1,0 +1,1 @@
+"""Arithmetic on an array of scores: quality, order instability, decisions, intervals."""

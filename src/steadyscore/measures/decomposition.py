@@ -1,0 +1,232 @@
+"""Where score variation comes from: order-marginal and residual, slot, window, companions, width (§3, §C.1, §G).
+
+One query is `scores` (M, n) with the 0-based `slots` (M, n) and `windows` (M, n) of every candidate under every permutation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..terms import Array
+
+
+def order_marginal(scores: ArrayLike) -> Array:
+    """μ_B: the score a permutation-invariant scorer at this width would emit (§3.2), estimated by the mean. (M, n) -> (n,)"""
+    marginal: Array = np.mean(np.asarray(scores, float), axis=-2)
+    return marginal
+
+
+def order_residual(scores: ArrayLike) -> Array:
+    """δ_B = scores - μ_B: what moves when only the order changes (§3.2). Marginal and residual add up to the scores."""
+    scores = np.asarray(scores, float)
+    residual: Array = scores - scores.mean(axis=-2, keepdims=True)
+    return residual
+
+
+class Components(NamedTuple):
+    """Variance of a candidate's score over permutations, in squared score units, or shares of it."""
+
+    total: float
+    slot: float
+    window: float
+    companion: float
+    """What slot and window leave over: companions, interactions, noise."""
+
+
+def variance_shares(
+    scores: ArrayLike, slots: ArrayLike, windows: ArrayLike, *, protocol: Literal["unbiased", "reference"] = "unbiased"
+) -> Components:
+    """Variance components of one query under score = candidate + slot + window + remainder, by OLS (§C.1).
+
+    `reference` (the released code's): the drops in mean squared residual as slot, then window indicators join the candidate
+    effects; ddof 0. Fitted to M = 10 permutations those drops also contain what the indicators pick up by chance. All
+    candidates of a window share their companions, so the chance part is not what independent errors would give: a pure
+    shared companion effect over 5 windows shows about a tenth as a window effect.
+
+    `unbiased`, the default: the effects are fitted twice, on two disjoint halves of the permutations. Chance parts of the
+    halves are independent whatever happens inside a permutation, so the *covariance* of the two fits has no noise floor.
+    It is averaged over the cyclic splits; the total has ddof 1 and the remainder is what is left. One query's slot or
+    window component may come out below zero: flooring it here would bring the bias back, `collection_shares` floors.
+    NaN where no half identifies the effects (fewer than four permutations).
+    """
+    scores, slots, windows = np.asarray(scores, float), np.asarray(slots), np.asarray(windows)
+    if len(scores) < 2:
+        return Components(np.nan, np.nan, np.nan, np.nan)
+    permutations, n = scores.shape
+    residual = order_residual(scores)
+    if np.abs(residual).max() <= 1e-12 * np.abs(scores).max():  # rounding of the mean, not variation
+        return Components(0.0, 0.0, 0.0, 0.0)
+    if protocol == "reference":
+        total = float(np.mean(residual**2))
+        after_slot = float(np.mean((residual - _within(_fit(scores, slots)[0][slots])) ** 2))
+        slot_effect, window_effect, _ = _fit(scores, slots, windows)
+        after_all = float(np.mean((residual - _within(slot_effect[slots] + window_effect[windows])) ** 2))
+        return Components(total, max(total - after_slot, 0.0), max(after_slot - after_all, 0.0), after_all)
+    freedom = n * (permutations - 1)
+    total = float(np.sum(residual**2)) / freedom
+    rank = _fit(scores, slots, windows)[2]
+    parts = []
+    for half, rest in _cyclic_splits(permutations):
+        fits = [_fit(scores[rows], slots[rows], windows[rows]) for rows in (half, rest)]
+        if all(fit[2] == rank for fit in fits):
+            slot, window = (
+                np.sum(_within(a[labels]) * _within(b[labels])) / freedom
+                for a, b, labels in zip(fits[0][:2], fits[1][:2], (slots, windows), strict=True)
+            )
+            parts.append((slot, window))
+    if not parts:
+        return Components(total, np.nan, np.nan, np.nan)
+    slot, window = np.mean(parts, axis=0).tolist()
+    return Components(total, slot, window, total - slot - window)
+
+
+def collection_shares(components: Sequence[Components]) -> Components:
+    """Shares of a collection: ratios of query-mean components, not means of ratios; `total` is 1.
+
+    Queries with an undefined component are left out. NaN where no query is left or nothing varies: a scorer without an
+    order effect has no shares. Macro figures are means of these over collections.
+    """
+    table = np.array(components, float).reshape(-1, 4)
+    table = table[~np.isnan(table).any(axis=1)]
+    total, slot, window, _ = table.mean(axis=0) if len(table) else np.full(4, np.nan)
+    if not total > 0:
+        return Components(np.nan, np.nan, np.nan, np.nan)
+    slot, window = max(slot / total, 0.0), max(window / total, 0.0)
+    return Components(1.0, slot, window, max(1.0 - slot - window, 0.0))
+
+
+class SlotResidual(NamedTuple):
+    profile: Array
+    """ψ(p), (width,); NaN where no candidate ever stood in the slot."""
+    rms: float
+
+
+def slot_residual(scores: ArrayLike, slots: ArrayLike, width: int, gold: ArrayLike | None = None) -> SlotResidual:
+    """ψ(p): mean order residual of the candidates in slot p of one query, over all or only the `gold` (n,) ones (§C.1)."""
+    keep = slice(None) if gold is None else np.asarray(gold, bool)
+    residual, slots = order_residual(scores)[:, keep].ravel(), np.asarray(slots)[:, keep].ravel()
+    seen = np.bincount(slots, minlength=width)
+    profile = np.where(seen > 0, np.bincount(slots, residual, minlength=width) / np.maximum(seen, 1), np.nan)
+    return _with_rms(profile)
+
+
+def collection_slot_residual(queries: Sequence[SlotResidual]) -> SlotResidual:
+    """ψ(p) of a collection: the mean over the queries in which slot p was occupied, and the RMS of that mean profile."""
+    profiles = np.array([query.profile for query in queries])  # (Q, width)
+    seen = (~np.isnan(profiles)).sum(axis=0)
+    return _with_rms(np.where(seen > 0, np.nansum(profiles, axis=0) / np.maximum(seen, 1), np.nan))
+
+
+def width_effect(scores_B: ArrayLike, scores_1: ArrayLike) -> float:
+    """Score-level width effect, mean |μ_B - μ_1| / pooled SD (§G.3).
+
+    `scores_B` (M, N) and `scores_1` (N,) hold all candidates of a collection side by side. Pooled SD: population SD of the
+    2N order-marginals and pointwise scores. NaN where all of them are equal.
+    """
+    marginal, alone = order_marginal(scores_B), np.asarray(scores_1, float)
+    spread = np.concatenate([marginal, alone]).std()
+    return float(np.abs(marginal - alone).mean() / spread) if spread > 0 else float("nan")
+
+
+class QualityWidthEffect(NamedTuple):
+    one_permutation: float
+    """Mean quality of single permutations at width B, minus quality at width 1; includes the order residual."""
+    order_averaged: float
+    """Quality of the order-marginal at width B, minus quality at width 1."""
+
+
+def quality_width_effect(quality: Callable[[Array], ArrayLike], scores_B: ArrayLike, scores_1: ArrayLike) -> QualityWidthEffect:
+    """Width effect of one query on a `quality` that maps (..., n) scores to (...) values (§G.1)."""
+    alone = np.asarray(quality(np.asarray(scores_1, float)))
+    single = np.mean(np.asarray(quality(np.asarray(scores_B, float))))
+    return QualityWidthEffect(float(single - alone), float(np.asarray(quality(order_marginal(scores_B))) - alone))
+
+
+class WidthDecomposition(NamedTuple):
+    width: Array
+    content: Array
+    length_slot: Array
+    skeleton: Array
+    closure: Array
+    """Width minus its three terms: rounding only."""
+
+
+def width_decomposition(alone: ArrayLike, comp: ArrayLike, fill: ArrayLike, skel: ArrayLike) -> WidthDecomposition:
+    """The four-condition decomposition of the width effect (§G.2), element by element on qualities or scores.
+
+    width = comp - alone; content = comp - fill; length plus slot = fill - skel; skeleton = skel - alone.
+    """
+    alone, comp, fill, skel = (np.asarray(condition, float) for condition in (alone, comp, fill, skel))
+    width, content, length_slot, skeleton = comp - alone, comp - fill, fill - skel, skel - alone
+    return WidthDecomposition(width, content, length_slot, skeleton, width - (content + length_slot + skeleton))
+
+
+class SilverBeta(NamedTuple):
+    beta: float
+    """Mean SD of a label over teacher orders, on the label's own scale (grades: 0 to 3)."""
+    scale_free: float
+    """The same, each divided by the SD of the averaged labels of its query."""
+    undefined: int
+    """Queries whose averaged labels are all equal: not in `scale_free`."""
+
+
+def silver_beta(score_vectors: Sequence[ArrayLike]) -> SilverBeta:
+    """Order-consistency of labels: how far a candidate's label moves over the teacher's T orders (§H.4).
+
+    One (T, n) array per query; mean over all (query, candidate). SDs are sample SDs, so that teachers with different T can
+    be compared; a single order gives NaN. Lower is more consistent.
+    """
+    moves, ratios, undefined = [np.empty(0)], [np.empty(0)], 0
+    for vectors in (np.asarray(query, float) for query in score_vectors):
+        move = _sample_sd(vectors, axis=0)  # (n,)
+        spread = _sample_sd(order_marginal(vectors), axis=0)
+        moves.append(move)
+        if spread > 0:
+            ratios.append(move / spread)
+        else:
+            undefined += 1
+    return SilverBeta(_mean(np.concatenate(moves)), _mean(np.concatenate(ratios)), undefined)
+
+
+def _fit(scores: Array, *labels: Array) -> tuple[Any, ...]:
+    """OLS effects of each label set beside candidate effects, (k,) per set, and the rank of the fit.
+
+    Candidate effects are projected out first (Frisch-Waugh-Lovell), which leaves a k x k system instead of (n + k) x (n + k).
+    """
+    levels = [int(label.max()) + 1 for label in labels]
+    shown = [label[..., None] == np.arange(k) for label, k in zip(labels, levels, strict=True)]
+    design = _within(np.concatenate(shown, axis=-1).astype(float)).reshape(-1, sum(levels))
+    effects, _, rank, _ = np.linalg.lstsq(design.T @ design, design.T @ order_residual(scores).ravel(), rcond=1e-9)
+    return *np.split(effects, np.cumsum(levels)[:-1]), int(rank)
+
+
+def _within(values: Array) -> Array:
+    """Deviations from each candidate's mean over permutations (axis 0)."""
+    deviations: Array = values - values.mean(axis=0)
+    return deviations
+
+
+def _cyclic_splits(permutations: int) -> list[tuple[Array, Array]]:
+    half = permutations // 2
+    if half < 2:  # one permutation alone says nothing within a candidate
+        return []
+    turns = half if permutations % 2 == 0 else permutations  # further turns of an even number repeat the same splits
+    rolled = (np.roll(np.arange(permutations), -turn) for turn in range(turns))
+    return [(rows[:half], rows[half:]) for rows in rolled]
+
+
+def _with_rms(profile: Array) -> SlotResidual:
+    seen = profile[~np.isnan(profile)]
+    return SlotResidual(profile, float(np.sqrt(np.mean(seen**2))) if len(seen) else float("nan"))
+
+
+def _sample_sd(values: Array, axis: int) -> Array:
+    return values.std(axis=axis, ddof=1) if values.shape[axis] > 1 else np.full(values.mean(axis=axis).shape, np.nan)
+
+
+def _mean(values: Array) -> float:
+    return float(values.mean()) if len(values) else float("nan")

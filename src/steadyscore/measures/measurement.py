@@ -1,0 +1,332 @@
+"""From a score table to measures: stacks of equally sized queries, the frozen cutoff, coverage."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import InputError
+from ..runs.table import FIRST_STAGE, Scored
+from ..terms import Array
+from . import decomposition, instability, preference, ranking, threshold
+from .ensembles import ensembles
+from .planning import from_permutations
+from .registry import MEASURES, Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """How the threshold consumer gets its cutoff."""
+
+    cutoff: float | None = None
+    """A fixed threshold; None tunes one to F1 on half of the queries (§5)."""
+    protocol: Literal["midpoints", "reference"] = "midpoints"
+    """How it is tuned; reference: on the released code's grid, split and presentation (docs/protocol.md#thresholds)."""
+    seed: int = 0
+    retention: float | None = None
+    """Tune it to keep this share of the pool (matched retention, §F.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cutoff:
+    """The threshold consumer's cutoff and how it was found."""
+
+    value: float | None
+    """None where there is none; `how` says why."""
+    how: str
+    fitted_in: str | None = None
+    """The presentation it was fitted in: `first-stage order` or `permutation 0`."""
+    fitted_on: int | None = None
+    """Queries it was fitted on; None for a fixed cutoff."""
+    measured_on: int | None = None
+    """The other queries, on which decisions are measured."""
+    seed: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        fixed = {"value": self.value, "how": self.how}
+        if self.fitted_on is None:
+            return fixed
+        return fixed | {
+            "canonical": self.fitted_in, "fitted_on": self.fitted_on, "measured_on": self.measured_on, "seed": self.seed,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What the measures of a run stand on."""
+
+    queries: int
+    candidates: int
+    permutations: list[int]
+    """Every count of permutations that a query has, ascending."""
+    fewer_permutations: dict[str, int]
+    """Queries that have fewer than the most, with their count."""
+    unjudged: list[str]
+    """Queries without a judged candidate: in no mean that needs judgements."""
+    without_relevant: list[str]
+    """Judged queries without a relevant candidate in the pool: their quality counts as 0."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The measures of one run, query by query."""
+
+    query_ids: tuple[str, ...]
+    values: dict[str, Array]
+    """Measure -> (Q,), NaN where undefined."""
+    overall: dict[str, float]
+    """Measures that only a whole collection has."""
+    cutoff: Cutoff
+    coverage: Coverage
+    slot_profile: list[float]
+    """ψ(p) by slot, over all candidates; empty where places are unknown."""
+
+
+BATCH = 5_000
+"""Queries that are measured, and held, at once."""
+
+
+def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None) -> Measured:
+    """Every measure that the score table allows. `queries` is gone through twice (a list, `Run.queries()`), never held."""
+    threshold_by = threshold_by or Threshold()
+    survey = _survey(queries, threshold_by)
+    if not survey.ids:
+        raise InputError("no scored query was given to measure.")
+    cutoff, tested = _cutoff(survey, threshold_by)
+    values: dict[str, Array] = defaultdict(lambda: np.full(len(survey.ids), np.nan))
+    corpus = _Corpus(survey.width)
+    for first, batch in _batches(queries):
+        for members in _equal_shapes(batch):
+            stack, places = _stack([batch[i] for i in members]), first + members
+            for name, found in _values(stack).items():
+                values[name][places] = found
+            if cutoff.value is not None and stack.scores.shape[1] > 1:
+                kept = replace(stack, retained=threshold.retained(stack.scores, cutoff.value))
+                for name, found in _values(kept, needing="cutoff").items():
+                    values[name][places] = np.where(tested[places], found, np.nan)
+            corpus.add(stack)
+        corpus.add_places(batch)
+    return Measured(
+        query_ids=tuple(survey.ids),
+        values={name: found for name, found in values.items() if not np.isnan(found).all()},
+        overall=corpus.overall(),
+        cutoff=cutoff,
+        coverage=survey.coverage(),
+        slot_profile=corpus.slot_profile(),
+    )
+
+
+def _batches(queries: Iterable[Scored]) -> Iterator[tuple[int, list[Scored]]]:
+    """Queries a batch at a time, each with the place of its first."""
+    remaining, first = iter(queries), 0
+    while batch := list(islice(remaining, BATCH)):
+        yield first, batch
+        first += len(batch)
+
+
+def average_permutations(query: Scored, serving_permutations: int) -> Scored:
+    """A query as a system that averages K permutations serves it: rows are disjoint ensembles (§D.4)."""
+    return with_scores(query, ensembles(query.permuted, serving_permutations))
+
+
+def pair_values(query: Scored, name: str, cutoff: float | None) -> Array:
+    """(M, M) a measure between every two permutations of a query: what planning needs of a pilot. 1 on the diagonal."""
+    rows = query.permuted
+    if name.startswith("ndcg"):
+        return from_permutations(_stack([with_scores(query, rows)]).quality(int(name.removeprefix("ndcg@")))[0])
+    pairs = np.ones((len(rows), len(rows)))
+    for i, j in zip(*np.tril_indices(len(rows), -1), strict=True):
+        stack = _stack([with_scores(query, rows[[i, j]])])
+        if "cutoff" in MEASURES[name].needs:
+            stack = replace(stack, retained=threshold.retained(stack.scores, cutoff))  # type: ignore[arg-type]
+        pairs[i, j] = pairs[j, i] = MEASURES[name].value(stack)[0]  # type: ignore[misc]
+    return pairs
+
+
+def with_scores(query: Scored, scores: Array) -> Scored:
+    """A query with other rows, whose places are not known."""
+    return replace(
+        query, permutations=np.arange(len(scores)), scores=scores, slots=None, windows=None, grades=None, label_mass=None
+    )
+
+
+def _values(stack: Stack, needing: str | None = None) -> dict[str, Array]:
+    """The measures of a stack: those that need the cutoff, or all others its arrays allow."""
+    missing = {"reader", "perturbed"} | ({"cutoff"} if needing is None else set())
+    if stack.scores.shape[1] < 2:
+        missing.add("permutations")
+    if np.isnan(stack.ideal).all():
+        missing.add("relevance")
+    if stack.orders is None:
+        missing.add("orders")
+    return {
+        m.name: np.asarray(m.value(stack), float)
+        for m in MEASURES.values()
+        if m.value and missing.isdisjoint(m.needs) and (needing is None or needing in m.needs)
+    }
+
+
+def _equal_shapes(queries: Sequence[Scored]) -> list[Array]:
+    """Indices of queries that can be stacked."""
+    shapes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for i, q in enumerate(queries):
+        shapes[q.permuted.shape, q.first_stage is None, q.is_placed].append(i)
+    return [np.array(members) for members in shapes.values()]
+
+
+def _stack(queries: Sequence[Scored]) -> Stack:
+    relevance = [q.gold for q in queries]
+    ideals = [own if q.ideal is None else q.ideal for q, own in zip(queries, relevance, strict=True)]
+    ideal = np.full((len(queries), max(map(len, ideals))), np.nan)
+    for row, found in zip(ideal, ideals, strict=True):
+        row[: len(found)] = found
+    orders = [q.orders() for q in queries]
+    return Stack(
+        scores=np.stack([q.permuted for q in queries]),
+        first_stage=None if queries[0].first_stage is None else np.stack([q.first_stage for q in queries]),  # type: ignore[misc]
+        relevance=np.stack(relevance),
+        ideal=ideal,
+        orders=None if orders[0] is None else np.stack(orders),  # type: ignore[arg-type]
+    )
+
+
+@dataclass
+class _Survey:
+    """What must be known of all queries before the first is measured."""
+
+    ids: list[str] = field(default_factory=list)
+    fitting_rows: list[Array] = field(default_factory=list)
+    """Per query the scores that a cutoff is fitted on, where one is fitted; and its judgements."""
+    gold: list[Array] = field(default_factory=list)
+    has_first_stage: bool = False
+    is_judged: bool = False
+    width: int = 0
+    candidates: int = 0
+    permutations: list[int] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
+    without_relevant: list[str] = field(default_factory=list)
+
+    def coverage(self) -> Coverage:
+        most = max(self.permutations)
+        return Coverage(
+            queries=len(self.ids),
+            candidates=self.candidates,
+            permutations=sorted(set(self.permutations)),
+            fewer_permutations={q: m for q, m in zip(self.ids, self.permutations, strict=True) if m < most},
+            unjudged=self.unjudged,
+            without_relevant=self.without_relevant,
+        )
+
+
+def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
+    survey = _Survey()
+    for query in queries:
+        first_stage = query.first_stage
+        survey.has_first_stage = first_stage is not None if not survey.ids else survey.has_first_stage
+        survey.is_judged |= query.is_judged
+        if by.cutoff is None:
+            row = query.permuted[0] if by.protocol == "reference" or first_stage is None else first_stage
+            survey.fitting_rows.append(row.copy())
+            survey.gold.append(query.gold.copy())
+        if query.is_placed and len(query.permuted) > 1:
+            survey.width = max(survey.width, int(_places(query)[1].max()) + 1)
+        survey.ids.append(query.query_id)
+        survey.candidates += len(query.candidate_ids)
+        survey.permutations.append(len(query.permuted))
+        if not query.is_judged:
+            survey.unjudged.append(query.query_id)
+        elif not ranking.is_relevant(query.gold).any():
+            survey.without_relevant.append(query.query_id)
+    return survey
+
+
+def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
+    """The frozen cutoff, and which queries it may be measured on: those it was not fitted on."""
+    ids, rows = survey.ids, survey.fitting_rows
+    everyone = np.ones(len(ids), bool)
+    if by.cutoff is not None:
+        return Cutoff(by.cutoff, "fixed"), everyone
+    if len(ids) < 2 or (by.retention is None and not survey.is_judged):
+        how = "none: tuning it to F1 needs two queries and judgements; --cutoff or --match-retention do without judgements"
+        return Cutoff(None, how), ~everyone
+    reference = by.protocol == "reference"
+    fit_ids, _ = threshold.split_queries(ids, None if reference else by.seed, protocol="reference" if reference else "hashed")
+    fitted = np.isin(ids, fit_ids)
+    half = [s for s, mine in zip(rows, fitted, strict=True) if mine]
+    grid = rows if reference else None
+    if by.retention is None:
+        value = threshold.fit_cutoff(half, [g for g, mine in zip(survey.gold, fitted, strict=True) if mine], by.protocol, grid)
+    else:
+        value = threshold.match_retention(half, by.retention, by.protocol, grid)
+    cutoff = Cutoff(
+        value=value,
+        how=f"{'F1-tuned' if by.retention is None else 'retention-matched'}, {by.protocol}",
+        fitted_in="first-stage order" if survey.has_first_stage and not reference else "permutation 0",
+        fitted_on=int(fitted.sum()),
+        measured_on=int((~fitted).sum()),
+        seed=by.seed,
+    )
+    return cutoff, ~fitted
+
+
+class _Corpus:
+    """What only a whole collection has, gathered stack by stack."""
+
+    def __init__(self, width: int):
+        self._width = width
+        self._stacks: dict[tuple[Any, ...], list[tuple[bool, Array, Array, Array | None]]] = {}
+        """By shape: whether anything is judged, quality at 1 and at 10, and the buckets of what was shown."""
+        self._shares: list[decomposition.Components] = []
+        self._residuals: list[decomposition.SlotResidual] = []
+
+    def add(self, stack: Stack) -> None:
+        is_judged, shape = not np.isnan(stack.ideal).all(), stack.scores.shape
+        nothing = np.full(shape[:2], np.nan)
+        first, tenth = (stack.quality(1), stack.quality(10)) if is_judged else (nothing, nothing)
+        labels = None if stack.orders is None else instability.buckets(stack.orders, stack.relevance)
+        kind = (shape[1:], stack.first_stage is None, stack.orders is None)
+        self._stacks.setdefault(kind, []).append((is_judged, first, tenth, labels))
+
+    def add_places(self, queries: Sequence[Scored]) -> None:
+        for places in (_places(q) for q in queries if q.is_placed and len(q.permuted) > 1):
+            self._shares.append(decomposition.variance_shares(*places))
+            self._residuals.append(decomposition.slot_residual(*places[:2], self._width))
+
+    def overall(self) -> dict[str, float]:
+        found: dict[str, float] = {}
+        judged = [parts for parts in self._stacks.values() if any(part[0] for part in parts)]
+        permutations = {parts[0][1].shape[1] for parts in judged}
+        # What a benchmark reports under a permutation is a mean over its queries, so all must have it; their pools may differ.
+        if len(permutations) == 1 and min(permutations) > 1:
+            every = [part for parts in judged for part in parts]
+            first = np.concatenate([part[1] for part in every])
+            found["benchmark_range@1"], found["benchmark_sd@1"] = (
+                preference.benchmark_range(first),
+                preference.benchmark_sd(first),
+            )
+            if shown := [(tenth, labels) for _, _, tenth, labels in every if labels is not None]:
+                tenth, labels = (np.concatenate(arrays) for arrays in zip(*shown, strict=True))
+                found["zeng_psi_corpus@10"] = instability.zeng_psi_corpus(tenth, labels)
+        if self._shares:
+            shares = decomposition.collection_shares(self._shares)
+            found |= {"slot_share": shares.slot, "window_share": shares.window, "companion_share": shares.companion}
+            found["slot_rms"] = decomposition.collection_slot_residual(self._residuals).rms
+        return {name: float(value) for name, value in found.items() if np.isfinite(value)}
+
+    def slot_profile(self) -> list[float]:
+        if not self._residuals:
+            return []
+        return [float(p) for p in decomposition.collection_slot_residual(self._residuals).profile]
+
+
+def _places(query: Scored) -> tuple[Array, Array, Array]:
+    keep = query.permutations != FIRST_STAGE
+    return query.permuted, query.slots[keep], query.windows[keep]  # type: ignore[index]

@@ -1,0 +1,384 @@
+"""Every measure under the name it is printed with.
+
+A measure is data: a name that tables, files, gates and the command line spell alike, one sentence, which way is
+better, what it needs, and a function from a stack of equally sized queries to one value per query. NaN means
+undefined for that query; undefined queries are counted and never averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..collection.responses import chance_level
+from ..terms import Array
+from . import instability, preference, ranking, threshold
+
+Better = Literal["higher", "lower", "neither"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Queries with equally many permutations and candidates, side by side."""
+
+    scores: Array
+    """(Q, M, n)"""
+    first_stage: Array | None
+    """(Q, n) scores in first-stage order"""
+    relevance: Array
+    """(Q, n), NaN where not judged"""
+    ideal: Array
+    """(Q, J) relevance of all judged documents, padded with NaN"""
+    orders: Array | None
+    """(Q, M, n) position -> column"""
+    retained: Array | None = None
+    """(Q, M, n) what the threshold keeps; None before a cutoff is known"""
+
+    @property
+    def served(self) -> Array:
+        """(Q, P, n) what quality is measured on: the first-stage order where it was scored, else every permutation (§5)."""
+        return self.scores if self.first_stage is None else self.first_stage[:, None, :]
+
+    def quality(self, k: int) -> Array:
+        """(Q, M) nDCG@k of every permutation."""
+        return ranking.ndcg(self.scores, self.relevance, k, judged_gains=self.ideal)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    name: str
+    summary: str
+    better: Better
+    needs: tuple[str, ...]
+    """Of permutations, relevance, orders, cutoff, places, reader, perturbed: what must be there for a value."""
+    value: Callable[[Stack], Array] | None = None
+    """Per query; None for a measure of a whole collection or of another input."""
+
+
+def _present(array: Array | None) -> Array:
+    """An array that `needs` promised."""
+    assert array is not None
+    return array
+
+
+def _on_served(function: Callable[..., Array], *options: Any, ideal: bool = True) -> Callable[[Stack], Array]:
+    def value(s: Stack) -> Array:
+        extra = {"judged_gains": s.ideal} if ideal else {}
+        mean: Array = function(s.served, s.relevance, *options, **extra).mean(axis=-1)
+        return mean
+
+    return value
+
+
+def _over_permutations(function: Callable[..., Array], k: int) -> Callable[[Stack], Array]:
+    return lambda s: function(s.scores, s.relevance, k, judged_gains=s.ideal)
+
+
+def _ranking_measures(k: int) -> list[Measure]:
+    gold = ("relevance",)
+    both = ("relevance", "permutations")
+    return [
+        Measure(
+            f"ndcg@{k}",
+            f"nDCG@{k} in first-stage order, or over all permutations where that was not scored",
+            "higher",
+            gold,
+            _on_served(ranking.ndcg, k),
+        ),
+        Measure(
+            f"mean_ndcg@{k}", f"mean over permutations of nDCG@{k}", "higher", both, _over_permutations(ranking.mean_ndcg, k)
+        ),
+        Measure(
+            f"worst_ndcg@{k}",
+            f"nDCG@{k} of each query's worst permutation",
+            "higher",
+            both,
+            _over_permutations(ranking.worst_ndcg, k),
+        ),
+        Measure(
+            f"best_ndcg@{k}",
+            f"nDCG@{k} of each query's best permutation",
+            "higher",
+            both,
+            _over_permutations(ranking.best_ndcg, k),
+        ),
+        Measure(
+            f"order_spread@{k}",
+            f"mean minus worst permutation's nDCG@{k}",
+            "lower",
+            both,
+            _over_permutations(ranking.order_spread, k),
+        ),
+        Measure(
+            f"delta_ndcg@{k}",
+            f"best minus worst permutation's nDCG@{k}",
+            "lower",
+            both,
+            lambda s: instability.delta_ndcg(s.quality(k)),
+        ),
+    ]
+
+
+def _by_placement(function: Callable[[Array, Array], Array]) -> Callable[[Stack], Array]:
+    """A measure of nDCG@10 by the third of the presentation that holds the strongest positive."""
+    return lambda s: function(s.quality(10), instability.buckets(_present(s.orders), s.relevance))
+
+
+def _on_scores(function: Callable[..., Array], **options: Any) -> Callable[[Stack], Array]:
+    return lambda s: function(s.scores, **options)
+
+
+def _on_retained(function: Callable[..., Array], gold: bool = False) -> Callable[[Stack], Array]:
+    return lambda s: function(s.retained, s.relevance) if gold else function(s.retained)
+
+
+PERMUTATIONS, GOLD, CUTOFF = ("permutations",), ("permutations", "relevance"), ("permutations", "cutoff")
+
+MEASURES: dict[str, Measure] = {
+    m.name: m
+    for m in [
+        # quality
+        *_ranking_measures(10),
+        *_ranking_measures(1),
+        Measure("map", "mean average precision", "higher", ("relevance",), _on_served(ranking.average_precision)),
+        Measure(
+            "mrr",
+            "reciprocal rank of the first relevant candidate",
+            "higher",
+            ("relevance",),
+            _on_served(ranking.reciprocal_rank, ideal=False),
+        ),
+        Measure(
+            "recall@10",
+            "share of the relevant documents among the first 10",
+            "higher",
+            ("relevance",),
+            _on_served(ranking.recall, 10),
+        ),
+        # order instability
+        Measure(
+            "tau_psi",
+            "order instability: 0 identical rankings, 0.5 unrelated, 1 reversed",
+            "lower",
+            PERMUTATIONS,
+            _on_scores(instability.tau_psi),
+        ),
+        Measure(
+            "tau_psi_input_position",
+            "tau_psi with ties broken by input position",
+            "lower",
+            ("permutations", "orders"),
+            lambda s: instability.tau_psi(s.scores, "input_position", s.orders),
+        ),
+        Measure("tau_b_psi", "tau_psi on scores, ties counted as ties", "lower", PERMUTATIONS, _on_scores(instability.tau_b_psi)),
+        Measure(
+            "top10_instability",
+            "1 - rank-biased overlap of the first 10",
+            "lower",
+            PERMUTATIONS,
+            _on_scores(instability.top_k_instability, k=10),
+        ),
+        Measure(
+            "zeng_psi@10",
+            "1 - min/max of nDCG@10 by where the strongest positive stands",
+            "lower",
+            (*GOLD, "orders"),
+            _by_placement(instability.zeng_psi),
+        ),
+        Measure("zeng_psi_corpus@10", "zeng_psi on bucket means of the whole collection", "lower", (*GOLD, "orders")),
+        Measure(
+            "placed_delta_ndcg@10",
+            "nDCG@10 with the strongest positive at either end minus in the middle",
+            "neither",
+            (*GOLD, "orders"),
+            _by_placement(instability.delta_ndcg),
+        ),
+        Measure(
+            "score_variance",
+            "variance of a candidate's score over permutations",
+            "lower",
+            PERMUTATIONS,
+            _on_scores(instability.score_variance),
+        ),
+        Measure(
+            "rank_variance",
+            "variance of a candidate's rank over permutations",
+            "lower",
+            PERMUTATIONS,
+            _on_scores(instability.rank_variance),
+        ),
+        Measure(
+            "gold_rank_variance",
+            "rank_variance of the relevant candidates",
+            "lower",
+            GOLD,
+            lambda s: instability.gold_rank_variance(s.scores, s.relevance),
+        ),
+        Measure(
+            "normalized_residual",
+            "order residual against score dispersion",
+            "lower",
+            PERMUTATIONS,
+            _on_scores(instability.normalized_residual),
+        ),
+        Measure(
+            "tied_pairs", "share of all candidate pairs with equal scores", "neither", (), _on_scores(instability.tied_pairs)
+        ),
+        Measure(
+            "adjacent_ties",
+            "share of neighbours in the ranking with equal scores",
+            "neither",
+            (),
+            _on_scores(instability.adjacent_ties),
+        ),
+        Measure(
+            "tie_sensitivity_top10",
+            "share of top-10 sets that a tie-break made",
+            "lower",
+            (),
+            lambda s: instability.tie_sensitivity(s.scores, "top_k", 10, s.orders),
+        ),
+        Measure(
+            "tie_sensitivity_pair",
+            "share of chosen/rejected pairs that a tie-break made",
+            "lower",
+            (),
+            lambda s: instability.tie_sensitivity(s.scores, "pair", orders=s.orders),
+        ),
+        Measure("slot_share", "share of order variance that the slot explains", "neither", ("permutations", "places")),
+        Measure("window_share", "share of order variance that the window index explains", "neither", ("permutations", "places")),
+        Measure("companion_share", "share of order variance left to companions", "neither", ("permutations", "places")),
+        Measure("slot_rms", "root mean square of the slot profile ψ(p)", "lower", ("permutations", "places")),
+        # the threshold consumer
+        Measure(
+            "overlap", "Jaccard of the sets retained under two permutations", "higher", CUTOFF, _on_retained(threshold.overlap)
+        ),
+        Measure(
+            "retained_f1",
+            "F1 of the retained set",
+            "higher",
+            (*CUTOFF, "relevance"),
+            _on_retained(threshold.retained_f1, gold=True),
+        ),
+        Measure(
+            "f1_spread",
+            "mean minus worst permutation's retained-set F1",
+            "lower",
+            (*CUTOFF, "relevance"),
+            _on_retained(threshold.f1_spread, gold=True),
+        ),
+        Measure("retention", "share of the pool that is retained", "neither", CUTOFF, _on_retained(threshold.retention)),
+        Measure(
+            "set_flip_rate",
+            "of what is ever retained, the share not always retained",
+            "lower",
+            CUTOFF,
+            _on_retained(threshold.set_flip_rate),
+        ),
+        Measure(
+            "churned_relevance",
+            "relevance density of documents retained by one of two permutations",
+            "neither",
+            (*CUTOFF, "relevance"),
+            lambda s: threshold.churned_relevance(_present(s.retained), s.relevance)[0],
+        ),
+        Measure(
+            "kept_relevance",
+            "relevance density of documents retained by both",
+            "neither",
+            (*CUTOFF, "relevance"),
+            lambda s: threshold.churned_relevance(_present(s.retained), s.relevance)[1],
+        ),
+        Measure(
+            "overlap@10",
+            "Jaccard of the first 10 under two permutations: a budget instead of a cutoff",
+            "higher",
+            PERMUTATIONS,
+            lambda s: threshold.overlap(threshold.retained_top_k(s.scores, 10)),
+        ),
+        # the preference consumer
+        Measure(
+            "pair_flip",
+            "how often two permutations select another chosen/rejected pair",
+            "lower",
+            PERMUTATIONS,
+            _on_scores(preference.pair_flip),
+        ),
+        Measure(
+            "pair_flip_modal",
+            "pair_flip by the released code's estimator, 1 - modal share",
+            "lower",
+            PERMUTATIONS,
+            _on_scores(preference.pair_flip, estimator="modal"),
+        ),
+        Measure(
+            "selection_flip",
+            "how often two permutations choose another response",
+            "lower",
+            PERMUTATIONS,
+            _on_scores(preference.selection_flip),
+        ),
+        Measure(
+            "selected_quality_flip",
+            "how often two permutations choose a response of another grade",
+            "lower",
+            GOLD,
+            lambda s: preference.selected_quality_flip(s.scores, s.relevance),
+        ),
+        Measure(
+            "gold_crossing",
+            "share of queries whose first response is gold under some permutations only",
+            "lower",
+            GOLD,
+            lambda s: preference.gold_crossing(s.scores, s.relevance),
+        ),
+        Measure(
+            "label_accuracy",
+            "accuracy of labels made from one permutation",
+            "higher",
+            GOLD,
+            lambda s: preference.label_accuracy(s.scores, s.relevance),
+        ),
+        Measure(
+            "label_accuracy_averaged",
+            "accuracy of labels made from the mean of all permutations",
+            "higher",
+            GOLD,
+            lambda s: preference.label_accuracy_at_k(s.scores, s.relevance),
+        ),
+        Measure("benchmark_range@1", "highest minus lowest nDCG@1 a benchmark could report", "lower", GOLD),
+        Measure("benchmark_sd@1", "standard deviation of that report over permutations", "lower", GOLD),
+        Measure(
+            "chance@1",
+            "nDCG@1 of a response drawn at random",
+            "neither",
+            ("relevance",),
+            lambda s: chance_level(s.relevance),
+        ),
+        # the reader consumer and perturbed pools: from outputs that a reader or a second scoring gives
+        Measure("answer_em", "exact match of the reader's answer", "higher", ("reader",)),
+        Measure("answer_f1", "token F1 of the reader's answer", "higher", ("reader",)),
+        Measure("answer_flip", "how often two permutations lead to another answer", "lower", ("reader",)),
+        Measure("verdict_accuracy", "accuracy of the reader's verdict", "higher", ("reader",)),
+        Measure("verdict_flip", "how often two permutations lead to another verdict", "lower", ("reader",)),
+        Measure("pool_psi", "rank instability of the shared candidates when the pool changes", "lower", ("perturbed",)),
+        Measure(
+            "top10_changed", "share of queries whose first 10 shared candidates change with the pool", "lower", ("perturbed",)
+        ),
+        Measure("pool_delta_ndcg@10", "change of nDCG@10 with the pool, signed", "neither", ("perturbed",)),
+        Measure("pool_absolute_delta_ndcg@10", "size of that change", "lower", ("perturbed",)),
+        Measure("pool_psi_drop", "pool_psi when a candidate leaves and none joins", "lower", ("perturbed",)),
+        Measure("top10_changed_drop", "top10_changed when a candidate leaves and none joins", "lower", ("perturbed",)),
+        Measure("pool_delta_ndcg@10_drop", "pool_delta_ndcg@10 when a candidate leaves", "neither", ("perturbed",)),
+        Measure("pool_absolute_delta_ndcg@10_drop", "size of that change", "lower", ("perturbed",)),
+        Measure("marker_tau_psi", "tau_psi over marker schemes at one order", "lower", ("perturbed",)),
+    ]
+}
+
+FLOORED = (
+    "overlap",
+    "overlap@10",
+    *(m.name for m in MEASURES.values() if m.value and m.better == "lower" and "permutations" in m.needs),
+)
+"""What a noise floor is printed beside: figures that only movement between presentations makes."""

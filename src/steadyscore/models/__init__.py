@@ -1,0 +1,1 @@
+"""Weights on this disk: the embedded model, GGUF files, adapters."""

@@ -1,0 +1,179 @@
+"""Adapters: a PEFT folder (LoRA weights) with `card.json`, which says what it was trained for, and a model card.
+
+An adapter only means something on its base, behind its prompt and at its grade tokens; loading refuses the rest.
+torch and peft are imported by the functions that need them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypedDict
+
+from ..errors import InputError, ModelError, StorageError
+from ..machine.disk import explaining_os_errors, is_there, sha256
+from .card import Card, describe_base, read_card, write_card
+from .embedded import shipped_adapters
+
+WEIGHTS = "adapter_model.safetensors"
+FILES = ("adapter_config.json", WEIGHTS, "card.json", "README.md")
+"""What an adapter folder holds for those who use it."""
+TIED = frozenset({"embed_tokens", "lm_head"})
+"""Modules that share one matrix in many models."""
+
+
+class AdapterIdentity(TypedDict):
+    """What a run's fingerprint keeps of an adapter."""
+
+    sha256: str
+    task: str
+    prompt_hash: str
+    grade_tokens: list[int]
+
+
+# -- does it belong here?
+
+
+def base_mismatches(card: Card, identity: dict[str, Any]) -> list[str]:
+    """Why an adapter does not belong on the base of this identity; nothing where it does."""
+    if card["base"]["weights"] == identity["weights"]:
+        return []
+    now = describe_base({"model": identity["model"], "weights": identity["weights"]})
+    return [f"adapter was trained for {describe_base(card['base'])}, this is {now}."]
+
+
+def prompt_mistakes(adapter: AdapterIdentity, prompt_hash: str, grade_tokens: tuple[int, ...]) -> list[str]:
+    """Where a scorer's prompt and grade tokens differ from those an adapter (its part of `Engine.identity`) was trained with."""
+    mistakes = []
+    if adapter["prompt_hash"] != prompt_hash:
+        mistakes.append(
+            f"adapter was trained with prompt {adapter['prompt_hash']}, this is prompt {prompt_hash}: "
+            "its task, markers, placeholder or style differ."
+        )
+    if list(adapter["grade_tokens"]) != list(grade_tokens):
+        mistakes.append(
+            f"adapter was trained with grade tokens {list(adapter['grade_tokens'])}, this tokenizer has {list(grade_tokens)}."
+        )
+    return mistakes
+
+
+def refuse_mismatches(mistakes: list[str], allowed: bool) -> None:
+    if mistakes and not allowed:
+        raise ModelError("\n".join([*mistakes[:-1], f"{mistakes[-1]} Pass --allow-base-mismatch to score anyway."]))
+
+
+def card_for_base(folder: Path, identity: dict[str, Any], allow_base_mismatch: bool = False) -> Card:
+    """The card of an adapter that may be put on the base of this identity; any other folder is refused before it is loaded."""
+    if not is_there(folder / "adapter_config.json"):
+        raise InputError(f"{folder} is not an adapter folder: it has no adapter_config.json.")
+    refuse_pickles(folder)
+    card = read_card(folder)
+    refuse_mismatches(base_mismatches(card, identity), allow_base_mismatch)
+    return card
+
+
+# -- loading
+
+
+def split_address(address: str) -> tuple[str, Path | None]:
+    """Base and adapter folder of `[hf:]<base>[+<folder>]`; the name of a shipped adapter stands for both."""
+    if folder := shipped_adapters().get(address):
+        return read_card(folder)["base"]["model"], folder
+    if is_there(address.removeprefix("hf:")):  # a folder whose own name holds the sign
+        return address, None
+    base, _, adapter = address.partition("+")
+    return base, Path(adapter) if adapter else None
+
+
+def attach(model: Any, folder: Path, identity: dict[str, Any], allow_base_mismatch: bool = False) -> tuple[Any, AdapterIdentity]:
+    """Put an adapter on its base. Returns the base with LoRA in it, and what a run's fingerprint keeps of the adapter.
+
+    In float32 the product of its matrices is added to the weights, which saves LoRA's own products in every layer; in half
+    precision that would round it away, so LoRA stays beside them.
+    """
+    import torch
+    from peft import PeftModel
+
+    card = card_for_base(folder, identity, allow_base_mismatch)
+    with refuse_misfit(folder):
+        wrapped = PeftModel.from_pretrained(model, str(folder))
+        # Folded into tied embeddings, an adapter of the input would change the output as well.
+        lora: Any = wrapped.peft_config["default"]
+        foldable = model.dtype == torch.float32 and TIED.isdisjoint(lora.target_modules)
+        adapted = wrapped.merge_and_unload() if foldable else wrapped.get_base_model()
+    return adapted, adapter_identity(folder, card)
+
+
+@contextlib.contextmanager
+def refuse_misfit(folder: Path) -> Iterator[None]:
+    """Say in one sentence why peft cannot put an adapter on a base."""
+    try:
+        yield
+    except (ValueError, RuntimeError, OSError) as refusal:
+        raise ModelError(f"adapter {folder} does not fit this base: {' '.join(str(refusal).split())[:300]}") from refusal
+
+
+def adapter_identity(folder: Path, card: Card) -> AdapterIdentity:
+    return {
+        "sha256": sha256(folder / WEIGHTS)[:16],
+        "task": card["task"],
+        "prompt_hash": card["prompt_hash"],
+        "grade_tokens": card["grade_tokens"],
+    }
+
+
+def refuse_pickles(folder: Path) -> None:
+    if (folder / "adapter_model.bin").exists() and not (folder / WEIGHTS).exists():
+        raise ModelError(f"{folder} holds pickled weights, which can run code. Convert them to safetensors first.")
+
+
+def read_weights(folder: Path) -> dict[str, Any]:
+    """The adapter's tensors, finite or refused."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        tensors = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as damage:
+        raise StorageError(f"{folder / WEIGHTS} cannot be read: {damage}.") from damage
+    bad = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
+    if bad:
+        raise ModelError(f"{folder} has NaN or infinite weights in {len(bad)} tensors, the first is {bad[0]}. Train it again.")
+    return tensors
+
+
+# -- sharing
+
+
+def push(folder: Path, repository: str) -> str:
+    """Upload an adapter folder to the hub, where one can be reached."""
+    from huggingface_hub import HfApi
+
+    read_card(folder)
+    try:
+        api = HfApi()
+        api.create_repo(repository, exist_ok=True)
+        api.upload_folder(repo_id=repository, folder_path=folder, allow_patterns=list(FILES))
+    except Exception as refusal:  # network, login and permission errors have no common class
+        raise StorageError(
+            f"{folder} could not be pushed to {repository}: {' '.join(str(refusal).split())[:200]}. "
+            "Log in with `hf auth login` and check the network."
+        ) from refusal
+    return f"https://huggingface.co/{repository}"
+
+
+def halve(folder: Path, out: Path) -> None:
+    """A copy with weights in bfloat16: half the size, for shipping."""
+    import shutil
+
+    import torch
+    from safetensors.torch import save_file
+
+    card = read_card(folder)
+    with explaining_os_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        halved = {name: tensor.to(torch.bfloat16) for name, tensor in read_weights(folder).items()}
+        save_file(halved, out / WEIGHTS, {"format": "pt"})
+        shutil.copy(folder / "adapter_config.json", out)
+    write_card(out, {**card, "dtype": "bfloat16"})

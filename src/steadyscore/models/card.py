@@ -1,0 +1,180 @@
+"""card.json of an adapter folder, which says what the adapter was trained for, and the README.md drawn from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict, cast
+
+from ..errors import DamagedFile, InputError
+from ..machine.disk import explaining_os_errors, read_json, write_json
+from ..terms import Markers, Partition, Placeholder, PromptStyle
+from .embedded import EMBEDDED, shipped_adapters
+
+
+class TrainedSettings(TypedDict, total=False):
+    """The presentation that an adapter was trained with, as its card keeps it."""
+
+    width: int | None
+    chars: int | None
+    partition: Partition
+    markers: Markers
+    placeholder: Placeholder
+    prompt: PromptStyle | None
+    instruction: str | None
+
+
+class CardBase(TypedDict):
+    """The model that an adapter was trained on."""
+
+    model: str
+    weights: str | None
+    """Digest of its weights."""
+
+
+class HeldOutPoint(TypedDict):
+    """One evaluation on held-out queries while training."""
+
+    step: int
+    quality: float
+    quality_se: float | None
+    tau_psi: float
+    overlap: float
+    dispersion: float
+    queries: int
+
+
+class Card(TypedDict):
+    """What an adapter was trained for; `machine.schemas.Card` checks it on reading."""
+
+    base: CardBase
+    task: str
+    objective: str
+    weight: float
+    weight_convention: str
+    ramp: NotRequired[int]
+    anchor: NotRequired[float]
+    views: int
+    widths: list[int]
+    settings: TrainedSettings
+    """Fields of `Settings`: how a window was shown."""
+    prompt_hash: str
+    grade_tokens: list[int]
+    data: dict[str, Any]
+    labels: dict[str, Any]
+    seed: int
+    steps: int
+    batch: NotRequired[int | None]
+    learning_rate: float
+    lora: dict[str, Any]
+    initial: NotRequired[dict[str, Any] | None]
+    slot_weights: NotRequired[list[float] | None]
+    held_out: list[HeldOutPoint]
+    versions: dict[str, str]
+    name: NotRequired[str | None]
+    about: NotRequired[str | None]
+    licence: NotRequired[str | None]
+    cutoff: NotRequired[dict[str, float] | None]
+    measured: NotRequired[dict[str, float] | None]
+    dtype: NotRequired[str]
+
+
+def read_card(folder: Path) -> Card:
+    file = folder / "card.json"
+    restore = "Copy it back from a backup, or train the adapter again."
+    try:
+        card = read_json(file)
+    except FileNotFoundError:
+        if not folder.exists():
+            raise InputError(f"adapter folder {folder} does not exist. Shipped: {', '.join(shipped_adapters())}.") from None
+        raise InputError(
+            f"{folder} has no card.json, so what it was trained for is unknown. Train it with steadyscore train."
+        ) from None
+    except DamagedFile as damage:
+        raise DamagedFile(file, damage.what, restore) from damage
+    from ..machine.schemas import Card as CardSchema
+    from ..machine.schemas import check_record
+
+    check_record(CardSchema, card, f"{file} cannot be used", restore)
+    return cast(Card, card)
+
+
+def write_card(folder: Path, card: Card) -> None:
+    with explaining_os_errors(folder):
+        write_json(folder / "card.json", card)
+        (folder / "README.md").write_text(model_card(card))
+
+
+def describe_base(base: CardBase) -> str:
+    """`Qwen3-4B @ 1cfa9a7`: a base as messages name it."""
+    return f"{Path(base['model']).name or base['model']} @ {(base['weights'] or 'unknown')[:7]}"
+
+
+def scorer_address(model: str) -> str:
+    """A base as a scorer address."""
+    return model if model in EMBEDDED or model.startswith("hf:") else f"hf:{model}"
+
+
+# -- README.md
+
+
+def model_card(card: Card) -> str:
+    """README.md of an adapter folder: front matter and tables from the card, nothing else."""
+    model = card["base"]["model"]
+    sections = [
+        _front_matter(card),
+        [f"# {card['objective']} adapter for {Path(model).name or model}"],
+        ["Grades the candidates of a prompt from 0 to 3. Use it with:"],
+        ["```", f"steadyscore audit --scorer {_address(card)} --data passages --out runs/audit", "```"],
+        [about] if (about := card.get("about")) else [],
+        ["| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in _settings(card).items())],
+        *_held_out(card),
+        *_measured(card),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _front_matter(card: Card) -> list[str]:
+    licence = [f"license: {card['licence']}"] if card.get("licence") else []
+    tags = "tags: [steadyscore, reranking, order-consistency]"
+    return ["---", f"base_model: {card['base']['model']}", "library_name: peft", tags, *licence, "---"]
+
+
+def _address(card: Card) -> str:
+    return card.get("name") or f"{scorer_address(card['base']['model'])}+DIR"
+
+
+def _settings(card: Card) -> dict[str, Any]:
+    shown, lora = card["settings"], card["lora"]
+    rows = {
+        "base": describe_base(card["base"]),
+        "task": card["task"],
+        "objective": card["objective"],
+        "weight": f"{card['weight']:g} ({card['weight_convention']} convention)",
+        "views": card["views"],
+        "width": ", ".join(map(str, card["widths"])),
+        "prompt": f"{shown.get('prompt') or 'paper'}, {shown.get('chars') or 'all'} characters of each candidate",
+        "data": f"{card['data']['name']}, {card['data']['queries']} queries",
+        "labels": _pairs({key: value for key, value in card["labels"].items() if isinstance(value, str | int)}),
+        "steps": f"{card['steps']} of {card.get('batch', 'unknown')} windows, seed {card['seed']}",
+        "learning rate": f"{card['learning_rate']:g}",
+        "LoRA": _pairs({key: value for key, value in lora.items() if key in ("rank", "alpha", "dropout", "layers")}),
+        "start": (card.get("initial") or {}).get("adapter", "new"),
+        "prompt hash": card["prompt_hash"],
+        "grade tokens": ", ".join(map(str, card["grade_tokens"])),
+    }
+    return rows | ({"cutoff": _pairs(fitted)} if (fitted := card.get("cutoff")) else {})
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items())
+
+
+def _held_out(card: Card) -> list[list[str]]:
+    rows = [f"| {e['step']} | {e['quality']:.4f} | {e['tau_psi']:.4f} | {e['dispersion']:.4f} |" for e in card["held_out"]]
+    heading = ["| step | quality | tau-PSI | dispersion |", "|---:|---:|---:|---:|"]
+    return [["## Held-out evaluation"], [*heading, *rows]] if rows else []
+
+
+def _measured(card: Card) -> list[list[str]]:
+    rows = [f"| {name} | {value:.4f} |" for name, value in (card.get("measured") or {}).items()]
+    return [["## Measured"], ["| measure | value |", "|---|---:|", *rows]] if rows else []

@@ -1,0 +1,185 @@
+"""The reader consumer: a frozen model reads the first k candidates of every permutation (§5, §F.3).
+
+A verdict is the likeliest of the three labels, by the log-probabilities of the labels' tokens wherever an engine gives
+them; an answer is decoded greedily. Equal evidence in equal order is one prompt, read once ever: outputs are stored by the
+hash of the prompt, so that a stopped reader resumes where it was and a flip is never noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..collection import Data, open_collection
+from ..engines import Backend, EngineOptions
+from ..engines.address import check_address, open_engine
+from ..engines.endpoint import TooLong
+from ..engines.generator import Generator, cannot_read
+from ..errors import InputError, ModelError
+from ..machine.disk import cache_folder, explaining_os_errors, make_folder, open_to_write
+from ..measures import answers as arithmetic
+from ..measures.answers import EVIDENCE
+from ..measures.measurement import average_permutations
+from ..runs.folder import Run
+from ..runs.table import Scored
+from ..scoring.score import naming_failures
+from ..tasks import TASKS, Task, reader_kind
+from ..terms import Array, Failure, Instance
+from .outputs import reader_label, reader_results, write_outputs
+from .prompt import VERDICTS, Question, build_question, chat_messages, encode_question, first_line
+
+MOST_TOKENS = 64
+"""Tokens of a generated answer."""
+
+
+class Reader:
+    """A frozen model that reads evidence, with the outputs of every prompt it was ever shown."""
+
+    def __init__(self, engine: Backend, task: Task):
+        self.kind = reader_kind(task)
+        if not isinstance(engine, Generator):
+            raise cannot_read(engine.name)
+        self.engine = engine
+        self.task, self.name = task, engine.name
+        identity = json.dumps([engine.identity(), task.name, MOST_TOKENS], sort_keys=True, default=str)
+        self.file = cache_folder() / "readings" / f"{_digest(identity)}.jsonl"
+        self._known = _read_cache(self.file)
+        self.asked = 0
+        """Prompts that the model was shown; the outputs of the others were stored."""
+
+    def read(self, instance: Instance, evidence: Sequence[Sequence[int]]) -> list[str]:
+        """The verdict or answer on each selection of the pool's candidates, in the order given."""
+        questions = [build_question(self.task, instance.query, [instance.pool[i] for i in shown]) for shown in evidence]
+        keys = [_digest(json.dumps(chat_messages(question))) for question in questions]
+        new = {key: question for key, question in zip(keys, questions, strict=True) if key not in self._known}
+        if new:
+            try:
+                outputs = self._answer(list(new.values()), instance.id)
+            except TooLong as refusal:
+                raise InputError(f"the evidence of query {instance.id} does not fit: {refusal}. Lower --reader-k.") from refusal
+            self._store(dict(zip(new, outputs, strict=True)))
+        return [self._known[key] for key in keys]
+
+    def _store(self, outputs: dict[str, str]) -> None:
+        self._known |= outputs
+        self.asked += len(outputs)
+        with explaining_os_errors(self.file):
+            make_folder(self.file.parent)
+            with open_to_write(self.file, "a", encoding="utf-8") as stream:
+                for key, output in outputs.items():  # the break comes first: it ends a line that a kill cut short
+                    stream.write("\n" + json.dumps({"prompt": key, "output": output}, ensure_ascii=False))
+
+    def _answer(self, questions: list[Question], query_id: str) -> list[str]:
+        prompts, labels = self._prompts(questions, query_id)
+        if self.kind.writes == "answer":
+            return [first_line(text) for text in self.engine.generate(prompts, MOST_TOKENS)]
+        log_probabilities = self.engine.label_log_probabilities(prompts, labels)  # (P, 3)
+        if np.isneginf(log_probabilities).all(axis=1).any():
+            raise ModelError(f"{self.name} gives none of the labels any probability on query {query_id}. Choose another reader.")
+        return [VERDICTS[i] for i in log_probabilities.argmax(axis=1)]
+
+    def _prompts(self, questions: list[Question], query_id: str) -> tuple[list[Any], list[Any]]:
+        """Questions and labels as the engine takes them: token ids that fit its context, or text."""
+        encoder = self.engine.encoder
+        if encoder is None:
+            return [chat_messages(question) for question in questions], list(VERDICTS)
+        labels = [encoder.plain(label) for label in VERDICTS]
+        prompts = [encode_question(encoder, question) for question in questions]
+        needed = max(map(len, prompts)) + (MOST_TOKENS if self.kind.writes == "answer" else max(map(len, labels)))
+        if needed > self.engine.context:
+            raise InputError(
+                f"the evidence of query {query_id} does not fit: it needs {needed:,} tokens, {self.name} takes "
+                f"{self.engine.context:,}. Lower --reader-k, or choose a reader with a longer context."
+            )
+        return prompts, labels
+
+
+@lru_cache(maxsize=2)  # the runs of one command share their readers
+def open_reader(address: str, options: EngineOptions | None = None) -> Backend:
+    """The engine of an address, which need not grade; vLLM in this process loads a model either to grade or to generate."""
+    kind, _, rest = address.partition(":")
+    if kind.partition("+")[0] != "vllm" or "@http" in rest:
+        return open_engine(address, options, check_parity=False)
+    check_address(address)
+    from ..engines.vllm import VllmReader
+
+    return VllmReader.open(rest, options or EngineOptions())
+
+
+# -- a run's outputs
+
+
+class ReaderRun(NamedTuple):
+    """What a reader made of a run."""
+
+    values: dict[str, Array]
+    """measure -> (Q,) over the run's queries"""
+    failed: list[Failure]
+    """Queries without a usable output under some permutation, with the reason: in no mean, asked again by the same command."""
+    asked: int
+    """Prompts that the model was shown; the outputs of the others were stored."""
+    spent: dict[str, Any]
+    """Requests, tokens and cost, of an endpoint that charges."""
+
+
+def ask_reader(
+    run: Run,
+    source: Data,
+    address: str,
+    *,
+    scored: Sequence[Scored] | None = None,
+    k: int = EVIDENCE,
+    serving_permutations: int = 1,
+    options: EngineOptions | None = None,
+    engine: Any = None,
+    progress: Callable[[Iterable[Instance], int | None], Iterable[Instance]] | None = None,
+) -> ReaderRun:
+    """Have a reader read the first k under every permutation of a run, write its outputs beside it and measure them.
+
+    A caller that holds the queries of the run passes them as `scored`.
+    """
+    reader = Reader(engine or open_reader(address, options), TASKS[run.record["task"]])
+    before = reader.engine.spent()
+    stored = run.read_queries() if scored is None else scored
+    served = stored if serving_permutations == 1 else [average_permutations(query, serving_permutations) for query in stored]
+    queries = {query.query_id: query for query in served}
+    wanted = (instance for instance in open_collection(source).instances() if instance.id in queries)
+    outputs: dict[str, list[str]] = {}
+    failed: list[Failure] = []
+    for instance in progress(wanted, len(queries)) if progress else wanted:
+        with naming_failures(failed, instance.id):
+            outputs[instance.id] = _read_query(reader, instance, queries[instance.id], k)
+    if failed and not outputs:
+        raise InputError(f"{address} read none of the {len(queries)} queries: {failed[0].reason}.")
+    label = reader_label(address, k, serving_permutations)
+    write_outputs(run, label, outputs)
+    return ReaderRun(reader_results(run, list(queries))[label].values, failed, reader.asked, reader.engine.spent_since(before))
+
+
+def _read_query(reader: Reader, instance: Instance, query: Scored, k: int) -> list[str]:
+    index = {candidate.id: i for i, candidate in enumerate(instance.pool)}
+    columns = np.array([index[candidate] for candidate in query.candidate_ids])
+    return reader.read(instance, [columns[shown].tolist() for shown in arithmetic.evidence(query.permuted, k)])
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def _read_cache(file: Path) -> dict[str, str]:
+    """Outputs by prompt hash; a line that a kill cut short is not one."""
+    known: dict[str, str] = {}
+    if file.exists():
+        for line in file.read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+                known[row["prompt"]] = row["output"]
+            except (ValueError, KeyError):
+                continue
+    return known

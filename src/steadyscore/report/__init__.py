@@ -1,0 +1,1 @@
+"""Audits as one page: sentences, figures, examples."""

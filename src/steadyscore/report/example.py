@@ -1,0 +1,212 @@
+"""One query twice, as in the paper's Figure 1a: the same candidates in two orders, and what the consumer made of them (§1).
+
+A consumer's decision about one candidate is its state: a threshold keeps it (1) or drops it (0); a preference consumer
+chooses it (1), rejects it (-1) or does neither (0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..measures import preference, ranking, threshold
+from ..runs.table import FIRST_STAGE, Scored
+from ..terms import Instance
+
+Array = np.ndarray
+
+WORDS = {"threshold": {1: "kept", 0: "dropped"}, "preference": {1: "chosen", -1: "rejected", 0: "passed over"}}
+BUDGET = 10
+"""What a budget keeps where no cutoff was fitted (`overlap@10`)."""
+
+
+def states(query: Scored, measure: str, cutoff: float | None) -> tuple[str, Array]:
+    """(consumer, what it decides about every candidate under every permutation, (M, n))."""
+    scores = query.permuted
+    if measure == "overlap" and cutoff is not None:
+        return "threshold", threshold.retained(scores, cutoff).astype(int)
+    if measure == f"overlap@{BUDGET}":
+        return "threshold", threshold.retained_top_k(scores, BUDGET).astype(int)
+    decided = np.zeros(scores.shape, int)
+    chosen, rejected = preference.pair(scores).T
+    rows = np.arange(len(scores))
+    decided[rows, rejected] = -1
+    decided[rows, chosen] = 1
+    return "preference", decided
+
+
+def most_affected(queries: Sequence[Scored], steadiness: Array, measure: str, cutoff: float | None) -> int | None:
+    """The query whose decisions agree least; of equals, the one where most candidates change. None where all are steady."""
+    if np.isnan(steadiness).all():
+        return None
+    worst = np.flatnonzero(steadiness == np.nanmin(steadiness)).tolist()
+    changing = [_count_changing(states(queries[i], measure, cutoff)[1]) for i in worst]
+    return worst[int(np.argmax(changing))] if max(changing) else None
+
+
+def _count_changing(decided: Array) -> int:
+    return int((decided != decided[0]).any(axis=0).sum())
+
+
+def two_orders(decided: Array, quality: Array) -> tuple[int, int]:
+    """The two permutations that agree least; of equals, those nearest in quality: the ranking measure does not show it."""
+    first, second = np.triu_indices(len(decided), 1)
+    differing = (decided[first] != decided[second]).sum(axis=1)
+    involved = ((decided[first] != 0) | (decided[second] != 0)).sum(axis=1)
+    distance = differing / np.maximum(involved, 1)
+    apart = np.abs(np.nan_to_num(quality[first] - quality[second]))
+    best = np.lexsort((apart, -distance))[0]
+    return int(first[best]), int(second[best])
+
+
+def quality(query: Scored, k: int) -> Array:
+    """(M,) nDCG@k under every permutation; NaN without judgements."""
+    return ranking.ndcg(query.permuted, query.gold, k, judged_gains=query.ideal)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a candidate under one order."""
+
+    score: float
+    at: float
+    """Its place on the score axis, in percent."""
+    place: int | None
+    """Where it was shown, from 1; None where places are unknown."""
+    state: int
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCandidate:
+    """A candidate and its outcome under both orders."""
+
+    number: int
+    id: str
+    title: str | None
+    text: str | None
+    gold: int | None
+    outcomes: tuple[Outcome, Outcome]
+
+    @property
+    def differs(self) -> bool:
+        return self.outcomes[0].state != self.outcomes[1].state
+
+    @property
+    def kind(self) -> str:
+        return "decided differently" if self.differs else f"{self.outcomes[0].word} both times"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Candidates with the same outcome."""
+
+    kind: str
+    candidates: list[ShownCandidate]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """What the page shows of a query: two rows of chips, and each candidate with its scores and outcomes under both orders."""
+
+    query_id: str
+    query: str | None
+    consumer: str
+    permutations: tuple[int, int]
+    quality: tuple[float | None, float | None]
+    cutoff: float | None
+    """The place of the cutoff on the score axis, in percent."""
+    candidates: tuple[ShownCandidate, ...]
+
+    def chosen(self, row: int) -> int:
+        """How many candidates are kept, or chosen, under one of the orders."""
+        return sum(candidate.outcomes[row].state == 1 for candidate in self.candidates)
+
+    @property
+    def overlap(self) -> float:
+        """The Jaccard index of the two sets."""
+        favoured = [[outcome.state == 1 for outcome in candidate.outcomes] for candidate in self.candidates]
+        either = sum(map(any, favoured))
+        return sum(map(all, favoured)) / either if either else 1.0
+
+    @property
+    def differing(self) -> int:
+        return sum(candidate.differs for candidate in self.candidates)
+
+    @property
+    def groups(self) -> list[Group]:
+        """Candidates by what became of them: those that differ first, then those always favoured, then the rest."""
+        kinds: dict[str, list[ShownCandidate]] = {"decided differently": []}
+        for candidate in sorted(self.candidates, key=lambda c: (-c.outcomes[0].state, c.number)):
+            kinds.setdefault(candidate.kind, []).append(candidate)
+        return [Group(kind, members) for kind, members in kinds.items() if members]
+
+
+def make_example(query: Scored, instance: Instance | None, measure: str, cutoff: float | None, k: int) -> Example:
+    """A query under the two of its orders that agree least."""
+    consumer, decided = states(query, measure, cutoff)
+    by_order = quality(query, k)
+    pair = two_orders(decided, by_order)
+    places = _places(query)
+    low, high = _range(query.permuted[list(pair)], cutoff if consumer == "threshold" else None)
+
+    def percent(score: float) -> float:
+        return 100 * (score - low) / (high - low)
+
+    def outcome(row: int, column: int) -> Outcome:
+        score, state = float(query.permuted[row, column]), int(decided[row, column])
+        place = None if places is None else int(places[row, column]) + 1
+        return Outcome(score, percent(score), place, state, WORDS[consumer][state])
+
+    texts = {c.id: c for c in instance.pool} if instance else {}
+    candidates = []
+    for number, column in enumerate(_numbering(query, instance), 1):
+        text = texts.get(query.candidate_ids[column])
+        gold = np.nan if query.relevance is None else query.relevance[column]
+        candidates.append(
+            ShownCandidate(
+                number=number,
+                id=query.candidate_ids[column],
+                title=text.title if text else None,
+                text=text.text if text else None,
+                gold=None if np.isnan(gold) else int(gold),
+                outcomes=(outcome(pair[0], column), outcome(pair[1], column)),
+            )
+        )
+    drawn = query.permutations[query.permutations != FIRST_STAGE]
+    return Example(
+        query_id=query.query_id,
+        query=instance.query if instance else None,
+        consumer=consumer,
+        permutations=(int(drawn[pair[0]]), int(drawn[pair[1]])),
+        quality=(_known(by_order[pair[0]]), _known(by_order[pair[1]])),
+        cutoff=None if measure != "overlap" or cutoff is None else percent(cutoff),
+        candidates=tuple(candidates),
+    )
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _numbering(query: Scored, instance: Instance | None) -> list[int]:
+    """Columns in first-stage order where the collection is there to tell it, else by candidate id."""
+    if instance is None:
+        return list(range(len(query.candidate_ids)))
+    place = {c.id: i for i, c in enumerate(instance.pool)}
+    return sorted(range(len(query.candidate_ids)), key=lambda column: place[query.candidate_ids[column]])
+
+
+def _places(query: Scored) -> Array | None:
+    """(M, n) 0-based position of each candidate in each order."""
+    orders = query.orders()
+    return None if orders is None else np.argsort(orders, axis=-1)
+
+
+def _range(scores: Array, cutoff: float | None) -> tuple[float, float]:
+    """The ends of the score axis: everything drawn, with a margin."""
+    ends = np.append(scores.ravel(), [] if cutoff is None else [cutoff])
+    margin = 0.06 * (np.ptp(ends) or 1.0)
+    return float(ends.min() - margin), float(ends.max() + margin)

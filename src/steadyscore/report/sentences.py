@@ -1,0 +1,181 @@
+"""What the audits of a collection show, in words: the sentence a decision-maker needs, and what must be known to read it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from ..audits.result import Audit
+from ..measures.intervals import Interval, paired_interval
+from ..measures.registry import MEASURES
+from ..terms import Array
+from . import example
+
+CHANGES = {
+    "overlap": "{share} of what the threshold keeps changes",
+    "overlap@10": "{share} of the first 10 changes",
+    "pair_flip": "the chosen/rejected pair changes {share} of the time",
+    "answer_flip": "the reader's answer changes {share} of the time",
+    "verdict_flip": "the reader's verdict changes {share} of the time",
+}
+"""A decision measure as a sentence about the consumer."""
+QUALITY_OF_DECISION = {
+    "overlap": "retained_f1", "pair_flip": "gold_crossing", "answer_flip": "answer_em", "verdict_flip": "verdict_accuracy",
+}  # fmt: skip
+"""How good the decision is, beside how steady it is."""
+OF_READERS = ("answer_flip", "verdict_flip")
+"""Decisions that a reader makes."""
+LABELS = {
+    "ndcg@10": "nDCG@10", "ndcg@1": "nDCG@1", "tau_psi": "τ-PSI", "overlap": "overlap", "overlap@10": "overlap@10",
+    "retained_f1": "set F1", "pair_flip": "pair flip", "gold_crossing": "gold crossing", "answer_flip": "answer flip",
+    "verdict_flip": "verdict flip", "answer_em": "exact match", "answer_f1": "answer F1", "verdict_accuracy": "accuracy",
+}  # fmt: skip
+NEARLY_NONE, NEARLY_ALL = 0.02, 0.95
+"""Mean retention outside of which a threshold hardly decides anything, so that its overlap says little."""
+
+
+def decision_measure(audits: Sequence[Audit]) -> str | None:
+    """The first of the task's decision measures that every audit has."""
+    largest = max(len(q.candidate_ids) for q in audits[0].queries)
+    for name in audits[0].task.decisions:
+        if name == "overlap@10" and largest <= example.BUDGET:
+            continue  # all candidates are among the first 10
+        if name == "overlap" and all(map(has_idle_cutoff, audits)):
+            continue
+        if all(name in audit.measured.values for audit in audits):
+            return name
+    return None
+
+
+def share_changed(audit: Audit, decision: str) -> float:
+    value = audit.figures[decision].value
+    return 1 - value if MEASURES[decision].better == "higher" else value
+
+
+def has_idle_cutoff(audit: Audit) -> bool:
+    """Whether the cutoff keeps nearly all or nearly nothing: a scorer that cannot tell candidates apart gets such a one."""
+    kept = audit.figures.get("retention")
+    return kept is not None and not NEARLY_NONE <= kept.value <= NEARLY_ALL
+
+
+def idle_note(audit: Audit, decision: str | None) -> str:
+    kept, overlap = (audit.figures[name].value for name in ("retention", "overlap"))
+    others = " It is left out of the comparison of decisions." if decision == "overlap" else ""
+    return (
+        f"The cutoff of {audit.name} keeps {100 * kept:.1f} % of the pool, so its overlap of {overlap:.2f} says little: "
+        f"there is hardly anything to change.{others}"
+    )
+
+
+def sentence(audit: Audit, decision: str | None, k: int, named: bool) -> str:
+    """What a decision-maker needs to know."""
+    sizes = sorted({len(q.candidate_ids) for q in audit.queries})
+    count = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    opening = f"If these {count} {audit.task.noun} arrive in another order"
+    under = f" under {audit.name}" if named else ""
+    if decision is None:
+        return f"{opening}, what changes{under} is not known: {_why_unknown(audit)}"
+    share = share_changed(audit, decision)
+    change = CHANGES[decision].format(share=percent(share))
+    figure = f"{LABELS[decision]} {audit.figures[decision].value:.2f}"
+    moved = quality_movement(audit, decision, k)
+    if np.isnan(moved):
+        return f"{opening}, {change}{under} ({figure}). Quality is not known: the collection has no judgements."
+    size = "less than 0.01" if moved < 0.005 else f"{moved:.2f}"
+    return f"{opening}, {change}{under} ({figure}), {'while' if moved < share / 4 else 'and'} nDCG@{k} moves by {size}."
+
+
+def _why_unknown(audit: Audit) -> str:
+    if max(len(q.permuted) for q in audit.queries) < 2:
+        return "only one permutation was scored, and change needs two."
+    return f"the threshold has no cutoff ({audit.measured.cutoff.how})."
+
+
+def quality_by_query(audit: Audit, k: int) -> Array:
+    """(Q, M) nDCG@k by query and permutation, to the fewest permutations any query has; unjudged queries left out."""
+    fewest = min(len(q.permuted) for q in audit.queries)
+    by_query = np.stack([example.quality(q, k)[:fewest] for q in audit.queries])
+    judged: Array = by_query[~np.isnan(by_query).any(axis=1)]
+    return judged
+
+
+def quality_movement(audit: Audit, decision: str, k: int) -> float:
+    """Mean absolute difference between two permutations of the collection's nDCG@k, over the queries the decision counts."""
+    counted = ~np.isnan(audit.measured.values[decision])
+    subset = replace(audit, queries=[q for q, is_counted in zip(audit.queries, counted, strict=True) if is_counted])
+    by_query = quality_by_query(subset, k)
+    if not by_query.size or by_query.shape[1] < 2:
+        return float("nan")
+    reported = by_query.mean(axis=0)
+    return float(np.mean([abs(a - b) for a, b in itertools.combinations(reported, 2)]))
+
+
+def notes(audit: Audit, decision: str | None, k: int) -> list[str]:
+    """What must be known to read the sentence rightly."""
+    if decision is None:
+        return []
+    remarks = []
+    interval = audit.figures[decision]
+    basis = f"95 % interval of {LABELS[decision]} {format_number(interval.low)} to {format_number(interval.high)}"
+    few = "one query, so without an interval" if interval.low is None else f"{interval.queries} queries; {basis}"
+    remarks.append(f"Mean over all pairs of permutations of {few}.")
+    if (per_query := audit.figures.get(f"delta_ndcg@{k}")) is not None:
+        remarks.append(
+            f"nDCG@{k} is the collection's mean, as a benchmark reports it; one query's nDCG@{k} moves by "
+            f"{per_query.value:.2f} between its best and its worst order."
+        )
+    if decision == "overlap":
+        kept = audit.measured.values["retention"]
+        # Two random sets that keep a share r of the pool have r² of it in common and 2r - r² in either.
+        chance = np.nanmean(kept / (2 - kept))
+        remarks.append(
+            f"The cutoff keeps {percent(float(np.nanmean(kept)))} of the pool; sets of that size drawn at random would overlap "
+            f"by about {chance:.2f}."
+        )
+    if interval.floor is not None and not interval.is_above_floor:
+        remarks.append("This is not above the noise floor: scoring the same order again moves as much.")
+    return remarks
+
+
+def leader(audits: Sequence[Audit], name: str) -> str:
+    """Who leads in a measure, and whether the lead over the next is settled."""
+    first, second = sorted(audits, key=lambda audit: -merit(audit, name))[:2]
+    what = f"Best {LABELS[name]}" if name.startswith("ndcg") else "Steadiest decisions"
+    opening = f"{what}: {first.name} ({LABELS[name]} {_value(first, name)})"
+    ahead = advantage(first, second, name)
+    if ahead is None:
+        return f"{opening}, next {second.name} ({_value(second, name)}); the two cannot be paired."
+    span = f"{abs(ahead.value):.3f}, 95 % interval {format_number(ahead.low)} to {format_number(ahead.high)}"
+    return f"{opening}, {f'ahead of {second.name} by' if ahead.low > 0 else f'not settled against {second.name}:'} {span}."
+
+
+def merit(audit: Audit, name: str) -> float:
+    value = audit.figures[name].value if name in audit.figures else np.nan
+    merit = -value if MEASURES[name].better == "lower" else value
+    return -np.inf if np.isnan(merit) else merit
+
+
+def _value(audit: Audit, name: str) -> str:
+    return format_number(audit.figures[name].value if name in audit.figures else None)
+
+
+def advantage(a: Audit, b: Audit, name: str) -> Interval | None:
+    """By how much a is better than b, paired by query; None where they share fewer than two measured queries."""
+    if a.measured.query_ids != b.measured.query_ids or not all(name in audit.measured.values for audit in (a, b)):
+        return None
+    if sum(~np.isnan(a.measured.values[name] - b.measured.values[name])) < 2:
+        return None  # one query has no spread to resample
+    sides = [audit.measured.values[name] * (-1 if MEASURES[name].better == "lower" else 1) for audit in (a, b)]
+    return paired_interval([sides[0]], [sides[1]], scheme="queries")
+
+
+def format_number(value: float | None, digits: int = 3) -> str:
+    """A figure as tables print it; a dash where it is undefined."""
+    return "–" if value is None or np.isnan(value) else f"{value:.{digits}f}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"

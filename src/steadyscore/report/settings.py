@@ -1,0 +1,72 @@
+"""What a page says of how its runs were made: settings in words, and what was left out."""
+
+from __future__ import annotations
+
+from ..audits.names import in_words
+from ..audits.result import Audit
+from ..scoring.starts import start_remarks, starts_of, unwatched_parts
+
+
+def describe_settings(audit: Audit) -> list[tuple[str, str]]:
+    """The settings of a run, as (term, text)."""
+    record, made = audit.record, audit.record.get("fingerprint", {})
+    cutoff, scoring = audit.measured.cutoff, record.get("coverage", {})
+    used = cutoff.how if cutoff.value is None else f"{cutoff.value:.4g}, {cutoff.how}"
+    if cutoff.fitted_on is not None:
+        used += (
+            f"; fitted on {cutoff.fitted_on} queries in {cutoff.fitted_in}, "
+            f"measured on the other {cutoff.measured_on} (split seed {cutoff.seed})"
+        )
+    cut = [
+        f"only the first {made[key]} {what}"
+        for key, what in (("queries", "queries"), ("pool", "candidates of each pool"))
+        if made.get(key)
+    ]
+    starts = starts_of(record)
+    sizes = sorted({len(q.candidate_ids) for q in audit.queries})
+    terms = {
+        "scorer": in_words(made.get("scorer", record.get("name"))),
+        "capabilities": in_words(record.get("capabilities")),
+        "collection": f"{record.get('collection')} ({audit.task.label}), from {record.get('source', 'a score file')}",
+        "data checksum": made.get("data", {}).get("sha256"),
+        "part scored": "; ".join(cut) or "the whole collection",
+        "queries": f"{audit.measured.coverage.queries} scored",
+        "candidates": f"{sizes[0]} per query" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} per query",
+        "permutations": ", ".join(map(str, audit.measured.coverage.permutations))
+        + (" per query, beside the first-stage order" if audit.queries[0].first_stage is not None else " per query"),
+        "served as": f"the mean of {audit.serving_permutations} permutations" if audit.serving_permutations > 1 else None,
+        "permutation seed": f"{made['seed']} ({made['scheme']})" if "seed" in made else None,
+        "width": "the whole pool" if "width" in made and made["width"] is None else made.get("width"),
+        "characters kept": "all" if "chars" in made and made["chars"] is None else made.get("chars"),
+        "partition": made.get("partition"),
+        "markers": made.get("markers"),
+        "placeholder": made.get("placeholder"),
+        "instruction": made.get("instruction"),
+        "prompt hash": made.get("prompt_hash"),
+        "cutoff": used,
+        "scoring": f"{scoring['windows']:,} windows in {scoring['seconds']:,} s" if "windows" in scoring else None,
+        "versions": in_words(record.get("versions")),
+        "endpoint": " then ".join(dict.fromkeys(start.endpoint for start in starts if start.endpoint)),
+        "watched files": "; ".join(dict.fromkeys(f"{f} {d}" for start in starts for f, d in start.files.items())),
+        "not watched": " ".join(unwatched_parts(record)),
+        "scored": " ".join(start_remarks(record)),
+        "created": record.get("created"),
+    }
+    return [(term, str(text)) for term, text in terms.items() if text not in (None, "")]
+
+
+def describe_left_out(audit: Audit) -> list[str]:
+    """Everything that is in no mean, counts as 0 or was cut, by name."""
+    scoring, measured = audit.record.get("coverage", {}), audit.measured.coverage
+    asked = scoring.get("queries", measured.queries)
+    by_reason = {
+        f"of {asked} queries could not be scored and are in no mean": [
+            f"{f['query_id']} ({f['reason']})" for f in scoring.get("failed", [])
+        ],
+        f"of {asked} queries have no judgement and are in no quality mean": measured.unjudged,
+        f"of {asked} queries have no relevant candidate in the pool; their quality counts as 0": measured.without_relevant,
+        "windows were cut to fit the model": [
+            f"{s['query_id']}, window {s['window']}, {s['chars']} characters kept" for s in scoring.get("shrunk", [])
+        ],
+    }
+    return [f"{len(names)} {what}: {'; '.join(names)}." for what, names in by_reason.items() if names]

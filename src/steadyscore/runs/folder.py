@@ -1,0 +1,443 @@
+"""A run folder: what was asked, what was scored so far, and whether it is complete. `layout.py` lists its files.
+
+Every file appears by rename, so a kill at any moment leaves either the old state or the new one. Starting the same
+command again resumes after the last query on disk; another fingerprint is refused. run.json names the tables that must be
+there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from ..errors import DamagedFile, InputError, RunMismatch
+from ..machine.checksums import record_state
+from ..machine.disk import explaining_os_errors, read_json, write_parquet, write_record, write_tables
+from ..terms import Array
+from .compact import CompactQueries
+from .inspection import damage_of, repair_command
+from .layout import (
+    DAMAGED_FOLDER,
+    FORMAT,
+    NOISE_FILE,
+    QUERIES_FILE,
+    RECORD_FILE,
+    SCORES_FILE,
+    SHARDS_FOLDER,
+    TABLES,
+    Coverage,
+    QueryRow,
+    RunRecord,
+    Session,
+    SetAside,
+    check_run_record,
+    perturbation_of,
+    perturbed_file,
+    query_schema,
+    score_schema,
+)
+from .table import MAKE_AGAIN, Scored, from_table, read_table, row_groups, to_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GROUP_ROWS = 50_000
+"""Rows after which the score table begins a new row group: what is held at once while a table is joined or read."""
+
+
+class Piece(NamedTuple):
+    """Where rows of one query stand: a row group of a file, and the rows in it."""
+
+    file: int
+    group: int
+    start: int
+    stop: int
+
+
+log = logging.getLogger("steadyscore")
+
+
+class Run:
+    """The folder of one scorer on one collection."""
+
+    def __init__(self, folder: Path, record: RunRecord):
+        self.folder, self.record = folder, record
+        self._buffer: list[pa.Table] = []
+        self._flushed = time.monotonic()
+        self._next_shard: int | None = None
+
+    # -- creating and resuming
+
+    @classmethod
+    def create_or_resume(cls, folder: Path, fingerprint: dict[str, Any], **about: Any) -> Run:
+        """Open a folder to score into: a new one, one in which nothing was scored yet, or one of this fingerprint to resume.
+
+        `about` are further keys of run.json: name, collection, task, source, capabilities, command.
+        """
+        file = folder / RECORD_FILE
+        if file.exists() and not (run := cls.open(folder)).is_empty:
+            check_same_command(folder, run.record["fingerprint"], fingerprint)
+            run._set_aside_damaged()
+            if not run.is_complete:
+                run._restore_shards()
+            return run
+        begun = {"format": FORMAT, "status": "scoring", "created": _now(), "fingerprint": fingerprint}
+        record = cast("RunRecord", {**begun, **about, "versions": versions()})
+        with explaining_os_errors(folder):
+            (folder / SHARDS_FOLDER).mkdir(parents=True, exist_ok=True)
+            write_record(file, record)
+        return cls(folder, record)
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        """Open an existing folder."""
+        return cls(folder, read_run_record(folder))
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.record["status"] == "complete")
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.is_complete or self._shards() or (self.folder / SCORES_FILE).exists())
+
+    def reopen(self) -> None:
+        """Make a complete run unfinished again, for queries that could not be scored."""
+        self.record["status"] = "scoring"
+        self._write_record()
+        self._restore_shards()
+
+    def _restore_shards(self) -> None:
+        """The score table that an unfinished run has becomes its first shard; every other shard is already in it."""
+        table, shards = self.folder / SCORES_FILE, self.folder / SHARDS_FOLDER
+        with explaining_os_errors(self.folder):
+            if table.exists():
+                shutil.rmtree(shards, ignore_errors=True)
+            shards.mkdir(exist_ok=True)
+            if table.exists():
+                os.replace(table, shards / "000000.parquet")
+
+    def _set_aside_damaged(self) -> None:
+        """Move files that are not what was written to `damaged/`; a complete run that lacks one of its two tables is resumed."""
+        damage = damage_of(self.folder, self.record)
+        for finding in damage:
+            file = self.folder / finding.file
+            if file.exists():
+                with explaining_os_errors(self.folder):
+                    kept = _free_name(self.folder / DAMAGED_FOLDER / finding.file)
+                    kept.parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(file, kept)
+            log.warning("%s %s. %s", file, finding.words, finding.remedy)
+        if damage:
+            lost = {finding.file for finding in damage}
+            moved = [SetAside(file=f.file, reason=f.words, time=_now()) for f in damage]
+            self.record["set_aside"] = [*self.record.get("set_aside", []), *moved]
+            self.record["files"] = [name for name in self.record.get("files", []) if name not in lost]
+            if lost.intersection(TABLES):
+                self.record["status"] = "scoring"
+            self._write_record()
+
+    def _write_record(self) -> None:
+        with explaining_os_errors(self.folder):
+            write_record(self.folder / RECORD_FILE, self.record)
+
+    # -- scoring
+
+    def _shards(self) -> list[Path]:
+        return sorted((self.folder / SHARDS_FOLDER).glob("*.parquet"))
+
+    def scored_ids(self) -> set[str]:
+        """Ids of the queries whose scores are on disk."""
+        return set(_locate(self._score_files()))
+
+    def _score_files(self) -> list[Path]:
+        table = self.folder / SCORES_FILE
+        return [table] if table.exists() else self._shards()
+
+    def begin_session(self) -> Session:
+        """What this session costs, for the caller to fill in; `flush` writes it beside the sessions before it."""
+        session = Session(start=max(len(self.record.get("starts", [])) - 1, 0))
+        self.record.setdefault("sessions", []).append(session)
+        return session
+
+    def append(self, scored: Scored, *, at_once: bool = False, seconds: float = 1.0, rows: int = 200_000) -> None:
+        """Keep a query, written out as a shard once a second's work is held: a kill loses less, and files stay few.
+
+        A query that took longer is written by itself, and so is each one of a scorer that charges (`at_once`).
+        """
+        self._buffer.append(to_table(scored))
+        held = time.monotonic() - self._flushed
+        if at_once or held >= seconds or sum(t.num_rows for t in self._buffer) >= rows:
+            self.flush()
+
+    def flush(self) -> None:
+        self._write_record()  # before the shard: what was spent is spent, whether or not the scores get here
+        if self._buffer:
+            import pyarrow as pa
+
+            if self._next_shard is None:
+                existing = self._shards()
+                self._next_shard = int(existing[-1].stem) + 1 if existing else 0
+            file = self.folder / SHARDS_FOLDER / f"{self._next_shard:06d}.parquet"
+            with explaining_os_errors(file):
+                write_parquet(file, pa.concat_tables(self._buffer))
+            # Only now: a stop that came in the writing writes the same queries again, under the same number.
+            self._next_shard, self._buffer = self._next_shard + 1, []
+        self._flushed = time.monotonic()
+
+    def finish(self, coverage: Coverage, order: Sequence[str], queries: Iterable[QueryRow]) -> None:
+        """Join the shards in the order of the queries and mark the run complete, last."""
+        self.flush()
+        with explaining_os_errors(self.folder):
+            write_tables(self.folder / QUERIES_FILE, query_schema(), _query_tables(queries))
+            # A part at a time: a run may be larger than memory.
+            write_tables(self.folder / SCORES_FILE, score_schema(), _join(self._shards(), order))
+            shutil.rmtree(self.folder / SHARDS_FOLDER, ignore_errors=True)
+            self.record["status"], self.record["coverage"] = "complete", coverage
+            self._list_tables(QUERIES_FILE, SCORES_FILE)
+
+    def update_record(self, **about: Any) -> None:
+        """Set some keys of run.json, which is written if they change."""
+        if any(self.record.get(key) != value for key, value in about.items()):
+            self.record = cast("RunRecord", {**self.record, **about})
+            self._write_record()
+
+    # -- reading
+
+    def has(self, name: str) -> bool:
+        """Whether a table belongs to this run: it is there, or it was and must be."""
+        return name in self.record.get("files", []) or (self.folder / name).exists()
+
+    def read(self, name: str) -> pa.Table:
+        """A table of this run, or what repairs it."""
+        return read_table(self.folder / name, remedy=self._remedy(name))
+
+    def _remedy(self, name: str) -> str:
+        return f"To repair the run: {repair_command(self.record, name)}"
+
+    def write(self, name: str, table: pa.Table) -> None:
+        """Write a table beside the scores."""
+        write_parquet(self.folder / name, table)
+        self._list_tables(name)
+
+    def _list_tables(self, *names: str) -> None:
+        """Have run.json name tables that must be there from now on."""
+        self.record["files"] = sorted({*self.record.get("files", []), *names})
+        self._write_record()
+
+    def read_noise(self) -> list[Scored]:
+        """One presentation of each query scored repeatedly; empty where no noise floor was asked for."""
+        return list(from_table(self.read(NOISE_FILE))) if self.has(NOISE_FILE) else []
+
+    def write_noise(self, queries: list[Scored]) -> None:
+        import pyarrow as pa
+
+        self.write(NOISE_FILE, pa.concat_tables([to_table(query) for query in queries]))
+
+    def read_perturbed(self, query_ids: Sequence[str]) -> dict[str, Array]:
+        """Measure -> (Q,) of what perturbations moved, NaN where a query was not perturbed."""
+        place = {query_id: i for i, query_id in enumerate(query_ids)}
+        moved: dict[str, Array] = {}
+        names = {*self.record.get("files", []), *(file.name for file in self.folder.glob(perturbed_file("*")))}
+        for name in sorted(filter(perturbation_of, names)):
+            for row in self.read(name).to_pylist():
+                values = moved.setdefault(row["measure"], np.full(len(place), np.nan))
+                values[place[row["query_id"]]] = row["value"]
+        return moved
+
+    def read_queries(self) -> CompactQueries:
+        """Every query of a complete run, held in memory."""
+        return CompactQueries(self.iter_queries())
+
+    def queries(self) -> ScoredQueries:
+        """The queries of a complete run, for callers that iterate more than once and hold none of them."""
+        return ScoredQueries(self)
+
+    def iter_queries(self) -> Iterator[Scored]:
+        """The queries of a complete run one by one, so that a run may be larger than memory."""
+        if not self.is_complete:
+            raise InputError(f"{self.folder} is not complete. Run the command that made it again; it resumes where it stopped.")
+        queries = _iter_queries(self.folder / SCORES_FILE, self._remedy(SCORES_FILE))
+        judged = _iter_judged(self.folder / QUERIES_FILE, self._remedy(QUERIES_FILE))
+        return _with_ideals(queries, judged)
+
+
+class ScoredQueries:
+    """The queries of a run, read anew by every iteration."""
+
+    def __init__(self, run: Run):
+        self._run = run
+
+    def __iter__(self) -> Iterator[Scored]:
+        return self._run.iter_queries()
+
+
+# -- tables that may be larger than memory
+
+
+def _locate(files: Sequence[Path]) -> dict[str, tuple[Piece, ...]]:
+    """Query -> where its rows stand. Of a query that is in two places the first counts."""
+    import pyarrow.compute as pc
+
+    places: dict[str, tuple[Piece, ...]] = {}
+    for number, file in enumerate(files):
+        last = ""
+        for group, table in enumerate(row_groups(file, ["query_id"])):
+            runs = pc.run_end_encode(table.column("query_id").combine_chunks())
+            start = 0
+            for query_id, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+                piece = Piece(number, group, start, stop)
+                if query_id not in places:
+                    places[query_id] = (piece,)
+                elif query_id == last and start == 0:  # cut in two by the end of a row group
+                    places[query_id] += (piece,)
+                last, start = query_id, stop
+    return places
+
+
+def _query_tables(rows: Iterable[QueryRow], at_once: int = 1000) -> Iterator[pa.Table]:
+    """Rows of queries.parquet as tables, a part at a time."""
+    import pyarrow as pa
+
+    remaining = iter(rows)
+    while part := list(islice(remaining, at_once)):
+        yield pa.Table.from_pylist(part, schema=query_schema())
+
+
+def _join(files: Sequence[Path], order: Iterable[str]) -> Iterator[pa.Table]:
+    """The rows of the queries in this order, about GROUP_ROWS at a time; equal rows give equal parts, however they came."""
+    import pyarrow as pa
+
+    # Each start of a run goes through the collection in order, so few row groups are needed at once.
+    read = lru_cache(maxsize=4)(lambda number, group: next(row_groups(files[number], only=group)))
+    where = _locate(files)
+    held, rows = [], 0
+    for piece in (piece for query_id in order for piece in where.get(query_id, ())):
+        held.append(read(piece.file, piece.group).slice(piece.start, piece.stop - piece.start))
+        rows += piece.stop - piece.start
+        if rows >= GROUP_ROWS:
+            yield pa.concat_tables(held).combine_chunks()
+            held, rows = [], 0
+    if held:
+        yield pa.concat_tables(held).combine_chunks()
+
+
+def _iter_queries(file: Path, remedy: str = MAKE_AGAIN) -> Iterator[Scored]:
+    """The queries of a score table, a row group at a time; one that goes on in the next row group is whole."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    carried: pa.Table | None = None
+    for table in row_groups(file, remedy=remedy):
+        table = table if carried is None else pa.concat_tables([carried, table])
+        last = pc.index(table.column("query_id"), table.column("query_id")[-1]).as_py() if table.num_rows else 0
+        yield from from_table(table.slice(0, last))
+        carried = table.slice(last)
+    if carried is not None:
+        yield from from_table(carried)
+
+
+def _iter_judged(file: Path, remedy: str = MAKE_AGAIN) -> Iterator[tuple[str, Array | None]]:
+    for table in row_groups(file, ["query_id", "judged"], remedy=remedy):
+        for query_id, judged in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            yield query_id, None if judged is None else np.asarray(judged, dtype=float)
+
+
+def _with_ideals(queries: Iterable[Scored], judged: Iterator[tuple[str, Array | None]]) -> Iterator[Scored]:
+    """Every query with the relevance of all its judged documents. Both come in the same order, or what is ahead is kept."""
+    ahead: dict[str, Array | None] = {}
+    for query in queries:
+        while query.query_id not in ahead and (row := next(judged, None)) is not None:
+            ahead[row[0]] = row[1]
+        yield replace(query, ideal=ahead.pop(query.query_id, None))
+
+
+def read_run_record(folder: Path) -> RunRecord:
+    """run.json of a folder, as it was written and of the kinds that this version reads, without its checksum."""
+    file = folder / RECORD_FILE
+    restore = "Copy it back from a backup, or score into another --out."
+    try:
+        record = read_json(file)
+    except FileNotFoundError:
+        raise InputError(f"{folder} is not a run folder: it has no run.json.") from None
+    except DamagedFile as damage:
+        raise DamagedFile(file, damage.what, restore) from damage
+    if record.get("format") != FORMAT:
+        raise InputError(f"{folder} has format {record.get('format')}, this version reads {FORMAT}. Score it again.")
+    if record_state(record) == "damaged":
+        remedy = f'If you changed it on purpose, delete its line "sha256" and it is taken as it stands; if not: {restore}'
+        raise DamagedFile(file, "was changed since it was written", remedy)
+    check_run_record(record, f"{file} cannot be used", restore)
+    return cast("RunRecord", {key: value for key, value in record.items() if key != "sha256"})
+
+
+def find_folders(folders: Sequence[Path]) -> list[Path]:
+    """The run folders in and below some folders."""
+    runs = []
+    for folder in folders:
+        files = [folder / RECORD_FILE] if (folder / RECORD_FILE).exists() else sorted(folder.glob("**/run.json"))
+        if not files:
+            raise InputError(f"{folder} holds no run: neither it nor a folder below it has a run.json.")
+        runs += [file.parent for file in files]
+    return runs
+
+
+def find_runs(folders: Sequence[Path]) -> list[Run]:
+    """The runs in and below some folders."""
+    return [Run.open(folder) for folder in find_folders(folders)]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _free_name(file: Path) -> Path:
+    """The name itself, or the first of `name.2`, `name.3`, ... that is not taken."""
+    names = (file.with_name(f"{file.name}.{n}") for n in range(2, sys.maxsize))
+    return file if not file.exists() else next(name for name in names if not name.exists())
+
+
+def check_same_command(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Refuse to go on in a folder whose record was made with other settings."""
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    if keys:
+        differing = "; ".join(_describe_difference(key, old.get(key), new.get(key)) for key in keys)
+        raise RunMismatch(f"{folder} was made by another command: {differing}. Choose another --out, or delete the folder.")
+
+
+def _describe_difference(key: str, old: Any, new: Any) -> str:
+    """Both values, of long ones the part in which they differ."""
+    was, now = (json.dumps(value, ensure_ascii=False) for value in (old, new))
+    first = next((i for i, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), 0)
+    return f"{key} was {_excerpt(was, first)}, now {_excerpt(now, first)}"
+
+
+def _excerpt(text: str, place: int) -> str:
+    start = max(0, place - 20)
+    return text if len(text) <= 80 else "..." * bool(start) + text[start : start + 74] + "..." * (start + 74 < len(text))
+
+
+def versions() -> dict[str, str]:
+    """What produced a run: this package, Python, the machine, and the libraries that were installed."""
+    import importlib.metadata
+
+    known = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
+    for name in ("steadyscore", "numpy", "torch", "transformers", "tokenizers", "peft", "vllm", "llama-cpp-python", "httpx"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            known[name] = importlib.metadata.version(name)
+    return known

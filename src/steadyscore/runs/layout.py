@@ -1,0 +1,258 @@
+"""What the files of a run folder are called and what they hold. `folder.py` writes and reads them.
+
+    run.json             RunRecord: format, status, fingerprint, command, starts, sessions, coverage
+    scores.parquet       score_schema: one row per query, permutation and candidate, queries in the order of the collection
+    queries.parquet      query_schema: text, answers and verdict of every query, and the relevance of every judged document
+    noise.parquet        score_schema: one presentation of some queries scored repeatedly (--noise-floor)
+    perturbed-*.parquet  perturbed_schema: what a changed pool or other markers moved (--perturb)
+    outputs.parquet      output_schema: what readers wrote under every permutation (--reader)
+    measures.parquet     measure_schema: every measure of every query; made anew by each audit
+    summary.json         the figures as `--json` prints them; made anew by each audit
+    labels.parquet       label_schema: the grades that `label` makes of the scores, beside derived.json
+    shards/              whole queries, appended while scoring; removed once scores.parquet is there
+    damaged/             files that were not what had been written, set aside before they were made again
+
+Every table and JSON object carries its checksum (`machine/checksums.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from ..errors import InputError
+from ..tasks import TASKS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = 1
+
+RECORD_FILE, SUMMARY_FILE, DERIVED_FILE = "run.json", "summary.json", "derived.json"
+SCORES_FILE, QUERIES_FILE, NOISE_FILE, OUTPUTS_FILE = "scores.parquet", "queries.parquet", "noise.parquet", "outputs.parquet"
+MEASURES_FILE, LABELS_FILE = "measures.parquet", "labels.parquet"
+SHARDS_FOLDER, DAMAGED_FOLDER = "shards", "damaged"
+
+TABLES = (SCORES_FILE, QUERIES_FILE)
+"""What every complete run has."""
+MADE_ANEW = (LABELS_FILE, MEASURES_FILE)
+"""Made from the run's own tables by every command that writes them, so that damage needs no repair."""
+
+GRADE_COLUMNS = ("grade_0", "grade_1", "grade_2", "grade_3")
+
+
+def perturbed_file(kind: str) -> str:
+    """The table of one kind of perturbation."""
+    return f"perturbed-{kind}.parquet"
+
+
+def perturbation_of(name: str) -> str | None:
+    """The kind of perturbation whose table has this name."""
+    is_perturbed = name.startswith("perturbed-") and name.endswith(".parquet")
+    return name.removeprefix("perturbed-").removesuffix(".parquet") if is_perturbed else None
+
+
+def flag_of(name: str) -> str:
+    """The flag of `audit` that makes a table beside the scores; empty for the tables that every run has."""
+    if kind := perturbation_of(name):
+        return f"--perturb {kind}"
+    return {NOISE_FILE: "--noise-floor", OUTPUTS_FILE: "--reader ADDRESS"}.get(name, "")
+
+
+# -- columns
+
+
+def score_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("query_id", pa.string()),
+            ("permutation", pa.int32()),
+            ("candidate_id", pa.string()),
+            ("slot", pa.int32()),
+            ("window", pa.int32()),
+            ("partition", pa.string()),
+            ("score", pa.float64()),
+            *((name, pa.float32()) for name in GRADE_COLUMNS),
+            ("label_mass", pa.float32()),
+            ("relevance", pa.int32()),
+        ]
+    )
+
+
+def query_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("query_id", pa.string()),
+            ("query", pa.string()),
+            ("answers", pa.list_(pa.string())),
+            ("verdict", pa.string()),
+            ("judged", pa.list_(pa.int32())),
+        ]
+    )
+
+
+class QueryRow(TypedDict):
+    """A row of queries.parquet."""
+
+    query_id: str
+    query: NotRequired[str]
+    answers: NotRequired[list[str] | None]
+    verdict: NotRequired[str | None]
+    judged: list[int] | None
+    """Relevance of every judged document."""
+
+
+def perturbed_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
+
+
+def output_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([("query_id", pa.string()), ("permutation", pa.int32()), ("reader", pa.string()), ("output", pa.string())])
+
+
+def measure_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    text = [(name, pa.string()) for name in ("variant", "collection", "query_id", "measure")]
+    return pa.schema([*text, ("value", pa.float64())])
+
+
+def label_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("query_id", pa.string()),
+            ("candidate_id", pa.string()),
+            ("vector", pa.list_(pa.float64())),
+            ("grades", pa.list_(pa.float32())),
+            ("first", pa.bool_()),
+        ]
+    )
+
+
+# -- run.json
+
+
+class FailedQuery(TypedDict):
+    query_id: str
+    reason: str
+
+
+class ShrunkWindow(TypedDict):
+    """A window whose texts were cut to fit the model."""
+
+    query_id: str
+    window: int
+    """Counted from 1."""
+    chars: int
+
+
+class Session(TypedDict, total=False):
+    """What one start of a run cost."""
+
+    start: int
+    """Its place among `starts`."""
+    seconds: float
+    windows: int
+    tokens: int
+    shrunk: list[ShrunkWindow]
+    spent: dict[str, float]
+    """Requests, tokens and cost, of an endpoint that charges."""
+
+
+class Coverage(Session):
+    """What all sessions of a complete run scored, and cost together."""
+
+    queries: int
+    scored: int
+    failed: list[FailedQuery]
+
+
+class StoredThreshold(TypedDict, total=False):
+    """The threshold a run was audited with: the fields of `measures.measurement.Threshold`."""
+
+    cutoff: float | None
+    protocol: Literal["midpoints", "reference"]
+    seed: int
+    retention: float | None
+
+
+class SetAside(TypedDict):
+    """A damaged file that was moved to `damaged/`."""
+
+    file: str
+    reason: str
+    time: str
+
+
+class RunRecord(TypedDict):
+    """run.json. Keys that another version adds are left alone."""
+
+    format: int
+    status: Literal["scoring", "complete"]
+    name: str
+    """The scorer's."""
+    collection: str
+    task: str
+    fingerprint: dict[str, Any]
+    """What must be equal to resume the run: the scorer's identity, the data, the presentation."""
+    created: NotRequired[str]
+    source: NotRequired[str]
+    """The collection as it was asked for: a name or a file."""
+    command: NotRequired[list[str]]
+    capabilities: NotRequired[dict[str, Any]]
+    versions: NotRequired[dict[str, str]]
+    starts: NotRequired[list[dict[str, Any]]]
+    """`scoring.starts.Start`s: what scored the run, each time."""
+    sessions: NotRequired[list[Session]]
+    coverage: NotRequired[Coverage]
+    threshold: NotRequired[StoredThreshold]
+    files: NotRequired[list[str]]
+    """Tables that must be there."""
+    set_aside: NotRequired[list[SetAside]]
+
+
+class DataIdentity(TypedDict):
+    name: str
+    sha256: str
+
+
+class _FingerprintKeys(TypedDict, total=False):
+    """The keys of a fingerprint that are read back; a scorer adds its own."""
+
+    data: DataIdentity | None
+    width: int | None
+    permutations: int | None
+    canonical: bool | None
+    mitigations: list[str]
+
+
+def check_run_record(record: dict[str, Any], intro: str, remedy: str) -> None:
+    """Refuse a run.json whose values are not of the kinds that this version reads, all mistakes at once."""
+    from ..machine.schemas import kind_mistakes
+
+    mistakes = kind_mistakes(RunRecord, record)
+    if isinstance(record.get("fingerprint"), dict):
+        mistakes += kind_mistakes(_FingerprintKeys, record["fingerprint"], "fingerprint")
+    if isinstance(task := record.get("task"), str) and task not in TASKS:
+        mistakes.append(f"task: use one of {', '.join(TASKS)}")
+    if isinstance(threshold := record.get("threshold"), dict):
+        unknown = [key for key in threshold if key not in StoredThreshold.__annotations__]
+        mistakes += [f"threshold.{key}: this version does not know the key" for key in unknown]
+    if isinstance(coverage := record.get("coverage"), dict):
+        counts = [key for key in ("queries", "scored") if isinstance(coverage.get(key), int)]
+        mistakes += [f"coverage.{key}: {coverage[key]} is below 0" for key in counts if coverage[key] < 0]
+    elif record.get("status") == "complete":
+        mistakes.append("a complete run has coverage, and it is missing")
+    if mistakes:
+        raise InputError(f"{intro}: {'; '.join(mistakes)}. {remedy}")

@@ -1,0 +1,352 @@
+"""What the columns of a score file must hold: each value by itself, then all of them together.
+
+A mistake is one sentence that counts its rows, names the first of them with their lines, and says what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, get_args
+
+import numpy as np
+
+from ..collection.format import CONTROL
+from ..errors import InputError
+from ..terms import LARGEST_SCORE, Array, Partition
+from .layout import GRADE_COLUMNS, score_schema
+from .table import FIRST_STAGE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REQUIRED = ("query_id", "permutation", "candidate_id", "score")
+TEXTS = ("query_id", "candidate_id", "partition")
+SHARES = (*GRADE_COLUMNS, "label_mass")
+MAX_EXAMPLES = 5
+"""Places that one kind of mistake names before it only counts."""
+SLACK = 1e-3
+"""What rounding may add to a probability."""
+LOOKS_LIKE_A_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The table of a score file, and where its rows came from."""
+
+    table: pa.Table
+    name: str
+    """The file as messages call it."""
+    lines_of: Callable[[Array], list[str]]
+    """Row numbers of the file -> "line 3"."""
+    origin: Array | None = None
+    """Row of this table -> row of the file; None where they are the same."""
+
+    def places(self, rows: Array) -> str:
+        """The first rows by line, query, permutation and candidate."""
+        first = rows[:MAX_EXAMPLES]
+        where = self.lines_of(first if self.origin is None else self.origin[first])
+        words = {"query_id": "query", "permutation": "permutation", "candidate_id": "candidate"}
+        named = [
+            ", ".join([line, *(f"{word} {row[name]}" for name, word in words.items() if row[name] is not None)])
+            for line, row in zip(where, self.table.select(list(words)).take(first).to_pylist(), strict=True)
+        ]
+        return "; ".join(named) + (f"; and {len(rows) - MAX_EXAMPLES:,} more" if len(rows) > MAX_EXAMPLES else "")
+
+    def values(self, name: str) -> Array:
+        """A column as float64, NaN where it is empty."""
+        values: Array = self.table.column(name).cast("float64").to_numpy(zero_copy_only=False)
+        return values
+
+
+def sort_rows(rows: Rows) -> Rows:
+    """By query (in the order of the file), permutation and candidate id."""
+    import pyarrow.compute as pc
+
+    table = rows.table
+    keyed = table.append_column("_query", pc.index_in(table.column("query_id"), pc.unique(table.column("query_id"))))
+    order = pc.sort_indices(keyed, [(name, "ascending") for name in ("_query", "permutation", "candidate_id")])
+    return replace(rows, table=table.take(order), origin=order.to_numpy())
+
+
+# -- each value
+
+
+def check_columns(rows: Rows) -> Rows:
+    """The columns with the kinds of the score table; every value that has another kind is named."""
+    import pyarrow as pa
+
+    mistakes, columns = _incomplete_groups(rows), {}
+    for kind in score_schema():
+        if kind.name not in rows.table.column_names:
+            continue
+        column = rows.table.column(kind.name)
+        holes = _true_rows(column.is_null())
+        if kind.name in REQUIRED and len(holes):
+            mistakes.append(f"{len(holes):,} rows have no {kind.name}: {rows.places(holes)}. Fill them in.")
+        try:
+            columns[kind.name] = _texts(column) if kind.name in TEXTS else _numbers(column, kind)
+        except pa.ArrowException:
+            mistakes.append(_kind_mistake(rows, kind))
+        if kind.name in ("query_id", "candidate_id") and kind.name in columns:
+            mistakes += _bad_ids(rows, kind.name, columns[kind.name])
+    if mistakes:
+        raise InputError([f"{rows.name}: {mistake}" for mistake in mistakes])
+    return replace(rows, table=pa.table(columns))
+
+
+def _incomplete_groups(rows: Rows) -> list[str]:
+    """Columns that mean nothing without others."""
+    names, found = set(rows.table.column_names), []
+    for group in (("slot", "window"), GRADE_COLUMNS):
+        if (given := names.intersection(group)) and len(given) < len(group):
+            has, lacks = (", ".join(name for name in group if (name in given) is there) for there in (True, False))
+            found.append(f"there is {has} but no {lacks}. Give all of {', '.join(group)}, or none of them.")
+    return found
+
+
+def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of text; whole numbers stand for their digits, other kinds (times, fractions) are not text."""
+    import pyarrow as pa
+
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
+                                       pa.types.is_integer, pa.types.is_null)):  # fmt: skip
+        raise pa.ArrowTypeError(f"{kind} is not text")
+    return column.cast(kind).cast(pa.string())
+
+
+def _numbers(column: pa.ChunkedArray, kind: pa.Field) -> pa.ChunkedArray:
+    """A column of numbers, also where they are written as text. A whole number may have a point (1.0)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
+        column = column.cast(pa.string())
+    if pa.types.is_string(column.type):
+        if kind.name == "permutation" and not pc.any(pc.match_substring_regex(column, LOOKS_LIKE_A_NUMBER)).as_py():
+            names = sorted(set(column.drop_null().to_pylist()))  # where all are names, they count in the order of the names
+            return pc.index_in(column, pa.array(names, pa.string()))
+        column = pc.utf8_trim_whitespace(column).cast(pa.float64())
+    elif not any(test(column.type) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal,
+                                                pa.types.is_null)):  # fmt: skip
+        raise pa.ArrowTypeError(f"{column.type} is not a number")
+    if pa.types.is_integer(kind.type):
+        whole = column.cast(kind.type)
+        return pc.max_element_wise(whole, 0, skip_nulls=False).cast(kind.type) if kind.name == "relevance" else whole
+    return column.cast(pa.float64(), safe=False).cast(kind.type, safe=False)
+
+
+def _kind_mistake(rows: Rows, kind: pa.Field) -> str:
+    """The rows whose value cannot be read as what the column holds."""
+    import pyarrow as pa
+
+    what = "a whole number of 32 bits" if pa.types.is_integer(kind.type) else "text" if kind.name in TEXTS else "a number"
+    column = rows.table.column(kind.name)
+    text = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    if not (pa.types.is_string(text.type) or pa.types.is_floating(text.type) or pa.types.is_integer(text.type)):
+        return f"{kind.name} is a column of {column.type}, which is not {what}. Write it as {what.removeprefix('a ')}."
+    if kind.name in TEXTS:
+        return f"{kind.name} is a column of {column.type}, which is not text: 1.0 and 1 would be one id. Write it as text."
+
+    def fits(value: object) -> bool:
+        try:
+            _numbers(pa.chunked_array([pa.array([value, "0"] if isinstance(value, str) else [value])]), kind)
+        except pa.ArrowException:
+            return False
+        return True
+
+    values = [repr(value) for value in text.to_pylist()]
+    odd = [name for name, value in dict(zip(values, text.to_pylist(), strict=True)).items() if not fits(value)]
+    places = np.flatnonzero(np.isin(values, odd))
+    hint = "Number all or name all" if kind.name == "permutation" else f"Write {what}"
+    named = ", ".join(value if len(value) <= 60 else f"{value[:57]}..." for value in odd[:MAX_EXAMPLES])
+    return f"{len(places):,} rows have {named} as {kind.name}, which is not {what}: {rows.places(places)}. {hint}."
+
+
+def _bad_ids(rows: Rows, name: str, column: pa.ChunkedArray) -> list[str]:
+    """Ids are text of one line: not blank, without control characters."""
+    import pyarrow.compute as pc
+
+    blank = pc.equal(pc.utf8_trim_whitespace(column), "")
+    bad = _true_rows(pc.fill_null(pc.or_(pc.match_substring_regex(column, CONTROL_CLASS), blank), False))
+    if not len(bad):
+        return []
+    places = _escape_controls(rows.places(bad))
+    return [f"{len(bad):,} rows have a blank {name}, or one with a control character: {places}. Write text of one line."]
+
+
+CONTROL_CLASS = CONTROL.pattern.replace(r"\x7f-\x9f", r"\x{7f}-\x{9f}")  # RE2's spelling of characters beyond ASCII
+
+
+def _escape_controls(text: str) -> str:
+    return CONTROL.sub(lambda found: repr(found.group())[1:-1], text)
+
+
+def _true_rows(column: pa.ChunkedArray) -> Array:
+    return np.flatnonzero(column.to_numpy())
+
+
+# -- all together
+
+
+@dataclass(frozen=True, slots=True)
+class _Sorted:
+    """Sorted rows as codes that numpy compares."""
+
+    rows: Rows
+    query: Array
+    permutation: Array
+    candidate: Array
+
+    def groups(self) -> Iterator[tuple[int, int]]:
+        """First and last row + 1 of every query."""
+        starts = np.flatnonzero(np.r_[True, np.diff(self.query) != 0])
+        return zip(starts.tolist(), [*starts[1:].tolist(), len(self.query)], strict=True)
+
+
+def check_rows(rows: Rows) -> None:
+    """Refuse a sorted table whose rows contradict each other, with all mistakes at once."""
+    query, candidate = (
+        rows.table.column(name).combine_chunks().dictionary_encode().indices.to_numpy() for name in ("query_id", "candidate_id")
+    )
+    table = _Sorted(rows, query, rows.table.column("permutation").to_numpy(), candidate)
+    mistakes = [*_bad_scores(rows), *_bad_permutations(table)]
+    mistakes += _repeated_rows(table) or [*_unequal_pools(table), *_changed_relevance(table)]
+    mistakes += [*_bad_places(table), *_bad_probabilities(rows), *_bad_partitions(table)]
+    if mistakes:
+        raise InputError([f"{rows.name}: {mistake}" for mistake in mistakes])
+
+
+def _bad_scores(rows: Rows) -> list[str]:
+    score = rows.values("score")
+    found = []
+    if len(bad := np.flatnonzero(~np.isfinite(score))):
+        found.append(f"{len(bad):,} scores are NaN or infinite: {rows.places(bad)}. Score those candidates again.")
+    if len(large := np.flatnonzero(np.isfinite(score) & (np.abs(score) > LARGEST_SCORE))):
+        found.append(
+            f"{len(large):,} scores are beyond {LARGEST_SCORE:g}, where variances overflow: {rows.places(large)}. "
+            "Rescale the scores."
+        )
+    return found
+
+
+def _bad_permutations(table: _Sorted) -> list[str]:
+    below = np.flatnonzero(table.permutation < FIRST_STAGE)
+    if not len(below):
+        return []
+    return [
+        f"{len(below):,} rows have a permutation below {FIRST_STAGE}: {table.rows.places(below)}. "
+        f"Number permutations from 0; {FIRST_STAGE} is the first-stage order."
+    ]
+
+
+def _repeated_rows(table: _Sorted) -> list[str]:
+    same = (np.diff(table.query) == 0) & (np.diff(table.permutation) == 0) & (np.diff(table.candidate) == 0)
+    twice = np.flatnonzero(np.r_[False, same])
+    if not len(twice):
+        return []
+    return [f"{len(twice):,} rows stand twice: {table.rows.places(twice)}. Keep one score per query, permutation and candidate."]
+
+
+def _unequal_pools(table: _Sorted) -> list[str]:
+    """Queries whose permutations do not hold the same candidates."""
+    permutation, candidate, found = table.permutation, table.candidate, []
+    for start, stop in table.groups():
+        turns = np.flatnonzero(np.r_[True, np.diff(permutation[start:stop]) != 0])
+        pools = np.split(candidate[start:stop], turns[1:])
+        if any(len(pool) != len(pools[0]) or (pool != pools[0]).any() for pool in pools[1:]):
+            everyone = set(candidate[start:stop].tolist())
+            odd, pool = next(
+                (p, pool) for p, pool in zip(permutation[start:stop][turns], pools, strict=True) if len(pool) < len(everyone)
+            )
+            gone = next(i for i in range(start, stop) if candidate[i] in everyone - set(pool.tolist()))
+            names = table.rows.table.slice(gone, 1).to_pylist()[0]
+            found.append(f"query {names['query_id']} lacks candidate {names['candidate_id']} in permutation {odd}")
+    if not found:
+        return []
+    more = f" and {len(found) - MAX_EXAMPLES:,} more queries" if len(found) > MAX_EXAMPLES else ""
+    return [f"every permutation must hold the same candidates; {'; '.join(found[:MAX_EXAMPLES])}{more}."]
+
+
+def _changed_relevance(table: _Sorted) -> list[str]:
+    """A candidate has one relevance, whatever the permutation."""
+    if "relevance" not in table.rows.table.column_names:
+        return []
+    relevance = np.nan_to_num(table.rows.values("relevance"), nan=-1)
+    order = np.lexsort((table.candidate, table.query))
+    together = (np.diff(table.query[order]) == 0) & (np.diff(table.candidate[order]) == 0)
+    changed = np.sort(order[1:][together & (np.diff(relevance[order]) != 0)])
+    if not len(changed):
+        return []
+    return [f"{len(changed):,} rows give a candidate another relevance than its row before: {table.rows.places(changed)}."]
+
+
+def _bad_places(table: _Sorted) -> list[str]:
+    """Every candidate of a query has a place of its own under each permutation, or no place is known."""
+    rows = table.rows
+    if "slot" not in rows.table.column_names:
+        return []
+    slot, window = rows.values("slot"), rows.values("window")
+    both, either = ~(np.isnan(slot) | np.isnan(window)), ~(np.isnan(slot) & np.isnan(window))
+    placed, sizes = np.zeros(len(slot), bool), np.zeros(len(slot))
+    for start, stop in table.groups():
+        placed[start:stop] = either[start:stop].any()
+        sizes[start:stop] = len(np.unique(table.candidate[start:stop]))
+    found = []
+    if len(holes := np.flatnonzero(placed & ~both)):
+        found.append(
+            f"{len(holes):,} rows lack a slot or a window, which other rows of their query have: {rows.places(holes)}. "
+            "Give both in every row of a query, or in none."
+        )
+    for name, values in (("slot", slot), ("window", window)):
+        if len(odd := np.flatnonzero(both & ((values < 0) | (values >= sizes)))):
+            found.append(
+                f"{len(odd):,} rows have a {name} below 0, or not below the number of candidates of their query: "
+                f"{rows.places(odd)}. Count each {name} from 0."
+            )
+    order = np.lexsort((slot, window, table.permutation, table.query))
+    keys = (values[order] for values in (table.query, table.permutation, window, slot))
+    same = np.logical_and.reduce([key[1:] == key[:-1] for key in keys])  # NaN equals nothing
+    if len(taken := np.sort(order[1:][same])):
+        found.append(
+            f"{len(taken):,} rows have the slot and window of another candidate of their permutation: {rows.places(taken)}. "
+            "Give each candidate its own place."
+        )
+    return found
+
+
+def _bad_probabilities(rows: Rows) -> list[str]:
+    """Grades and label mass are probabilities; a row has all four grades or none."""
+    found = []
+    given = [name for name in SHARES if name in rows.table.column_names]
+    for name in given:
+        values = rows.values(name)
+        if len(odd := np.flatnonzero(~(np.isnan(values) | ((values >= -SLACK) & (values <= 1 + SLACK))))):
+            found.append(f"{len(odd):,} rows have a {name} outside 0 to 1: {rows.places(odd)}. Give a probability.")
+    if GRADE_COLUMNS[0] in given:
+        empty = np.isnan([rows.values(name) for name in GRADE_COLUMNS])
+        if len(odd := np.flatnonzero(empty.any(axis=0) & ~empty.all(axis=0))):
+            found.append(f"{len(odd):,} rows have some of {', '.join(GRADE_COLUMNS)} only: {rows.places(odd)}. Give all or none.")
+    return found
+
+
+def _bad_partitions(table: _Sorted) -> list[str]:
+    """A query's orders are cut in one way, and in one that places can be read by."""
+    if "partition" not in table.rows.table.column_names:
+        return []
+    given = table.rows.table.column("partition").combine_chunks().fill_null("").dictionary_encode()
+    codes, names = given.indices.to_numpy(), given.dictionary.to_pylist()
+    known = get_args(Partition)
+    if unknown := {name: np.flatnonzero(codes == i) for i, name in enumerate(names) if name not in ("", *known)}:
+        use = f"Use {' or '.join(known)}."
+        return [
+            f"partition is {_escape_controls(name)[:60]} in {len(rows):,} rows: {table.rows.places(rows)}. {use}"
+            for name, rows in list(unknown.items())[:MAX_EXAMPLES]
+        ]
+    changed = np.flatnonzero(np.r_[False, (np.diff(table.query) == 0) & (np.diff(codes) != 0)])
+    if not len(changed):
+        return []
+    return [f"{len(changed):,} rows give a query another partition than its row before: {table.rows.places(changed)}."]

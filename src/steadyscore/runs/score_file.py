@@ -1,0 +1,307 @@
+"""Anybody's scores: Parquet, CSV, TSV, JSONL, or a set of TREC runs, one per permutation. No model is needed.
+
+Columns `query_id, permutation, candidate_id, score` and, where present, `slot, window, partition, relevance,
+grade_0..grade_3, label_mass`. Every mistake in a file is reported at once; nothing is dropped or filled in. This module turns a
+file into columns as they were written; `score_columns` says what the columns must hold.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..collection.files import Report, Unreadable, lines, parse_line
+from ..collection.trec import read_qrels, read_trec_run
+from ..errors import InputError
+from ..terms import Array
+from .layout import score_schema
+from .score_columns import REQUIRED, Rows, check_columns, check_rows, sort_rows
+from .table import Scored, from_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PARQUET, DELIMITED, JSON_LINES = (".parquet", ".pq"), (".csv", ".tsv"), (".jsonl", ".ndjson")
+TREC = (".run", ".trec", ".txt", ".res", "")
+IDS = ("query_id", "candidate_id")
+CHUNK = 50_000
+"""JSON lines that are turned into arrays together."""
+ROW_BYTES = 250
+"""What a row costs in memory while it is read, checked and measured, at least."""
+SHARE = 2
+"""A file may need one part in so many of the machine's memory."""
+
+
+def read_scores(files: Sequence[Path], relevance: Path | None = None) -> list[Scored]:
+    """The queries of a score file, or of several TREC runs (one per permutation, in the order given)."""
+    named = (*files, *([relevance] if relevance else []))
+    if missing := [f"file {file} does not exist." for file in named if not file.is_file()]:
+        raise InputError(missing)
+    if len(files) > 1 and (tables := [str(file) for file in files if suffix(file) in (*PARQUET, *DELIMITED, *JSON_LINES)]):
+        raise InputError(
+            f"several files must be TREC runs, one per permutation; these are tables: {', '.join(tables)}. "
+            "Join them into one file, with a column `permutation`."
+        )
+    rows = _read_trec_runs(files) if len(files) > 1 or suffix(files[0]) in TREC else _read_columns(files[0])
+    if not rows.table.num_rows:
+        raise InputError(f"{rows.name} holds no row.")
+    rows = sort_rows(rows)
+    check_rows(rows)
+    queries = list(from_table(rows.table))
+    if all(len(q.permuted) < 2 for q in queries):
+        raise InputError(
+            f"{rows.name} holds one permutation per query; order instability needs at least two. Score another order too."
+        )
+    return _with_judgements(queries, relevance) if relevance else queries
+
+
+def suffix(file: Path) -> str:
+    """What a file is by its ending: lower case, without .gz."""
+    plain = file.with_suffix("") if file.suffix.lower() == ".gz" else file
+    return plain.suffix.lower()
+
+
+def _with_judgements(queries: list[Scored], file: Path) -> list[Scored]:
+    report = Report()
+    qrels = read_qrels(file, report)
+    if report.mistakes:
+        raise InputError(_first_mistakes(report.mistakes))
+    found = []
+    for query in queries:
+        mine = qrels.get(query.query_id, {})
+        gains = np.array([mine.get(i, np.nan) for i in query.candidate_ids], dtype=float)
+        ideal = np.array(sorted(mine.values(), reverse=True), dtype=float) if mine else None
+        found.append(replace(query, relevance=None if np.isnan(gains).all() else gains, ideal=ideal))
+    return found
+
+
+# -- reading
+
+
+def _read_columns(file: Path) -> Rows:
+    """The columns of a table that we know, of the kinds they must have."""
+    import pyarrow as pa
+
+    kind = suffix(file)
+    readers = {PARQUET: _read_parquet, DELIMITED: _read_delimited, JSON_LINES: _read_json_lines}
+    read = next((reader for endings, reader in readers.items() if kind in endings), None)
+    if read is None or (read is _read_parquet and file.suffix.lower() == ".gz"):
+        raise InputError(f"{file} is none of .parquet, .csv, .tsv, .jsonl or a TREC run (.gz may follow all but .parquet).")
+    try:
+        table = read(file)
+    except UnicodeDecodeError as refusal:
+        raise InputError(f"{file} holds bytes that are not UTF-8. Save it as UTF-8.") from refusal
+    except (pa.ArrowException, OSError, EOFError, zlib.error, csv.Error) as refusal:
+        told = str(refusal).splitlines()[0] if str(refusal) else type(refusal).__name__
+        raise InputError(_ragged_lines(file) or f"{file} cannot be read as {kind[1:]}: {told}") from refusal
+    rows = Rows(table, str(file), lambda indices: _lines_of(file, indices))
+    return check_columns(rows)
+
+
+def _known_columns(names: Sequence[str], file: Path) -> list[str]:
+    """The columns of a file that are read; refuses a file that lacks some, or has one twice."""
+    known = score_schema().names
+    mistakes = []
+    if absent := [name for name in REQUIRED if name not in names]:
+        has = ", ".join(names[:30]) + (", ..." if len(names) > 30 else "")
+        mistakes.append(f"{file} has no column {', '.join(absent)}. It needs {', '.join(REQUIRED)}; it has {has}.")
+    if twice := [name for name in known if list(names).count(name) > 1]:
+        mistakes.append(f"{file} has the column {', '.join(twice)} twice. Keep one.")
+    if mistakes:
+        raise InputError(mistakes)
+    return [name for name in known if name in names]
+
+
+def _read_parquet(file: Path) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as source:
+        known, about = _known_columns(source.schema_arrow.names, file), source.metadata
+        # By row group: pyarrow ends the process where the record of a single column is damaged.
+        size = sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups))
+        refuse_beyond_memory(file, about.num_rows * ROW_BYTES + size, f"{about.num_rows:,} rows")
+        table = source.read(columns=known)
+    table.validate(full=True)
+    return table
+
+
+def _read_delimited(file: Path) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    content = _content(file)
+    header = next((fields for _, fields in _fields_by_line(file, errors="strict")), [])
+    if not header:
+        raise InputError(f"{file} holds no row.")
+    known = _known_columns(header, file)
+    return pc.read_csv(
+        pa.BufferReader(content) if content is not None else str(file),
+        parse_options=pc.ParseOptions(delimiter=_delimiter(file)),
+        # As text, whatever a value looks like: 007, 1e5 and 2020-01-01 are names where an id is meant. "nan" is a score that
+        # went wrong, not a missing one.
+        convert_options=pc.ConvertOptions(
+            null_values=[""], strings_can_be_null=True, include_columns=known, column_types=dict.fromkeys(known, pa.string())
+        ),
+    )
+
+
+def _content(file: Path) -> bytes | None:
+    """The text of a gzipped table, or None for a plain one; either way no more than memory holds."""
+    most = _memory_bytes() // (2 * SHARE)
+    if file.suffix.lower() != ".gz":
+        refuse_beyond_memory(file, 2 * file.stat().st_size, f"{file.stat().st_size:,} bytes")
+        return None
+    with gzip.open(file) as stream:
+        content = stream.read(most + 1)
+    refuse_beyond_memory(file, 2 * len(content), f"more than {most:,} bytes")
+    return content
+
+
+class _Fraction(str):
+    """A JSON number with a point or an exponent, as it was written."""
+
+
+def _read_json_lines(file: Path) -> pa.Table:
+    """Our columns as text, each value as it is written: a number that stands for an id must not lose a digit."""
+    import pyarrow as pa
+
+    known, seen = score_schema().names, dict[str, None]()
+    chunks: dict[str, list[pa.Array]] = {name: [] for name in known}
+    waiting: dict[str, list[str | None]] = {name: [] for name in known}
+    mistakes: list[str] = []
+    count = 0
+    for count, (number, line) in enumerate(lines(file), 1):
+        record = parse_line(line, parse_int=str, parse_float=_Fraction, parse_constant=_Fraction, object_pairs_hook=_keys_once)
+        if not isinstance(record, dict):
+            mistakes.append(f"{file}:{number}: {record if isinstance(record, Unreadable) else 'the line is not a JSON object'}.")
+            continue
+        seen.update(dict.fromkeys(record))
+        for name, values in waiting.items():
+            value = record.get(name)
+            if mistake := _json_mistake(name, value):
+                mistakes.append(f"{file}:{number}: {mistake}")
+            values.append(value if value is None or isinstance(value, str) else str(value).lower())
+        if not count % CHUNK:
+            refuse_beyond_memory(file, count * ROW_BYTES, f"more than {count:,} rows")
+            _move_to_chunks(waiting, chunks)
+    if mistakes:
+        raise InputError(_first_mistakes(mistakes))
+    if not count:
+        raise InputError(f"{file} holds no row.")
+    _move_to_chunks(waiting, chunks)
+    return pa.table({name: pa.chunked_array(chunks[name], pa.string()) for name in _known_columns([*seen], file)})
+
+
+def _move_to_chunks(waiting: dict[str, list[str | None]], chunks: dict[str, list[pa.Array]]) -> None:
+    import pyarrow as pa
+
+    for name, values in waiting.items():
+        chunks[name].append(pa.array(values, pa.string()))
+        values.clear()
+
+
+def _keys_once(pairs: list[tuple[str, Any]]) -> Any:
+    """An object; where it has a key twice, one of the values would be lost."""
+    record = dict(pairs)
+    return record if len(record) == len(pairs) else Unreadable("an object has a key twice")
+
+
+def _json_mistake(name: str, value: Any) -> str | None:
+    if isinstance(value, list | dict | Unreadable):
+        return f"{name} is {'a list' if isinstance(value, list) else 'an object'}. Write one value."
+    if name in IDS and isinstance(value, bool | _Fraction):
+        return f"{name} is {str(value).lower()}. Write an id in quotes; only a whole number may stand without."
+    return None
+
+
+def _delimiter(file: Path) -> str:
+    return "\t" if suffix(file) == ".tsv" else ","
+
+
+def _fields_by_line(file: Path, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of every record of a delimited file, the header first."""
+    csv.field_size_limit(2**31 - 1)  # a further column may hold whole documents
+    packed = file.suffix.lower() == ".gz"
+    with (
+        gzip.open(file) if packed else file.open("rb") as source,
+        io.TextIOWrapper(source, encoding="utf-8-sig", errors=errors, newline="") as stream,
+    ):
+        reader = csv.reader(stream, delimiter=_delimiter(file))
+        yield from ((reader.line_num, fields) for fields in reader if fields)
+
+
+def _ragged_lines(file: Path) -> list[str]:
+    """Lines of a delimited file that have more or fewer fields than its header."""
+    if suffix(file) not in DELIMITED:
+        return []
+    try:
+        (_, header), *rows = [(number, fields) for number, fields in _fields_by_line(file)] or [(0, [])]
+    except (OSError, EOFError, zlib.error, csv.Error):
+        return []  # damaged as a whole: its reader said how
+    odd = [(number, len(fields)) for number, fields in rows if len(fields) != len(header)]
+    return _first_mistakes(
+        [f"{file}:{number}: the line has {count} fields, the header has {len(header)}." for number, count in odd]
+    )
+
+
+def _read_trec_runs(files: Sequence[Path]) -> Rows:
+    import pyarrow as pa
+
+    report = Report()
+    columns: dict[str, list[Any]] = {name: [] for name in REQUIRED}
+    places: list[str] = []
+    for permutation, file in enumerate(files):
+        for where, query, document, _, score in read_trec_run(file, report):
+            if score is None:
+                report.mistakes.append(f"{where}: the line has no score; give `query Q0 document rank score tag`")
+                continue
+            places.append(where)
+            for name, value in zip(REQUIRED, (query, permutation, document, score), strict=True):
+                columns[name].append(value)
+    if report.mistakes:
+        raise InputError(_first_mistakes(report.mistakes))
+    kinds = score_schema()
+    table = pa.table(columns, schema=pa.schema([kinds.field(name) for name in REQUIRED]))
+    name = ", ".join(str(file) for file in files[:2]) + (", ..." if len(files) > 2 else "")
+    return Rows(table, name, lambda indices: [places[index] for index in indices])
+
+
+def _lines_of(file: Path, rows: Array) -> list[str]:
+    """Where rows stand in their file. Read again: only a mistake asks."""
+    kind = suffix(file)
+    if kind in PARQUET:
+        return [f"row {row + 1}" for row in rows]
+    found = _fields_by_line(file) if kind in DELIMITED else lines(file)
+    numbers = [number for number, _ in found][kind in DELIMITED :]  # less the header
+    return [f"line {numbers[row]}" for row in rows]
+
+
+# -- bounds
+
+
+def _memory_bytes() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def refuse_beyond_memory(file: Path, needed: int, holds: str) -> None:
+    """Refuse what would fill the memory before it is read: a few megabytes may unpack to hundreds of millions of rows."""
+    if needed > _memory_bytes() // SHARE:
+        raise InputError(
+            f"{file} holds {holds}, which need about {needed / 2**30:,.1f} GB of memory; "
+            f"this machine has {_memory_bytes() / 2**30:,.1f} GB, of which a score file may take half. "
+            "Split it by query, or measure it on a larger machine."
+        )
+
+
+def _first_mistakes(mistakes: list[str], most: int = 20) -> list[str]:
+    return mistakes if len(mistakes) <= most else [*mistakes[:most], f"... and {len(mistakes) - most:,} more."]

@@ -1,0 +1,244 @@
+"""The score table: one row per (query, permutation, candidate), and the arrays every measure is a function of.
+
+Columns of an array are candidates sorted by id, so a stable sort on them is the order-independent tie-break (§B.1) and
+no measure needs ids. Permutation -1 is the first-stage order, beside the random ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import DamagedFile
+from ..machine.checksums import State, parquet_state
+from ..terms import Array, Partition
+from .layout import GRADE_COLUMNS, score_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FIRST_STAGE = -1
+"""The permutation index of the first-stage order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One query's scores under its presentations."""
+
+    query_id: str
+    candidate_ids: tuple[str, ...]
+    """Sorted; the columns of every array."""
+    permutations: Array
+    """(P,) permutation index of each row, FIRST_STAGE first where it was scored."""
+    scores: Array
+    """(P, n)"""
+    slots: Array | None = None
+    """(P, n) 0-based slot of each candidate in its window."""
+    windows: Array | None = None
+    """(P, n) 0-based window of each candidate."""
+    grades: Array | None = None
+    """(P, n, 4) grade distribution, where the scorer gives one."""
+    label_mass: Array | None = None
+    """(P, n)"""
+    relevance: Array | None = None
+    """(n,) gold grades, NaN where a candidate is not judged; None where no candidate is."""
+    ideal: Array | None = None
+    """Relevance of every judged document of the query, also outside the pool; None: the pool's own."""
+    partition: Partition = "contiguous"
+    """How each order was cut into windows: what places mean."""
+
+    @property
+    def permuted(self) -> Array:
+        """(M, n) scores under the M permutations, without the row of the first-stage order."""
+        rows: Array = self.scores[self.permutations != FIRST_STAGE]
+        return rows
+
+    @property
+    def first_stage(self) -> Array | None:
+        """(n,) scores in first-stage order, where it was scored."""
+        rows = self.scores[self.permutations == FIRST_STAGE]
+        return rows[0] if len(rows) else None
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether any document of the query is judged, in the pool or outside it: else its quality is unknown, and not 0."""
+        known = [values for values in (self.relevance, self.ideal) if values is not None]
+        return any(not np.isnan(values).all() for values in known)
+
+    @property
+    def gold(self) -> Array:
+        """(n,) what measures take as relevance: 0 for the unjudged candidates of a judged query, else NaN for all."""
+        unknown = np.full(len(self.candidate_ids), 0.0 if self.is_judged else np.nan)
+        return unknown if self.relevance is None else np.where(np.isnan(self.relevance), unknown, self.relevance)
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether the place of every candidate is known."""
+        return self.slots is not None and self.windows is not None
+
+    def orders(self) -> Array | None:
+        """(M, n) the permutations themselves: position -> column. None where places are unknown."""
+        if self.slots is None or self.windows is None:
+            return None
+        keep = self.permutations != FIRST_STAGE
+        slots, windows = self.slots[keep], self.windows[keep]
+        # Contiguous windows follow one another; round-robin ones are dealt, one candidate to each in turn.
+        return np.lexsort((slots, windows) if self.partition == "contiguous" else (windows, slots), axis=-1)
+
+
+def to_table(scored: Scored) -> pa.Table:
+    """A query's rows, by permutation and then candidate id."""
+    import pyarrow as pa
+
+    rows, n = scored.scores.shape
+
+    def column(values: Array | None, kind: pa.DataType) -> pa.Array:
+        return pa.nulls(rows * n, kind) if values is None else pa.array(np.ravel(values), kind, from_pandas=True)
+
+    relevance = None if scored.relevance is None else np.tile(scored.relevance, rows)
+    columns = {
+        "query_id": pa.array([scored.query_id] * (rows * n), pa.string()),
+        "permutation": column(np.repeat(scored.permutations, n), pa.int32()),
+        "candidate_id": pa.array(list(scored.candidate_ids) * rows, pa.string()),
+        "slot": column(scored.slots, pa.int32()),
+        "window": column(scored.windows, pa.int32()),
+        "partition": pa.array([scored.partition] * (rows * n), pa.string()),
+        "score": column(scored.scores, pa.float64()),
+        **{
+            name: column(None if scored.grades is None else scored.grades[..., g].astype(np.float32), pa.float32())
+            for g, name in enumerate(GRADE_COLUMNS)
+        },
+        "label_mass": column(None if scored.label_mass is None else scored.label_mass.astype(np.float32), pa.float32()),
+        "relevance": column(relevance, pa.int32()),
+    }
+    return pa.table(columns, schema=score_schema())
+
+
+MAKE_AGAIN = "Run the command that made it again: it sets the file aside and makes it anew."
+
+
+def read_table(file: Path, columns: list[str] | None = None, remedy: str = MAKE_AGAIN) -> pa.Table:
+    """A table of ours, or DamagedFile with the remedy."""
+    import pyarrow.parquet as pq
+
+    check_file(file, remedy)
+    with _name_damage(file, remedy):
+        return pq.read_table(file, columns=columns, page_checksum_verification=True)
+
+
+def row_groups(
+    file: Path, columns: list[str] | None = None, only: int | None = None, remedy: str = MAKE_AGAIN
+) -> Iterator[pa.Table]:
+    """The row groups of a table one after the other; or only one of them, of a file that was gone through before."""
+    import pyarrow.parquet as pq
+
+    if only is None:
+        check_file(file, remedy)
+    with _name_damage(file, remedy), pq.ParquetFile(file, page_checksum_verification=True) as opened:
+        for group in range(opened.num_row_groups) if only is None else [only]:
+            yield opened.read_row_group(group, columns=columns)
+
+
+@contextmanager
+def _name_damage(file: Path, remedy: str) -> Iterator[None]:
+    """What Arrow cannot read, in one sentence."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as damage:  # ValueError: texts that are not UTF-8, numbers out of range
+        raise DamagedFile(file, f"is damaged and cannot be read ({str(damage).splitlines()[0]})", remedy) from damage
+
+
+def check_file(file: Path, remedy: str = MAKE_AGAIN) -> State:
+    """Refuse a table that is missing or is not what was written."""
+    try:
+        state = parquet_state(file)
+    except FileNotFoundError:
+        raise DamagedFile(file, "is missing", remedy) from None
+    except OSError as refusal:
+        raise DamagedFile(file, f"cannot be read ({refusal.strerror or refusal})", remedy) from refusal
+    if state == "damaged":
+        raise DamagedFile(file, "is damaged: it is not what was written", remedy)
+    return state
+
+
+def table_mistakes(table: pa.Table) -> list[str]:
+    """What is wrong with the rows of a score table: each query stands once, with every candidate under every permutation."""
+    import pyarrow.compute as pc
+
+    needed = ("query_id", "permutation", "candidate_id", "score")
+    if absent := [name for name in needed if name not in table.column_names]:
+        return [f"column {name} is missing" for name in absent]
+    keys = ["query_id", "permutation", "candidate_id"]
+    if holes := [name for name in needed if table.column(name).null_count]:
+        return [f"column {name} has empty cells" for name in holes]
+    found = []
+    ids = pc.run_end_encode(table.column("query_id").combine_chunks()).values
+    if len(ids) != len(ids.unique()):
+        found.append(f"the rows of {len(ids) - len(ids.unique())} queries stand in more than one place")
+    rows = table.group_by(keys).aggregate([]).num_rows
+    if rows != table.num_rows:
+        found.append(f"{table.num_rows - rows} rows are there more than once")
+    counts = table.group_by("query_id").aggregate(
+        [("permutation", "count_distinct"), ("candidate_id", "count_distinct"), ([], "count_all")]
+    )
+    full = pc.multiply(counts["permutation_count_distinct"], counts["candidate_id_count_distinct"])
+    if ragged := counts.filter(pc.not_equal(full, counts["count_all"]))["query_id"].to_pylist():
+        found.append(f"{len(ragged)} queries lack candidates under some permutations: {', '.join(sorted(ragged)[:5])}")
+    if infinite := table.num_rows - (pc.sum(pc.is_finite(table.column("score"))).as_py() or 0):
+        found.append(f"{infinite} scores are not finite")
+    return found
+
+
+def from_table(table: pa.Table, ideals: dict[str, Array] | None = None) -> Iterator[Scored]:
+    """The queries of a table, in the order of their first rows. Rows must stand as `to_table` writes them."""
+    if not table.num_rows:
+        return
+    ids = table.column("query_id").combine_chunks().dictionary_encode()
+    codes = ids.indices.to_numpy()
+    starts = np.flatnonzero(np.r_[True, codes[1:] != codes[:-1]])
+    texts = ("query_id", "candidate_id", "partition")
+    arrays = {name: _numpy(table, name) for name in table.column_names if name not in texts}
+    candidates = table.column("candidate_id")
+    partitions = table.column("partition") if "partition" in table.column_names else None
+    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(codes)], strict=True):
+        permutations = np.unique(arrays["permutation"][start:stop]).astype(np.int64)
+        shape = (len(permutations), (stop - start) // len(permutations))
+
+        def block(name: str, start: int = start, stop: int = stop, shape: tuple[int, int] = shape) -> Array | None:
+            values = arrays.get(name)
+            if values is None or np.isnan(values[start:stop]).all():
+                return None
+            return values[start:stop].reshape(shape)
+
+        query_id = ids.dictionary[int(codes[start])].as_py()
+        grades = [block(name) for name in GRADE_COLUMNS]
+        relevance, slots, windows = block("relevance"), block("slot"), block("window")
+        scores = block("score")
+        yield Scored(
+            query_id=query_id,
+            candidate_ids=tuple(candidates.slice(start, shape[1]).to_pylist()),
+            permutations=permutations,
+            scores=np.full(shape, np.nan) if scores is None else scores,
+            slots=None if slots is None else slots.astype(np.int64),
+            windows=None if windows is None else windows.astype(np.int64),
+            grades=None if any(grade is None for grade in grades) else np.stack(grades, axis=-1),  # type: ignore[arg-type]
+            label_mass=block("label_mass"),
+            relevance=None if relevance is None else relevance[0],
+            ideal=(ideals or {}).get(query_id),
+            partition=(partitions and partitions[start].as_py()) or "contiguous",
+        )
+
+
+def _numpy(table: pa.Table, name: str) -> Array:
+    """A column as float64 with NaN for nulls."""
+    import pyarrow.compute as pc
+
+    values: Array = pc.cast(table.column(name), "float64").to_numpy(zero_copy_only=False)
+    return values

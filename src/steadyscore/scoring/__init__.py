@@ -1,0 +1,1 @@
+"""A collection under M orders, scored into a run folder."""

@@ -1,0 +1,103 @@
+"""What a run will cost, before anything is loaded: windows, tokens, money, and time from the last run of the scorer here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..collection import Data, open_collection
+from ..engines import Price
+from ..engines.address import KINDS, parse_address
+from ..engines.chat import estimate_cost
+from ..engines.systems import SYSTEMS
+from ..machine.disk import cache_folder, write_json
+from ..models.adapter import split_address
+from ..models.card import read_card
+from ..tasks import TASKS
+from ..terms import Collection
+from ..window.prompt import CHARS_PER_TOKEN, prompt_text, shown
+from .mitigations import count_windows
+from .score import AuditConfig, cut_instances, settings_for
+from .scorer import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a run will cost."""
+
+    queries: int
+    windows: int
+    """Prompts: windows of a scorer, evidence of a reader."""
+    tokens: int
+    seconds: float | None
+    """From the speed of this scorer's last run on this machine; None before its first."""
+    cost: float | None
+    """Of an endpoint that charges, where its price is given."""
+
+
+def estimate(
+    address: str, source: Data, config: AuditConfig, mitigations: Sequence[str] = (), price: Price | None = None
+) -> Estimate:
+    """Windows, tokens, time and cost of a run, without loading a model or a tokenizer."""
+    opened = open_collection(source)
+    collection, task = opened.collection, TASKS[opened.collection.task]
+    settings, width = _presentation(address, collection, config)
+    passes = config.permutations + config.canonical
+    queries = windows = 0
+    characters = grades = 0.0
+    for instance in cut_instances(opened.instances(), config.cut):
+        n = len(instance.pool)
+        count = count_windows(n, width, mitigations, passes)
+        fixed = prompt_text(task, instance.query, [], instruction=settings.instruction, style=settings.prompt or "paper")
+        frame = sum(len(piece.text) for piece in (*fixed.prefix, *fixed.body)) + len(fixed.system)
+        pool = sum(len(shown(candidate, settings.chars)) for candidate in instance.pool) + 20 * n
+        queries, windows = queries + 1, windows + round(count)
+        shown_times = count / count_windows(n, width)  # how often each candidate stands in a window
+        characters += count * frame + shown_times * pool
+        grades += shown_times * n
+    tokens = round(characters / CHARS_PER_TOKEN)
+    rate = speeds().get(address)
+    money = estimate_cost(tokens, round(grades), price) if price and is_hosted(address) else None
+    return Estimate(queries, windows, tokens, tokens / rate if rate else None, money)
+
+
+def _presentation(address: str, collection: Collection, config: AuditConfig) -> tuple[Settings, int | None]:
+    """Settings and width that `scorer_for` will give the scorer of an address, told without opening it."""
+    kind, _, rest = parse_address(address)
+    folder = split_address(rest)[1] if kind == "hf" or (kind == "vllm" and "@http" not in rest) else None
+    settings = settings_for(config, collection, read_card(folder)["settings"] if folder else {})
+    if settings.width is not None:
+        return settings, settings.width
+    if settings.prompt == "set":
+        return settings, None
+    if KINDS[kind].grades:
+        return settings, TASKS[collection.task].width
+    system = SYSTEMS.get(rest.partition("@")[0]) if kind == "system" else None
+    return settings, system.width if system else None
+
+
+def is_hosted(address: str) -> bool:
+    """Whether a scorer or reader is an endpoint that charges by the token."""
+    return address.partition(":")[0].partition("+")[0] == "openai"
+
+
+def remember_speed(address: str, tokens: int, seconds: float) -> None:
+    """Keep tokens per second of a scorer on this machine, for the next estimate."""
+    if seconds > 1:
+        keep_speed(address, tokens / seconds)
+
+
+def keep_speed(name: str, rate: float) -> float:
+    file = cache_folder() / "speed.json"
+    write_json(file, speeds() | {name: rate})
+    return rate
+
+
+def speeds() -> dict[str, float]:
+    """Tokens per second of the scorers that ran on this machine, by address."""
+    try:
+        speeds: dict[str, float] = json.loads((cache_folder() / "speed.json").read_text())
+        return speeds
+    except (OSError, json.JSONDecodeError):
+        return {}

@@ -1,0 +1,193 @@
+"""Perturbations of order, pool and markers: as index arithmetic, and scored beside a run (§C.1).
+
+A pool stands in first-stage order 0..n-1, and a perturbed order maps position -> index into the pool. What a query gets
+depends on (seed, query id, tag) alone, through a hash, never on which other queries are scored; where a function takes
+random numbers, `presentation.generator(seed, query_id, tag)` makes them so. Each kind that is scored is one more
+presentation per query, on up to 100 queries, with the serving order held fixed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..collection import Data, open_collection
+from ..errors import InputError
+from ..measures.instability import pool_psi, tau_psi, top_k_changed
+from ..measures.ranking import delta_ndcg_pool
+from ..runs.folder import Run
+from ..runs.layout import perturbed_file, perturbed_schema
+from ..runs.table import FIRST_STAGE, Scored
+from ..terms import Failure, Instance, Markers
+from .score import AuditConfig, Progress, naming_failures
+from .scorer import PoolScorer
+
+Order = NDArray[np.int_]
+Place = Literal["top", "middle", "bottom"]
+Perturbation = Literal["replace", "drop", "markers"]
+PERTURBATIONS: tuple[Perturbation, ...] = get_args(Perturbation)
+MARKER_SCHEMES: tuple[Markers, ...] = get_args(Markers)
+MAX_QUERIES = 100
+
+
+# -- a run under perturbation
+
+
+def score_perturbed(
+    scorer: PoolScorer,
+    run: Run,
+    source: Data,
+    config: AuditConfig,
+    kinds: Sequence[Perturbation],
+    progress: Progress | None = None,
+    *,
+    scored: Sequence[Scored] | None = None,
+) -> dict[Perturbation, list[Failure]]:
+    """Score what was perturbed into `perturbed-<kind>.parquet`, for `Run.perturbed`; `drop` measures carry the suffix `_drop`.
+
+    Gives the queries that the scorer failed on, with the reason: in no mean, tried again by the same command.
+    """
+    queries = {query.query_id: query for query in (run.read_queries() if scored is None else scored)}
+    return {kind: _score_kind(scorer, run, queries, source, config, kind, progress) for kind in kinds}
+
+
+def _score_kind(
+    scorer: PoolScorer,
+    run: Run,
+    scored: dict[str, Scored],
+    source: Data,
+    config: AuditConfig,
+    kind: Perturbation,
+    progress: Progress | None,
+) -> list[Failure]:
+    """Score the queries that the run's table of this kind lacks; gives what failed."""
+    import pyarrow as pa
+
+    name = perturbed_file(kind)
+    rows: list[dict[str, Any]] = run.read(name).to_pylist() if run.has(name) else []
+    failed: list[Failure] = []
+    missing = set(sampled_queries(list(scored), MAX_QUERIES, seed=config.seed)) - {row["query_id"] for row in rows}
+    if not missing:
+        return failed
+    todo = (instance for instance in open_collection(source).instances(reserve=True) if instance.id in missing)
+    for instance in progress(todo, len(missing)) if progress else todo:
+        with naming_failures(failed, instance.id):
+            values = _values(scorer, scored[instance.id], instance, config, kind)
+            rows += [{"query_id": instance.id, "measure": name, "value": float(value)} for name, value in values.items()]
+    run.write(name, pa.Table.from_pylist(rows, schema=perturbed_schema()))
+    return failed
+
+
+def _values(scorer: PoolScorer, scored: Scored, instance: Instance, config: AuditConfig, kind: Perturbation) -> dict[str, float]:
+    n = len(scored.candidate_ids)
+    if kind == "markers":
+        return {"marker_tau_psi": float(tau_psi(_scores_by_markers(scorer, instance, n)))}
+    rank = perturbed_rank(n, seed=config.seed, query_id=instance.id)
+    if kind == "replace" and len(instance.pool) <= n:
+        return {}  # the first stage stops here: there is no next candidate to join
+    order = pool_replace(n, rank) if kind == "replace" else pool_drop(n, rank)
+    changed = replace(instance, pool=tuple(instance.pool[i] for i in order))
+    after = scorer.score_orders(changed, np.arange(len(order))[None], [FIRST_STAGE])
+    shared = [i for i in scored.candidate_ids if i != instance.pool[rank].id]
+    before = dict(zip(scored.candidate_ids, scored.first_stage, strict=True))  # type: ignore[arg-type]
+    now = dict(zip(after.candidate_ids, after.scores[0], strict=True))
+    original, moved = (np.array([side[i] for i in shared]) for side in (before, now))
+    gold = None if scored.relevance is None else dict(zip(scored.candidate_ids, scored.relevance, strict=True))
+    relevance = np.array([np.nan if gold is None else gold[i] for i in shared])
+    suffix = "" if kind == "replace" else "_drop"
+    return {
+        f"pool_psi{suffix}": float(pool_psi(original, moved)),
+        f"top10_changed{suffix}": float(top_k_changed(original, moved)),
+        f"pool_delta_ndcg@10{suffix}": float(delta_ndcg_pool(original, moved, relevance)),
+        f"pool_absolute_delta_ndcg@10{suffix}": float(delta_ndcg_pool(original, moved, relevance, absolute=True)),
+    }
+
+
+def _scores_by_markers(scorer: PoolScorer, instance: Instance, n: int) -> np.ndarray:
+    """(schemes, n) scores of the first-stage order under every marker scheme."""
+    pool = replace(instance, pool=instance.pool[:n])
+    shown = scorer.presentation(range(n))
+    return np.stack([scorer.score_presentation(pool, replace(shown, markers=scheme)) for scheme in MARKER_SCHEMES])
+
+
+# -- perturbed orders
+
+
+def strongest_candidate(relevance: ArrayLike, ids: Sequence[str]) -> int | None:
+    """Pool index of the candidate with the highest positive relevance, smallest id among equals; None without a positive."""
+    relevance = np.asarray(relevance, float)
+    positive = np.flatnonzero(relevance > 0).tolist()
+    return min(positive, key=lambda i: (-relevance[i], ids[i])) if positive else None
+
+
+def forced_position(n: int, candidate: int, place: Place) -> Order:
+    """First-stage order with one candidate moved to position 0, n // 2 or n - 1."""
+    rest = np.delete(np.arange(n), candidate)
+    return np.insert(rest, {"top": 0, "middle": n // 2, "bottom": n - 1}[place], candidate)
+
+
+def placement(order: ArrayLike, candidate: int | None) -> Place:
+    """The third of the order that holds the candidate; "middle" when there is none."""
+    if candidate is None:
+        return "middle"
+    order = np.asarray(order)
+    position, n = int(np.flatnonzero(order == candidate)[0]), len(order)
+    return "top" if 3 * position < n else "middle" if 3 * position < 2 * n else "bottom"
+
+
+def perturbed_rank(depth: int, *, seed: int, query_id: str) -> int:
+    """The 0-based rank a pool perturbation removes, uniform over the pool."""
+    return int.from_bytes(_digest(seed, query_id, "pool")[:16], "big") % depth
+
+
+def pool_drop(depth: int, rank: int) -> Order:
+    """The pool without the candidate at `rank`: depth - 1 candidates, which close the gap."""
+    return np.delete(np.arange(_check_rank(depth, rank)), rank)
+
+
+def pool_replace(depth: int, rank: int, *, in_place: bool = False) -> Order:
+    """The candidate at `rank` leaves and the next of the first stage, index `depth`, joins at the end.
+
+    Survivors behind the gap move up by one slot, so one crosses each later window boundary. `in_place` puts the newcomer
+    into the gap instead: only the companions of one window change (docs/protocol.md#perturbations).
+    """
+    order = np.arange(_check_rank(depth, rank))
+    if in_place:
+        order[rank] = depth
+        return order
+    return np.append(np.delete(order, rank), depth)
+
+
+def sampled_queries(query_ids: Sequence[str], count: int, *, seed: int) -> list[str]:
+    """Up to `count` queries in the order of their hash: a sample that grows without changing as `count` does."""
+    return sorted(query_ids, key=lambda query_id: _digest(seed, query_id, "sample"))[:count]
+
+
+def neighbour_swaps(n: int, swaps: int, rng: np.random.Generator) -> Order:
+    """First-stage order after `swaps` exchanges of random neighbours, one after the other: a retriever that varies a little."""
+    order = np.arange(n)
+    for i in rng.integers(0, n - 1, swaps) if n > 1 else ():
+        order[[i, i + 1]] = order[[i + 1, i]]
+    return order
+
+
+def score_noise(first_stage_scores: ArrayLike, scale: float, rng: np.random.Generator) -> Order:
+    """The order of first-stage scores (n,) after normal noise of `scale` times their SD; equal scores keep first-stage order."""
+    scores = np.asarray(first_stage_scores, float)
+    return np.argsort(-(scores + scale * scores.std() * rng.standard_normal(len(scores))), kind="stable")
+
+
+def _check_rank(depth: int, rank: int) -> int:
+    """The depth, of a pool that has such a rank."""
+    if not 0 <= rank < depth:
+        raise InputError(f"rank {rank} is outside a pool of {depth}: pass a rank from 0 to {depth - 1}.")
+    return depth
+
+
+def _digest(seed: int, query_id: str, tag: str) -> bytes:
+    return hashlib.sha256(f"{seed}\x1f{query_id}\x1f{tag}".encode()).digest()

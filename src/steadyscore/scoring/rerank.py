@@ -1,0 +1,168 @@
+"""`steadyscore.rerank`: a query and documents in, the documents in the order of their scores out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+from ..engines import EngineOptions
+from ..engines.address import open_engine
+from ..engines.objects import open_object
+from ..errors import InputError
+from ..terms import Candidate, Collection, Instance, PromptStyle, TaskName
+from ..window.prompt import shown
+from .mitigations import mitigate
+from .score import AuditConfig, scorer_for
+from .scorer import Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Document = str | Mapping[str, Any]
+"""A text, or a dict with `text` and, where there is one, `title`; whatever else it holds is handed back."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankedDocument:
+    """A document and what it was given."""
+
+    rank: int
+    """1 is the best."""
+    index: int
+    """Its place among the documents that were given, from 0."""
+    score: float
+    document: Document
+
+
+class Ranking(Sequence[RankedDocument]):
+    """Documents, best first. Prints as a table."""
+
+    def __init__(self, query: str, documents: Iterable[RankedDocument]):
+        self.query = query
+        self._documents = tuple(documents)
+
+    @overload
+    def __getitem__(self, index: int) -> RankedDocument: ...
+    @overload
+    def __getitem__(self, index: slice) -> Ranking: ...
+    def __getitem__(self, index: int | slice) -> RankedDocument | Ranking:
+        chosen = self._documents[index]
+        return Ranking(self.query, chosen) if isinstance(chosen, tuple) else chosen
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [{"rank": d.rank, "index": d.index, "score": d.score, "document": d.document} for d in self]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row per document."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_json())
+
+    def __repr__(self) -> str:
+        lines = [f"{d.rank:>4}  {d.score:.4f}  [{d.index}] {_beginning(d.document)}" for d in self]
+        return "\n".join([f"{len(self)} documents for {self.query!r}", *lines])
+
+
+def _beginning(document: Document, longest: int = 80) -> str:
+    text = " ".join(_candidate("", document).text.split())
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+class Ranker:
+    """A scorer that is opened once, as a function of a query and texts."""
+
+    def __init__(
+        self,
+        scorer: Any,
+        *,
+        task: TaskName = "passage_reranking",
+        width: int | None = None,
+        chars: int | None = None,
+        prompt: PromptStyle | None = None,
+        mitigations: Sequence[str] = (),
+        options: EngineOptions | None = None,
+    ):
+        config = AuditConfig(settings=Settings(width=width, prompt=prompt, label_mass=False), chars=chars)
+        backend = open_engine(scorer, options) if isinstance(scorer, str) else open_object(scorer)
+        self.scorer: Any = mitigate(scorer_for(backend, Collection("texts", task), config), mitigations)
+        self.name = self.scorer.name
+
+    def scores(self, query: str, documents: Sequence[Document]) -> list[float]:
+        """One score per document, as presented in the order given."""
+        if not documents:
+            return []
+        pool = tuple(_candidate(id, document) for id, document in zip(_ids(documents), documents, strict=True))
+        return [float(score) for score in self.scorer.score(Instance(query, query, pool))]
+
+    def rank(self, query: str, documents: Sequence[Document], top_k: int | None = None) -> list[tuple[int, float]]:
+        """(index, score) best first; equal scores by text, never by the place they came in."""
+        texts = [_text(document) for document in documents]
+        scores = list(enumerate(self.scores(query, documents)))
+        return sorted(scores, key=lambda each: (-each[1], texts[each[0]], each[0]))[:top_k]
+
+
+def rerank(
+    scorer: Any,
+    query: str,
+    documents: Iterable[Document],
+    *,
+    top_k: int | None = None,
+    task: TaskName = "passage_reranking",
+    width: int | None = None,
+    chars: int | None = None,
+    prompt: PromptStyle | None = None,
+    mitigations: Sequence[str] = (),
+    options: EngineOptions | None = None,
+) -> Ranking:
+    """Put documents in the order of their scores, best first; equal scores by text, so that the order given never decides.
+
+    scorer       an address (opened anew by each call), what `open_engine` gives, a callable `(query, texts) -> scores`, or an
+                 object with `.predict` or `.rank`
+    documents    texts, or dicts with `text` and, where there is one, `title`
+    top_k        only the first of the ranking
+    width        documents per prompt; by default the task's for a language model, all of them for other scorers
+    prompt       how a pool is worded and read; by default as an adapter was trained
+    mitigations  ways to serve the scorer that make it steadier, such as `self-consistency:4`
+    """
+    given = list(documents)
+    _check_documents(given)
+    ranker = Ranker(scorer, task=task, width=width, chars=chars, prompt=prompt, mitigations=mitigations, options=options)
+    ranked = enumerate(ranker.rank(query, given, top_k), 1)
+    return Ranking(query, (RankedDocument(rank, index, score, given[index]) for rank, (index, score) in ranked))
+
+
+def _check_documents(documents: Sequence[Any]) -> None:
+    mistakes = [
+        f"document {place} is not a text or a dict with a text under `text`, but a {type(document).__name__}."
+        for place, document in enumerate(documents)
+        if not isinstance(document.get("text") if isinstance(document, Mapping) else document, str)
+    ]
+    if mistakes:
+        raise InputError(mistakes)
+
+
+def _candidate(id: str, document: Document) -> Candidate:
+    if isinstance(document, str):
+        return Candidate(id, document)
+    return Candidate(id, document["text"], title=document.get("title"))
+
+
+def _text(document: Document) -> str:
+    return shown(_candidate("", document), None)
+
+
+def _ids(documents: Sequence[Document]) -> list[str]:
+    """A name that a document has in every order; repeated texts are numbered."""
+    seen: Counter[str] = Counter()
+    names = []
+    for document in documents:
+        digest = hashlib.blake2b(_text(document).encode(), digest_size=8).hexdigest()
+        names.append(f"{digest}-{seen[digest]}")
+        seen[digest] += 1
+    return names

@@ -1,0 +1,333 @@
+"""Audit: a collection under M permutations, scored once, then measured as often as one likes.
+
+Scoring is slow and resumable (`score_collection`); measuring reads the table and needs no model (`summary.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ..collection import Data, Source, open_collection
+from ..engines import Backend, Engine, EngineOptions, Recording, TrainedSettings
+from ..engines.address import open_engine
+from ..errors import InputError, SteadyscoreError
+from ..machine.bounds import Positive
+from ..machine.credentials import redact
+from ..machine.disk import lock_folder
+from ..measures.measurement import Threshold, with_scores
+from ..measures.planning import balanced_orders
+from ..models.adapter import prompt_mistakes, refuse_mismatches
+from ..runs.folder import Run, versions
+from ..runs.layout import Coverage, FailedQuery, QueryRow, Session, ShrunkWindow
+from ..runs.table import FIRST_STAGE, Scored
+from ..tasks import TASKS
+from ..terms import Candidate, Collection, Failure, Instance, Prompt, Window
+from ..window.presentation import generator, permutations
+from .mitigations import count_windows
+from .scorer import PoolScorer, Scorer, Settings, ideal_gains, resolve_settings
+from .starts import Start, note_start, start_of
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which part of a collection is scored; the rest is named in the run, not hidden."""
+
+    queries: Positive | None = None
+    """Only the first N queries."""
+    pool: Positive | None = None
+    """Only the first N candidates of each pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditConfig:
+    """What an audit does with one collection."""
+
+    permutations: Positive = 10
+    """Random orders to score, M."""
+    seed: int = 0
+    """Seed of the permutations."""
+    scheme: Literal["hashed", "reference", "balanced"] = "hashed"
+    """Where permutations come from; reference: the released code's global seeds; balanced: every candidate in every slot
+    equally often (docs/protocol.md#permutations)."""
+    settings: Settings = field(default_factory=Settings)
+    canonical: bool = True
+    """Score the first-stage order too; quality and cutoffs are read off it."""
+    chars: Positive | None = None
+    """Characters kept of each candidate (default: the collection's)."""
+    cut: Cut = field(default_factory=Cut)
+    threshold: Threshold = field(default_factory=Threshold)
+    noise_floor: bool = False
+    """Also score one order repeatedly in other batches, and print what that alone moves."""
+
+
+Progress = Callable[[Iterable[Instance], int | None], Iterable[Instance]]
+"""Instances as they come, and how many there will be -> the same instances, told to the user."""
+
+NOISE_REPEATS = 3
+NOISE_QUERIES = 20
+
+
+def cut_instances(instances: Iterable[Instance], cut: Cut) -> Iterator[Instance]:
+    """The first queries and the first candidates of each. What leaves the pool stays judged, so the ideal ranking keeps it."""
+    for instance in islice(instances, cut.queries):
+        outside = instance.pool[cut.pool :] if cut.pool else ()
+        judged = {c.id: c.relevance for c in outside if c.relevance is not None}
+        if outside:
+            instance = replace(instance, pool=instance.pool[: cut.pool], judged=(instance.judged or {}) | judged or None)
+        yield instance
+
+
+def open_scorer(address: str, collection: Collection, config: AuditConfig, options: EngineOptions | None = None) -> Scorer:
+    """A scorer for a collection: its task, its instruction, its characters kept."""
+    return scorer_for(open_engine(address, options), collection, config)
+
+
+def refuse_mismatch(scorer: Scorer) -> None:
+    """An adapter behind another prompt than it was trained with is another scorer; another task's words are transfer."""
+    trained = scorer.backend.identity().get("adapter")
+    if trained is None or not isinstance(scorer.backend, Engine):
+        return
+    at_home = Scorer(scorer.backend, TASKS[trained["task"]], scorer.settings)
+    probe = at_home.prompt(Instance("probe", "probe", (Candidate("a", "a"),)), Window(0, (0,)))
+    allowed = scorer.backend.options.allow_base_mismatch
+    assert isinstance(probe, Prompt)
+    refuse_mismatches(prompt_mistakes(trained, at_home.identity()["prompt_hash"], probe.grade_tokens), allowed)
+
+
+def settings_for(config: AuditConfig, collection: Collection, trained: TrainedSettings) -> Settings:
+    """How a collection is presented: as was asked, else as an adapter was trained, else as the collection says."""
+    settings = replace(
+        config.settings,
+        chars=config.chars or trained.get("chars") or collection.chars,
+        instruction=config.settings.instruction or collection.instruction,
+    )
+    return resolve_settings(settings, trained)
+
+
+def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) -> Scorer:
+    scorer = Scorer(backend, TASKS[collection.task], settings_for(config, collection, backend.trained_settings))
+    refuse_mismatch(scorer)
+    return scorer
+
+
+@contextmanager
+def naming_failures(failed: list[Failure], query_id: str) -> Iterator[None]:
+    """Somebody else's code may fail on a query: name it, count it, go on. A mistake that the user can fix goes through."""
+    try:
+        yield
+    except SteadyscoreError:
+        raise
+    except Exception as fault:
+        failed.append(Failure(query_id, redact(f"{type(fault).__name__}: {fault}")))
+
+
+def refuse_none_scored(name: str, failed: Sequence[Failure], queries: int) -> None:
+    if len(failed) == queries:
+        reason = failed[0].reason if failed else "the collection is empty"
+        raise InputError(f"{name} scored none of the {queries} queries: {reason}.")
+
+
+def score_collection(
+    scorer: PoolScorer,
+    data: Data,
+    folder: Path,
+    config: AuditConfig,
+    *,
+    command: list[str] | None = None,
+    progress: Progress | None = None,
+    allow_scorer_change: bool = False,
+) -> Run:
+    """Score what is not yet on disk, query by query, and complete the run.
+
+    A query whose scorer fails (an exception in somebody's function, an endpoint that gave up) is named in the coverage
+    and left out, and the same command tries it again; a mistake that the user can fix stops the run, and nothing scored
+    is lost. A run whose scorer has changed since is refused, or goes on and says so (`starts.py`).
+    """
+    source = open_collection(data)
+    with lock_folder(folder):
+        run = _begin(scorer, source, folder, config, command or [])
+        note_start(run, start_of(scorer.backend), allow_scorer_change=allow_scorer_change)
+        if not run.is_complete or run.record["coverage"]["failed"]:
+            _score_missing(run, scorer, source, config, progress)
+        return run
+
+
+def _begin(scorer: PoolScorer, source: Source, folder: Path, config: AuditConfig, command: list[str]) -> Run:
+    collection = source.collection
+    fingerprint = scorer.identity() | {
+        "data": {"name": collection.name, "sha256": source.digest},
+        "queries": config.cut.queries,
+        "pool": config.cut.pool,
+        "permutations": config.permutations,
+        "canonical": config.canonical,
+        "seed": config.seed,
+        "scheme": config.scheme,
+    }
+    return Run.create_or_resume(
+        folder,
+        fingerprint,
+        name=scorer.name,
+        collection=collection.name,
+        task=collection.task,
+        source=source.name,
+        capabilities=scorer.capabilities.to_json(),
+        command=command,
+    )
+
+
+def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditConfig, progress: Progress | None) -> None:
+    """Score the queries that are not on disk and complete the run. Of the others only the ids are held."""
+    if run.is_complete:
+        run.reopen()
+    done, order = run.scored_ids(), []
+    failed: list[Failure] = []
+    session, began, before = run.begin_session(), time.monotonic(), scorer.backend.spent()
+    session["windows"], session["tokens"], session["shrunk"] = 0, 0, []
+    charges = scorer.backend.endpoint is not None
+
+    def account() -> None:
+        session["seconds"], session["spent"] = round(time.monotonic() - began, 1), scorer.backend.spent_since(before)
+
+    def missing() -> Iterator[Instance]:
+        for instance in cut_instances(source.instances(), config.cut):
+            order.append(instance.id)
+            if instance.id not in done:
+                yield instance
+
+    everyone = _count(source.collection, config.cut)
+    try:
+        for instance in progress(missing(), everyone and everyone - len(done)) if progress else missing():
+            with naming_failures(failed, instance.id):
+                shown = scorer.tokens
+                scored, windows, shrunk = _score_query(scorer, instance, config)
+                session["windows"] += windows
+                session["tokens"] += scorer.tokens - shown
+                session["shrunk"] += shrunk
+                account()
+                run.append(scored, at_once=charges)
+    finally:  # what was scored before a mistake or a stop stays, and so does what it cost
+        account()
+        run.flush()
+    refuse_none_scored(scorer.name, failed, len(order))
+    named = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
+    counts = Coverage(queries=len(order), scored=len(order) - len(failed), failed=named)
+    coverage: Coverage = {**counts, **_sum_sessions(run.record["sessions"])}
+    run.finish(coverage, order, map(_query_row, cut_instances(source.instances(), config.cut)))
+
+
+def _score_query(scorer: PoolScorer, instance: Instance, config: AuditConfig) -> tuple[Scored, int, list[ShrunkWindow]]:
+    """A query under all its orders, the windows that took, and those that were cut to fit."""
+    n, cuts = len(instance.pool), len(scorer.shrunk)
+    orders, permutation = draw_orders(instance, config, scorer.width or n), [*range(config.permutations)]
+    if config.canonical:
+        orders, permutation = np.vstack([np.arange(n)[None], orders]), [FIRST_STAGE, *permutation]
+    scored = scorer.score_orders(instance, orders, permutation)
+    windows = round(count_windows(n, scorer.width, scorer.mitigations, len(orders)))
+    return scored, windows, [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
+
+
+def _sum_sessions(sessions: list[Session]) -> Session:
+    """What all sessions of a run cost. A query that was scored again, as its shard was lost, has the cuts of the last time."""
+    shrunk: dict[str, list[ShrunkWindow]] = {}
+    charged: Counter[str] = Counter()
+    for session in sessions:
+        shrunk |= {query_id: list(cuts) for query_id, cuts in groupby(session.get("shrunk", []), key=itemgetter("query_id"))}
+        charged.update(session.get("spent", {}))
+    return {
+        "shrunk": [cut for cuts in shrunk.values() for cut in cuts],
+        "seconds": round(sum(session.get("seconds", 0) for session in sessions), 1),
+        "windows": sum(session.get("windows", 0) for session in sessions),
+        "tokens": sum(session.get("tokens", 0) for session in sessions),
+        **({"spent": dict(charged)} if charged else {}),
+    }
+
+
+def keep_scores(
+    queries: Sequence[Scored], name: str, digests: Sequence[str], folder: Path, command: list[str] | None = None
+) -> Run:
+    """Scores that somebody else gave, as a run folder like any other: for a page, a gate, a comparison."""
+    fingerprint = {"scores": list(digests)}
+    about = {"name": name, "collection": "scores", "task": "passage_reranking"}
+    with lock_folder(folder):
+        run = Run.create_or_resume(folder, fingerprint, **about, command=command or [])
+        note_start(run, Start(versions()))
+        if run.is_complete:
+            return run
+        done = run.scored_ids()
+        for query in queries:
+            if query.query_id not in done:
+                run.append(query)
+        rows = (QueryRow(query_id=q.query_id, judged=None if q.ideal is None else q.ideal.astype(int).tolist()) for q in queries)
+        coverage = Coverage(queries=len(queries), scored=len(queries), failed=[])
+        run.finish(coverage, [query.query_id for query in queries], rows)
+    return run
+
+
+def draw_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndarray:
+    """The M permutations of a query under the run's scheme, (M, n)."""
+    n = len(instance.pool)
+    if config.scheme == "balanced":
+        # A Latin square narrows order-marginals and slot profiles; its rows are not independent (docs/planning.md).
+        return balanced_orders(n, config.permutations, generator("balanced", config.seed, instance.id), width=width)
+    return permutations(n, config.permutations, seed=config.seed, query_id=instance.id, scheme=config.scheme)
+
+
+def noise_floor(
+    scorer: PoolScorer, data: Data, config: AuditConfig, known: Sequence[Scored] = (), progress: Progress | None = None
+) -> tuple[list[Scored], list[Failure]]:
+    """The same presentation scored again, each time in another batch composition: what an engine moves by itself.
+
+    Queries that are known are not scored again; those that the scorer failed on come beside the others, named.
+    """
+    if isinstance(scorer.backend, Recording):
+        raise InputError(f"{scorer.name} holds scores that were given before; a noise floor needs a scorer that can score again.")
+    source = open_collection(data)
+    found, done = list(known), {query.query_id for query in known}
+    failed: list[Failure] = []
+    cut = replace(config.cut, queries=min(config.cut.queries or NOISE_QUERIES, NOISE_QUERIES))
+    todo = cut_instances(source.instances(), cut)
+    for instance in progress(todo, _count(source.collection, cut)) if progress else todo:
+        if instance.id not in done:
+            with naming_failures(failed, instance.id):
+                found.append(_score_repeatedly(scorer, instance, config.seed))
+    return found, failed
+
+
+def _score_repeatedly(scorer: PoolScorer, instance: Instance, seed: int) -> Scored:
+    n = len(instance.pool)
+    order = permutations(n, 1, seed=seed, query_id=instance.id)[0]
+    rows = []
+    for repeat in range(NOISE_REPEATS):
+        # Other windows of the same query share the passes, as many as the repeat's number.
+        others = permutations(n, repeat, seed=seed + 1, query_id=instance.id)
+        rows.append(scorer.score_orders(instance, np.vstack([order[None], others]), range(repeat + 1)))
+    return with_scores(rows[0], np.stack([row.scores[0] for row in rows]))
+
+
+def _count(collection: Collection, cut: Cut) -> int | None:
+    known = [value for value in (collection.queries, cut.queries) if value is not None]
+    return min(known) if known else None
+
+
+def _query_row(instance: Instance) -> QueryRow:
+    ideal = ideal_gains(instance)
+    return {
+        "query_id": instance.id,
+        "query": instance.query,
+        "answers": list(instance.answers) or None,
+        "verdict": instance.verdict,
+        "judged": None if ideal is None else ideal.astype(int).tolist(),
+    }

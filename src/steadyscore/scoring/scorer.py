@@ -1,0 +1,337 @@
+"""A scorer: an engine or reranker, a task and a presentation. `Scorer.score(instance, order)` is the paper's f_B(x, π)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from ..engines import Backend, Capabilities, Engine, Grader, Recording, Reranker, TrainedSettings, Watch
+from ..errors import InputError, ModelError, WindowTooLong
+from ..machine.bounds import Positive
+from ..runs.table import Scored
+from ..tasks import Task
+from ..terms import LARGEST_SCORE, Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window
+from ..window import readout
+from ..window.presentation import align, places, windows
+from ..window.prompt import CHARS_PER_TOKEN, PromptText, prompt_hash, prompt_text, shown
+from ..window.set_windows import reach
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a pool is presented to the scorer; the order itself is given with each call."""
+
+    width: Positive | None = None
+    """Candidates per prompt, B (default: the task's width for an engine, the whole pool for a reranker)."""
+    chars: int | None = 1200
+    """Characters kept of each candidate; None keeps all."""
+    partition: Partition = "contiguous"
+    """How an order is cut into windows."""
+    markers: Markers = "numeric"
+    """Labels of the slots."""
+    placeholder: Placeholder = "0"
+    """Grade that fills the answer skeleton."""
+    prompt: PromptStyle | None = None
+    """How a window is worded and read: in the printed words, in a compact layout that small models learn sooner, in that
+    layout with candidates that do not see each other, or as a set without an order (default: the adapter's, else the paper's)."""
+    instruction: str | None = None
+    fit: Literal["refuse", "shrink"] = "refuse"
+    """A window too long for the model: refuse it, or cut its candidates further."""
+    label_mass: bool = True
+
+
+class PoolScorer(ABC):
+    """What scores the pool of a query under an order: a `Scorer`, or one under a mitigation (`mitigations.py`)."""
+
+    backend: Backend
+    task: Task
+    settings: Settings
+    mitigations: Sequence[str] = ()
+    """Every mitigation between the model and the user, innermost first."""
+    shrunk: list[tuple[str, int, int]]
+    """(query id, window, characters kept) of every window that was cut to fit."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def tokens(self) -> int:
+        """Tokens of every prompt so far; of scorers that take text, by its length."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int | None:
+        """Candidates per prompt, B; None: the whole pool."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """Everything that determines a score besides the instance and the order."""
+
+    @abstractmethod
+    def with_settings(self, settings: Settings) -> PoolScorer:
+        """The same scorer, which presents a pool in another way."""
+
+    @abstractmethod
+    def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
+        """f_B(x, π): scores (n,) in pool order. Without an order, the pool's own."""
+
+    @abstractmethod
+    def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
+        """Scores under several orders, (P, n), as the arrays every measure takes: columns sorted by candidate id."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend can tell; order-free where it reads the whole pool as one set."""
+        told = self.backend.capabilities
+        return replace(told, order_free=True) if self.settings.prompt == "set" and self.width is None else told
+
+    def watch(self) -> Watch:
+        """The files behind the backend, which may change while `identity` stays."""
+        return self.backend.watch()
+
+    def presentation(self, order: Sequence[int] | np.ndarray) -> Presentation:
+        """The setting of all four channels (§3) that this scorer shows an order in."""
+        s = self.settings
+        return Presentation(tuple(int(i) for i in order), s.partition, s.markers, s.placeholder)
+
+    def score_presentation(self, instance: Instance, presentation: Presentation) -> np.ndarray:
+        """Scores (n,) in pool order under any setting of the four channels, this scorer's own or another."""
+        p = presentation
+        settings = replace(self.settings, partition=p.partition, markers=p.markers, placeholder=p.placeholder)
+        return self.with_settings(settings).score(instance, p.order)
+
+
+class Scorer(PoolScorer):
+    """f_B: scores a candidate set under an order, aligned back to candidate identity."""
+
+    def __init__(self, backend: Backend, task: Task, settings: Settings | None = None):
+        self.backend, self.task = backend, task
+        self.settings = resolve_settings(settings or Settings(), backend.trained_settings)
+        asked = self.settings.prompt
+        if asked in ("isolated", "set") and isinstance(backend, Grader) and not backend.capabilities.isolation:
+            raise ModelError(
+                f"{backend.name} cannot keep candidates from seeing each other, which --prompt {asked} asks for. "
+                "The hf engine can, for models with full attention and fixed rotary positions, without --mitigation pine."
+            )
+        self.shrunk = []
+        self._tokens = 0
+
+    @property
+    def name(self) -> str:
+        return self.backend.name
+
+    @property
+    def tokens(self) -> int:
+        return self._tokens
+
+    @property
+    def width(self) -> int | None:
+        if self.settings.width is not None:
+            return self.settings.width
+        if self.settings.prompt == "set":
+            return None  # texts are read once each, whatever the pool: there is nothing to cut
+        return self.task.width if isinstance(self.backend, Grader) else self.backend.width
+
+    def identity(self) -> dict[str, Any]:
+        identity = {
+            "scorer": self.backend.identity(),
+            "task": self.task.prompt_task,
+            **asdict(self.settings),
+            "width": self.width,
+        }
+        if isinstance(self.backend, Grader):
+            system = self.task.compact if self.settings.prompt in ("compact", "isolated", "set") else self.task.system
+            template = "\ue000".join(self.backend.encoder.template(system)) if isinstance(self.backend, Engine) else ""
+            s = self.settings
+            identity["prompt_hash"] = prompt_hash(self.task, s.markers, s.placeholder, s.prompt or "paper", template)
+        return identity
+
+    def with_settings(self, settings: Settings) -> Scorer:
+        return Scorer(self.backend, self.task, settings)
+
+    def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
+        presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
+        rows = self._present(instance, presented[None])["scores"]
+        assert rows is not None
+        scores: np.ndarray = rows[0]
+        return scores
+
+    def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
+        if isinstance(self.backend, Recording):
+            return self._recalled(instance, permutations)
+        found = self._present(instance, np.asarray(orders))
+        ids = [candidate.id for candidate in instance.pool]
+        by_id = np.array(sorted(range(len(ids)), key=ids.__getitem__))
+        columns = {name: None if values is None else values[:, by_id] for name, values in found.items()}
+        sorted_ids = tuple(ids[i] for i in by_id)
+        return Scored(
+            query_id=instance.id,
+            candidate_ids=sorted_ids,
+            permutations=np.asarray(permutations, dtype=np.int64),
+            relevance=instance.relevance(sorted_ids),
+            ideal=ideal_gains(instance),
+            partition=self.settings.partition,
+            **columns,  # type: ignore[arg-type]
+        )
+
+    def _present(self, instance: Instance, orders: np.ndarray) -> dict[str, np.ndarray | None]:
+        n = len(instance.pool)
+        cuts = [windows(order, self.width or n, self.settings.partition) for order in orders]
+        read = self._read_grader if isinstance(self.backend, Grader) else self._read_reranker
+        found = read(instance, cuts)
+        at = [places(cut, n) for cut in cuts]
+        return {"slots": np.stack([s for s, _ in at]), "windows": np.stack([w for _, w in at]), **found}
+
+    def _recalled(self, instance: Instance, permutations: Sequence[int]) -> Scored:
+        """A recording's rows, judged by the collection."""
+        assert isinstance(self.backend, Recording)
+        found = self.backend.recall(instance, permutations)
+        return replace(found, relevance=instance.relevance(found.candidate_ids), ideal=ideal_gains(instance))
+
+    # -- graders: grades at slots
+
+    def _read_grader(self, instance: Instance, cuts: list[list[Window]]) -> dict[str, np.ndarray | None]:
+        grader: Grader = self.backend  # type: ignore[assignment]
+        told = self.settings.label_mass and grader.capabilities.label_mass
+        prompts = [[self.prompt(instance, window) for window in cut] for cut in cuts]
+        # Two presentations may hold the same window (always at width 1): one prompt, one pass, one score.
+        unique = list(dict.fromkeys(prompt for row in prompts for prompt in row))
+        self._tokens += sum(map(token_count, {_unordered(prompt) for prompt in unique}))
+        readings = dict(zip(unique, grader.grade_logits(unique, label_mass=told), strict=True))
+        n = len(instance.pool)
+        grades = np.stack(
+            [
+                align([readout.grade_distribution(readings[p].logits) for p in row], cut, n)
+                for row, cut in zip(prompts, cuts, strict=True)
+            ]
+        )
+        mass = None
+        if told:
+            masses = [[np.asarray(readings[p].label_mass) for p in row] for row in prompts]
+            mass = np.stack([align(row, cut, n) for row, cut in zip(masses, cuts, strict=True)])
+        # A grade that was written is a score; only what was read as a distribution is kept as one.
+        kept = grades if grader.capabilities.gives == "distribution" else None
+        return {"scores": readout.score(grades), "grades": kept, "label_mass": mass}
+
+    def prompt(self, instance: Instance, window: Window) -> Prompt | PromptText:
+        """A window as token ids that fit the model, or a refusal that names it; as text for a grader without a tokenizer."""
+        if not isinstance(self.backend, Engine):
+            return self._text(instance, window, self.settings.chars)
+        engine: Engine = self.backend
+        prompt = self._encoded(instance, window, self.settings.chars)
+        if reach(prompt) <= engine.context:
+            return prompt
+        refusal = WindowTooLong(len(window.candidates), window.index + 1, instance.id, reach(prompt), engine.context)
+        if self.settings.fit == "refuse":
+            raise refusal
+        longest = max(len(shown(instance.pool[i], self.settings.chars)) for i in window.candidates)
+        low, high = 0, longest  # low always fits, high never does
+        if reach(self._encoded(instance, window, 0)) > engine.context:
+            raise refusal
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if reach(self._encoded(instance, window, middle)) <= engine.context else (low, middle)
+        self.shrunk.append((instance.id, window.index, low))
+        return self._encoded(instance, window, low)
+
+    def _encoded(self, instance: Instance, window: Window, chars: int | None) -> Prompt:
+        engine: Engine = self.backend  # type: ignore[assignment]
+        prompt = engine.encoder.prompt(self._text(instance, window, chars))
+        if len(prompt.slots) != (count := len(window.candidates)):
+            raise InputError(
+                f"window {window.index + 1} of query {instance.id} has {len(prompt.slots)} slots for {count} candidates."
+            )
+        return prompt
+
+    def _text(self, instance: Instance, window: Window, chars: int | None) -> PromptText:
+        return prompt_text(
+            self.task,
+            instance.query,
+            [shown(instance.pool[i], chars) for i in window.candidates],
+            instruction=self.settings.instruction,
+            markers=self.settings.markers,
+            placeholder=self.settings.placeholder,
+            style=self.settings.prompt or "paper",
+        )
+
+    # -- rerankers: scores only
+
+    def _read_reranker(self, instance: Instance, cuts: list[list[Window]]) -> dict[str, np.ndarray | None]:
+        if self.backend.capabilities.gives == "ranking" and any(len(cut) > 1 for cut in cuts):
+            raise InputError(f"{self.name} gives an order, and orders of windows cannot be merged. Leave out --width.")
+        known: dict[tuple[int, ...], np.ndarray] = {}
+        rows = []
+        for cut in cuts:
+            for window in cut:
+                if window.candidates not in known:
+                    known[window.candidates] = self._rerank(instance, window)
+            rows.append(align([known[window.candidates] for window in cut], cut, len(instance.pool)))
+        return {"scores": np.stack(rows)}
+
+    def _rerank(self, instance: Instance, window: Window) -> np.ndarray:
+        reranker: Reranker = self.backend  # type: ignore[assignment]
+        texts = [shown(instance.pool[i], self.settings.chars) for i in window.candidates]
+        self._tokens += round(sum(map(len, texts)) / CHARS_PER_TOKEN)
+        found = as_numbers(answer := reranker.score(instance.query, texts))
+        if found is None or found.shape != (len(texts),):
+            raise InputError(
+                f"{self.name} gave {_shape_of(answer, found)} for the {len(texts)} candidates of query "
+                f"{instance.id}. Return one number per candidate, in the order of the candidates."
+            )
+        if len(bad := np.flatnonzero(~(np.abs(found) <= LARGEST_SCORE))):  # NaN is not below anything
+            candidate = instance.pool[window.candidates[bad[0]]].id
+            raise InputError(
+                f"{self.name} gave {found[bad[0]]} as the score of candidate {candidate} of query {instance.id}. "
+                f"Return a finite number for every candidate, none beyond {LARGEST_SCORE:g}."
+            )
+        return found
+
+
+def as_numbers(answer: Any) -> np.ndarray | None:
+    """A list, an array or a tensor as numbers; None for whatever else a function may return, digits in quotes included."""
+    values = answer.tolist() if hasattr(answer, "tolist") else answer
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        return None
+    try:
+        found = np.asarray(values)
+        is_text = any(isinstance(value, str | bytes) for value in found.flat) if found.dtype.kind == "O" else False
+        return found.astype(np.float64) if found.dtype.kind in "biufO" and not is_text else None
+    except (TypeError, ValueError, OverflowError):  # rows of unequal length, or things that are not numbers
+        return None
+
+
+def _shape_of(answer: Any, found: np.ndarray | None) -> str:
+    if answer is None:
+        return "nothing"
+    if found is None:
+        return f"a {type(answer).__name__} that is not a list of numbers"
+    return f"{found.size} scores" if found.ndim == 1 else f"an array of shape {found.shape}"
+
+
+def _unordered(prompt: Prompt | PromptText) -> Prompt | PromptText:
+    """What is read of a prompt: orders of a set differ in where their grades are found, and are read once."""
+    return replace(prompt, slots=()) if isinstance(prompt, Prompt) and prompt.segment else prompt
+
+
+def token_count(prompt: Prompt | PromptText) -> int:
+    """Tokens of a prompt; of one that is text, by its length."""
+    return len(prompt) if isinstance(prompt, Prompt) else round(prompt.characters / CHARS_PER_TOKEN)
+
+
+def resolve_settings(settings: Settings, trained: TrainedSettings) -> Settings:
+    """The prompt and the width that hold: those asked for, else those that the adapter was trained with."""
+    return replace(
+        settings, prompt=settings.prompt or trained.get("prompt") or "paper", width=settings.width or trained.get("width")
+    )
+
+
+def ideal_gains(instance: Instance) -> np.ndarray | None:
+    """Relevance of every judged document of a query: what nDCG's ideal ranking may use (§5)."""
+    judged = instance.judgements()
+    return np.array(sorted(judged.values(), reverse=True), dtype=float) if judged else None

@@ -1,0 +1,143 @@
+"""What scored a run, start by start: noted in run.json, compared before a run goes on, and said in its report.
+
+A fingerprint holds what was asked for. What answers to the same words may change between two starts: the code of a
+scorer, the address of an endpoint, the weights behind a name. Such a change would mix two scorers in one table, so it is
+refused unless the user lets it pass, and then the run says so. Another version of this package or of a library is noted
+and said, not refused: an upgrade should not cost a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from ..engines import Backend
+from ..errors import RunMismatch
+from ..runs.folder import Run, versions
+from ..runs.layout import RunRecord
+
+NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What stood behind a scorer when a command began to work in a run folder."""
+
+    versions: dict[str, str]
+    """This package, Python, the machine and the engine's libraries."""
+    endpoint: str | None = None
+    """The address of an endpoint, without credentials."""
+    revision: str | None = None
+    """The weights, where the scorer knows them."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Watched file -> digest."""
+    unwatched: tuple[str, ...] = ()
+    """A sentence for each part whose change would go unnoticed."""
+    changed: tuple[str, ...] = ()
+    """What had changed since the start before, where the user let it pass."""
+    queries_before: int = 0
+    """Queries that were on disk at such a change."""
+    times: tuple[str, ...] = ()
+    """When; one for every start that found the same."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items() if value}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Start:
+        known = {f.name for f in fields(cls)}
+        given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in value.items() if name in known}
+        return cls(**given)
+
+
+def start_of(backend: Backend) -> Start:
+    """What stands behind a scorer now."""
+    watch, identity = backend.watch(), backend.identity()
+    revision = identity.get("weights") or identity.get("revision")
+    endpoint = None if backend.endpoint is None else backend.endpoint.base
+    return Start(versions(), endpoint, revision, watch.files, watch.unwatched)
+
+
+def note_start(run: Run, now: Start, *, allow_scorer_change: bool = False) -> None:
+    """Write a start into the run; one whose scorer is not that of the last start is refused, or let pass and said."""
+    noted = starts_of(run.record)
+    if noted and (changed := scorer_changes(noted[-1], now)):
+        if not allow_scorer_change:
+            raise RunMismatch(_refusal(run, changed))
+        now = replace(now, changed=tuple(changed), queries_before=len(run.scored_ids()))
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    if noted and not now.changed and now == replace(noted[-1], changed=(), queries_before=0, times=()):
+        noted[-1] = replace(noted[-1], times=(*noted[-1].times, time))
+    else:
+        noted.append(replace(now, times=(time,)))
+    run.update_record(starts=[start.to_json() for start in noted])
+
+
+def starts_of(record: RunRecord) -> list[Start]:
+    """The starts of a run. One that was scored before they were noted has its first versions."""
+    if "starts" in record:
+        return [Start.from_json(start) for start in record["starts"]]
+    return [Start(record["versions"], times=(record["created"],))] if "sessions" in record else []
+
+
+def _refusal(run: Run, changed: Sequence[str]) -> str:
+    state = "holds the scores of" if run.is_complete else "was begun with"
+    return (
+        f"{run.folder} {state} another version of its scorer: {'; '.join(changed)}. Score into another --out, delete the "
+        "folder, or pass --allow-scorer-change to keep what was scored and have the run say so."
+    )
+
+
+def scorer_changes(before: Start, now: Start) -> list[str]:
+    """Both values of whatever is known to have changed. A file that is watched for the first time has not."""
+    found = [
+        f"{what} was {old}, now {new}"
+        for what, old, new in (("endpoint", before.endpoint, now.endpoint), ("model revision", before.revision, now.revision))
+        if old and old != new
+    ]
+    moved = set(now.files.values())
+    for file, digest in before.files.items():
+        if file in now.files and now.files[file] != digest:
+            found.append(f"{file} was {digest}, now {now.files[file]}")
+        elif file not in now.files and digest not in moved:
+            found.append(f"{file} was {digest}, now it is not there")
+    return found
+
+
+# -- what a run says about its starts
+
+
+def start_remarks(record: RunRecord) -> list[str]:
+    """What a reader of a run's numbers must know of the starts that scored them."""
+    noted = starts_of(record)
+    scored = sorted({session.get("start", 0) for session in record.get("sessions", []) if session.get("windows")})
+    return _change_remarks(noted, scored) + _version_remarks([noted[i] for i in scored if i < len(noted)])
+
+
+def unwatched_parts(record: RunRecord) -> list[str]:
+    """What of its scorer a run could not watch, in sentences."""
+    return list(dict.fromkeys(sentence for start in starts_of(record) for sentence in start.unwatched))
+
+
+def _change_remarks(noted: Sequence[Start], scored: Sequence[int]) -> list[str]:
+    last = max(scored, default=0)
+    during = [start for start in noted[: last + 1] if start.changed]
+    later = [start for start in noted[last + 1 :] if start.changed]
+    found = []
+    if during:
+        told = "; ".join(f"{', '.join(start.changed)} (after {start.queries_before} queries)" for start in during)
+        count = len(during) + 1
+        found.append(f"scored by {NUMBERS.get(count, count)} versions: {told}.")
+    if later:
+        told = "; ".join(change for start in later for change in start.changed)
+        found.append(f"its scorer changed after its table was scored: {told}.")
+    return found
+
+
+def _version_remarks(scored: Sequence[Start]) -> list[str]:
+    names = dict.fromkeys(name for start in scored for name in start.versions)
+    seen = {name: list(dict.fromkeys(start.versions.get(name, "not installed") for start in scored)) for name in names}
+    told = [f"{name} {', then '.join(values)}" for name, values in seen.items() if len(values) > 1]
+    return [f"scored under several versions of what it runs on: {'; '.join(told)}."] if told else []

@@ -1,0 +1,154 @@
+"""What happens to every request before its route: request id, check of the host, the token, size and deadline of the body;
+and after it: the log line.
+
+Plain ASGI: the frameworks' own middleware hides from the routes that a client has disconnected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .logs import log, log_fault
+from .metrics import Metrics
+from .settings import ServerSettings, host_name, known_hosts
+
+OPEN_PATHS = frozenset({"/", "/health", "/ready", "/openapi.json", "/explorer.css", "/explorer.js"})
+"""Paths that need no token: they give no data and start no work."""
+PROBE_PATHS = frozenset({"/health", "/ready"})
+"""Paths for any host: health checks call a server by its address."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+SECURITY_HEADERS = [
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Refusal(NamedTuple):
+    status: int
+    sentence: str
+    reason: str
+    """As the metrics count it."""
+    headers: Headers = ()
+
+
+def token_matches(header: bytes, keys: tuple[str, ...]) -> bool:
+    """Whether an Authorization header carries one of the tokens; all are compared, each in constant time."""
+    scheme, _, token = header.partition(b" ")
+    same = [hmac.compare_digest(token.strip(), key.encode()) for key in keys]
+    return scheme.lower() == b"bearer" and any(same)
+
+
+class RequestMiddleware:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, routes: frozenset[str]):
+        self.app, self.settings, self.metrics, self.routes = app, settings, metrics, routes
+        self.hosts = known_hosts(settings)
+        self.span = _span_factory()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, headers = time.monotonic(), dict(scope["headers"])
+        request_id = uuid.uuid4().hex
+        scope.setdefault("state", {}).update(request_id=request_id, facts={})
+        status = 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers_sent = [*message["headers"], (b"x-request-id", request_id.encode()), *SECURITY_HEADERS]
+                message = {**message, "headers": headers_sent}
+            await send(message)
+
+        route = scope["path"] if scope["path"] in self.routes else "other"
+        try:
+            with self.span(f"{scope['method']} {route}"):
+                if refusal := self._find_refusal(scope["path"], headers):
+                    self.metrics.refused.labels(refusal.reason).inc()
+                    await _send_problem(answer, refusal.status, refusal.sentence, refusal.headers)
+                else:
+                    await self.app(scope, self._limit_body(receive), answer)
+        except Exception as fault:  # a mistake of ours, answered in the shape of every refusal
+            log_fault("request failed", fault, route=route)
+            if status:
+                raise
+            await _send_problem(answer, 500, f"the server failed ({type(fault).__name__}). The log names the place.")
+        seconds = time.monotonic() - began
+        self.metrics.requests.labels(route, str(status)).inc()
+        self.metrics.latency.labels(route).observe(seconds)
+        facts = {"id": request_id, "method": scope["method"], "route": route, "status": status, "seconds": round(seconds, 4)}
+        log.info("request", extra={"facts": facts | scope["state"]["facts"]})
+
+    def _find_refusal(self, path: str, headers: dict[bytes, bytes]) -> Refusal | None:
+        host = host_name(headers.get(b"host", b"").decode("latin-1"))
+        if self.hosts is not None and path not in PROBE_PATHS and host not in self.hosts:
+            sentence = f"this server does not answer for the host {host[:80]!r}. Start it with --allowed-host to add a name."
+            return Refusal(421, sentence, "host")
+        keys = self.settings.keys
+        if keys and path not in OPEN_PATHS and not token_matches(headers.get(b"authorization", b""), keys):
+            sentence = "this server needs a token. Send the header Authorization: Bearer <token>."
+            return Refusal(401, sentence, "token", [(b"www-authenticate", b"Bearer")])
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length[:20]) > self.settings.limits.body_bytes:
+            return Refusal(413, self._too_large(), "size", [(b"connection", b"close")])
+        return None
+
+    def _too_large(self) -> str:
+        return f"the body is larger than {self.settings.limits.body_bytes:,} bytes. Send fewer or shorter documents."
+
+    def _limit_body(self, receive: Receive) -> Receive:
+        """Count the bytes that arrive, since a body sent in chunks states no length, and set a deadline for all of them."""
+        limits, total, more = self.settings.limits, 0, True
+        deadline = asyncio.get_running_loop().time() + limits.body_seconds
+
+        async def receive_limited() -> Message:
+            nonlocal total, more
+            try:
+                async with asyncio.timeout_at(deadline if more else None):
+                    message = await receive()
+            except TimeoutError:
+                self.metrics.refused.labels("body").inc()
+                raise HTTPException(
+                    408, f"the body did not arrive within {limits.body_seconds:g} s.", {"Connection": "close"}
+                ) from None
+            more = message.get("more_body", False)
+            total += len(message.get("body", b""))
+            if total > limits.body_bytes:
+                self.metrics.refused.labels("size").inc()
+                raise HTTPException(413, self._too_large(), {"Connection": "close"})
+            return message
+
+        return receive_limited
+
+
+async def _send_problem(send: Send, status: int, sentence: str, headers: Headers = ()) -> None:
+    body = json.dumps({"message": sentence}).encode()
+    head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _span_factory() -> Callable[[str], AbstractContextManager[Any]]:
+    """A span per request where OpenTelemetry is installed; without an exporter its spans go nowhere."""
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        return lambda name: nullcontext()
+    return trace.get_tracer("steadyscore").start_as_current_span

@@ -1,0 +1,175 @@
+"""What every scoring route needs: a model by name, a pool within the limits, and the scores from a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, NamedTuple, TypeVar
+
+import numpy as np
+from fastapi import Depends, Request
+from starlette.exceptions import HTTPException
+
+from ..errors import InputError, SteadyscoreError, WindowTooLong
+from ..runs.table import Scored
+from ..terms import Array, Instance
+from ..window.presentation import permutations
+from . import schemas
+from .batcher import Admission, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
+from .decisions import DecisionRule, ThresholdRule, TopKRule, outcome
+from .logs import log_fault
+from .metrics import Metrics
+from .monitor import Monitor
+from .service import Model, Service, content_order, instance_of
+
+T = TypeVar("T")
+POLL = 0.25
+"""Seconds between two checks that the client is still connected."""
+
+
+class PoolScores(NamedTuple):
+    """The scores of one pool, and what its answer says beside them."""
+
+    scores: Array
+    """(n,) mean over the presentations."""
+    order: schemas.OrderAnswer | None
+    usage: schemas.Usage
+
+
+class RequestRunner:
+    """Takes scoring requests from their shape to scores: model, limits, admission, a thread, the metrics."""
+
+    def __init__(self, service: Service, metrics: Metrics, monitor: Monitor):
+        self.service, self.limits, self.metrics, self.monitor = service, service.limits, metrics, monitor
+        self.executor = ThreadPoolExecutor(self.limits.requests, thread_name_prefix="request")
+
+    def find_model(self, name: str | None) -> Model:
+        """The model of that name; without a name the first one."""
+        models = self.service.models
+        if not name:
+            return next(iter(models.values()))
+        if name not in models:
+            raise HTTPException(404, f"model {name[:80]!r} is not served here. Models: {', '.join(models)}.")
+        return models[name]
+
+    def read_pool(self, query: str, documents: Sequence[str | schemas.Document]) -> Instance:
+        """The request as an instance, or every limit that it exceeds, at once."""
+        texts, limits = [d if isinstance(d, str) else d.text for d in documents], self.limits
+        mistakes = []
+        if len(texts) > limits.candidates:
+            mistakes.append(f"{len(texts):,} documents were sent, the server takes {limits.candidates:,}.")
+        if len(query) > limits.query_chars:
+            mistakes.append(f"the query has {len(query):,} characters, the server takes {limits.query_chars:,}.")
+        if long := [i for i, text in enumerate(texts) if len(text) > limits.document_chars]:
+            size = len(texts[long[0]])
+            mistakes.append(f"document {long[0]} has {size:,} characters, the server takes {limits.document_chars:,}.")
+        if mistakes:
+            raise InputError(mistakes)
+        return instance_of(query, texts, [None if isinstance(d, str) else d.title for d in documents])
+
+    def check_permutations(self, count: int) -> None:
+        if count > self.limits.permutations:
+            raise InputError(f"{count:,} permutations were asked for, the server takes {self.limits.permutations:,}.")
+
+    async def run(
+        self, request: Request, model: Model, documents: int, windows: int, work: Callable[[Admission], T]
+    ) -> tuple[T, schemas.Usage]:
+        """Let a request in, do its work in a thread, and stop when the client disconnects."""
+        with self.service.batcher.admit(windows, self.limits.seconds, model.name) as admission:
+            task = asyncio.get_running_loop().run_in_executor(self.executor, work, admission)
+            try:
+                while not (await asyncio.wait({task}, timeout=POLL))[0]:
+                    if await request.is_disconnected():
+                        admission.cancel()
+                result = await task
+            except (SteadyscoreError, ClientDisconnected, TimedOut, ShuttingDown) as known:
+                if isinstance(known, WindowTooLong):
+                    self.metrics.overflow.labels(model.name).inc()
+                raise
+            except Exception as fault:
+                log_fault("engine failed", fault, model=model.name)
+                raise EngineFailed(
+                    f"the scorer of {model.name} failed ({type(fault).__name__}). The log names the place."
+                ) from fault
+            finally:
+                admission.cancel()
+                self.metrics.tokens.labels(model.name).inc(admission.tokens)
+                request.state.facts.update(
+                    model=model.name, documents=documents, windows=admission.windows, tokens=admission.tokens
+                )
+        return result, schemas.Usage(total_tokens=admission.tokens)
+
+    def record_scores(
+        self, model: Model, instance: Instance, rule: DecisionRule | None, scores: Array, presentations: int
+    ) -> None:
+        """Count ties for the metrics, and offer a pool that was scored in one order to the stability monitor."""
+        self.metrics.ties.labels(model.name).inc(int((np.diff(np.sort(scores)) == 0).sum()))
+        self.metrics.neighbours.labels(model.name).inc(len(scores) - 1)
+        if presentations == 1:
+            self.monitor.offer(model, instance, rule, scores)
+
+    async def score_pool(
+        self,
+        request: Request,
+        model: Model,
+        instance: Instance,
+        order: schemas.Order | None,
+        top: int | None,
+        cut: Callable[[Instance, Array], Instance] = lambda instance, orders: instance,
+    ) -> PoolScores:
+        """One pool scored as `order` says, by default once in the order given. `cut` shortens what is read of it."""
+        asked = order or schemas.Order()
+        self.check_permutations(asked.permutations)
+        orders = presented_orders(instance, asked)
+        windows = self.service.count_windows(model, len(instance.pool), len(orders), asked.width)
+
+        def work(admission: Admission) -> tuple[Instance, Scored]:
+            read = cut(instance, orders)
+            return read, self.service.score_orders(model, admission, read, orders, asked.width)
+
+        (read, scored), usage = await self.run(request, model, len(instance.pool), windows, work)
+        scores = scored.scores.mean(axis=0)
+        self.record_scores(model, read, monitored_rule(asked.threshold, top, len(scores)), scores, len(orders))
+        return PoolScores(scores, None if order is None else order_answer(model, scored, asked), usage)
+
+
+def presented_orders(instance: Instance, asked: schemas.Order) -> Array:
+    """The orders (P, n) that a pool is presented in."""
+    n = len(instance.pool)
+    if asked.permutations > 1:
+        return permutations(n, asked.permutations, seed=asked.seed, query_id=instance.query)
+    return (content_order([c.text for c in instance.pool]) if asked.canonical else np.arange(n))[None]
+
+
+def monitored_rule(threshold: float | None, top: int | None, n: int) -> DecisionRule | None:
+    """The decision that a rerank request implies; None where it takes all documents."""
+    if threshold is not None:
+        return ThresholdRule(threshold)
+    return TopKRule(top) if top and top < n else None
+
+
+def order_answer(model: Model, scored: Scored, asked: schemas.Order) -> schemas.OrderAnswer:
+    """What the answer says under `order`."""
+    presentations, n = scored.scores.shape
+    retained = None
+    if asked.threshold is not None:
+        retained = outcome(scored.scores.mean(axis=0), ThresholdRule(asked.threshold)).kept
+    return schemas.OrderAnswer(
+        permutations=presentations,
+        width=asked.width or model.width_for(n),
+        presentation="permuted" if presentations > 1 else "canonical" if asked.canonical else "given",
+        threshold=asked.threshold,
+        retained=retained,
+        sd=scored.scores.std(axis=0, ddof=1).tolist() if presentations > 1 else None,
+        grades=scored.grades.mean(axis=0).tolist() if asked.distribution and scored.grades is not None else None,
+    )
+
+
+async def runner_of(request: Request) -> RequestRunner:
+    runner: RequestRunner = request.app.state.runner
+    return runner
+
+
+Runner = Annotated[RequestRunner, Depends(runner_of)]
+"""What a route takes to score."""

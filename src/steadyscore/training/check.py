@@ -1,0 +1,198 @@
+"""Everything wrong with a training run that can be found without loading a model."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from ..collection import open_collection
+from ..errors import SteadyscoreError
+from ..machine.disk import is_there
+from ..models.embedded import base_address_mistake, base_shape
+from ..runs.layout import LABELS_FILE
+from .plan import SEVERAL_VIEWS, SHUFFLED, WEIGHTED, layer_indices
+from .recipe import TrainConfig, to_json, value_mistakes
+
+REQUIRED = ("base", "data", "labels", "out")
+
+
+def config_mistakes(config: TrainConfig, processes: int = 1) -> list[str]:
+    """Every mistake of a run, each once."""
+    missing = [f"{name} is missing" for name in REQUIRED if not getattr(config, name)]
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in to_json(config).items()}
+    refused = value_mistakes(values)
+    defaults = TrainConfig()
+    usable = replace(config, **{name: getattr(defaults, name) for name in refused})
+    together = [rule.mistake(usable) for rule in RULES if not refused.keys() & set(rule.fields)]
+    batch = None if refused.keys() & {"batch", "microbatch"} else _batch_mistake(config, processes)
+    mistakes = [*missing, *refused.values(), *(mistake for mistake in (*together, batch) if mistake), *place_mistakes(usable)]
+    return list(dict.fromkeys(mistakes))
+
+
+# -- fields together
+
+
+class Rule(NamedTuple):
+    """A mistake that some fields make together; it is not looked for where one of them is wrong by itself."""
+
+    fields: tuple[str, ...]
+    mistake: Callable[[TrainConfig], str | None]
+
+
+def _views_mistake(config: TrainConfig) -> str | None:
+    if config.objective in SEVERAL_VIEWS and config.views < 2:
+        return f"{config.objective} compares views of a window; views is {config.views}, give at least 2"
+    if config.objective == "mean_teacher" and config.views != 2:
+        return f"mean_teacher has two views, the student's and the teacher's; views is {config.views}"
+    return None
+
+
+def _width_mistake(config: TrainConfig) -> str | None:
+    is_alone = config.objective == "oc_sft" and config.widths and max(config.widths) == 1
+    return "oc_sft at width 1 has one order only; give a width of at least 2" if is_alone else None
+
+
+def _shuffle_mistake(config: TrainConfig) -> str | None:
+    if config.shuffle == "pool" and config.objective in WEIGHTED:
+        return f"shuffle pool changes companions between views, which {config.objective} cannot compare; use shuffle window"
+    if config.shuffle == "none" and config.objective in SHUFFLED:
+        return f"{config.objective} compares orders of a window; use shuffle window"
+    return None
+
+
+def _set_mistake(config: TrainConfig) -> str | None:
+    compares = config.prompt == "set" and config.objective in (*SHUFFLED, "marker_consistency")
+    use = "use single_order or order_averaged"
+    return f"{config.objective} compares presentations of a window, and a set has one; {use}" if compares else None
+
+
+def _teacher_mistake(config: TrainConfig) -> str | None:
+    is_single = config.objective == "order_averaged" and config.teacher_orders == 1
+    return "order_averaged with teacher_orders 1 is single_order; name it so, or raise teacher_orders" if is_single else None
+
+
+def _dropout_mistake(config: TrainConfig) -> str | None:
+    needs = config.objective in ("dropout", "dropout_views") and config.dropout == 0
+    return f"{config.objective} needs a dropout above 0" if needs else None
+
+
+def _ramp_mistake(config: TrainConfig) -> str | None:
+    if config.steps is None or config.ramp <= config.steps:
+        return None
+    return f"ramp {config.ramp:g} is longer than the run of {config.steps} steps; shorten it or give a fraction"
+
+
+def _evaluation_mistake(config: TrainConfig) -> str | None:
+    is_idle = config.evaluate_every and not (config.held_out or config.held_out_data)
+    return "evaluate_every needs queries to evaluate on; give held_out or held_out_data" if is_idle else None
+
+
+def _held_out_mistake(config: TrainConfig) -> str | None:
+    if not (config.held_out and config.data):
+        return None
+    try:
+        queries = _queries(config)
+    except SteadyscoreError as error:
+        return str(error)
+    if config.held_out < queries:
+        return None
+    return f"held_out {config.held_out} leaves nothing of {queries} queries to train on; hold out fewer"
+
+
+def _layers_mistake(config: TrainConfig) -> str | None:
+    if config.layers is None:
+        return None
+    if not _is_range(config.layers):
+        return f"layers is {config.layers!r}; write FIRST-LAST, counted from 0, for example 6-29"
+    count = (base_shape(config.base) or {}).get("num_hidden_layers")
+    return layer_count_mistake(config, count) if count else None
+
+
+RULES = (
+    Rule(("objective", "views"), _views_mistake),
+    Rule(("objective", "widths"), _width_mistake),
+    Rule(("objective", "shuffle"), _shuffle_mistake),
+    Rule(("objective", "prompt"), _set_mistake),
+    Rule(("objective", "teacher_orders"), _teacher_mistake),
+    Rule(("objective", "dropout"), _dropout_mistake),
+    Rule(("base", "layers"), _layers_mistake),
+    Rule(("ramp", "steps"), _ramp_mistake),
+    Rule(("evaluate_every", "held_out", "held_out_data"), _evaluation_mistake),
+    Rule(("held_out", "data", "queries"), _held_out_mistake),
+)
+
+
+def _batch_mistake(config: TrainConfig, processes: int) -> str | None:
+    per_pass = config.microbatch * processes
+    if config.batch % per_pass == 0:
+        return None
+    return (
+        f"batch {config.batch} does not divide into {processes} process(es) x microbatch {config.microbatch}; "
+        f"choose a batch that is a multiple of {per_pass}"
+    )
+
+
+def layer_count_mistake(config: TrainConfig, count: int) -> str | None:
+    """Layers that a base of `count` layers does not have."""
+    layers = layer_indices(config.layers)
+    if layers and layers[-1] >= count:
+        return f"layers {config.layers} go beyond the {count} layers of {config.base}, counted from 0"
+    return None
+
+
+def _is_range(text: str) -> bool:
+    first, _, last = text.partition("-")
+    return first.isdigit() and (not last or (last.isdigit() and int(last) >= int(first)))
+
+
+def _queries(config: TrainConfig) -> int:
+    """Queries of the training collection, as many as are taken of it."""
+    source = open_collection(config.data)
+    stated = source.collection.queries
+    everyone = stated if stated is not None else sum(1 for _ in source.instances())
+    return min(everyone, config.queries or everyone)
+
+
+# -- what is named must be there
+
+
+def place_mistakes(config: TrainConfig) -> list[str]:
+    """Models, collections and folders that a config names and that are not there."""
+    mistakes = [
+        base_address_mistake(config.base) if config.base else None,
+        *(_data_mistake(name) for name in (config.data, config.held_out_data) if name),
+        _labels_mistake(config),
+        _initial_mistake(config),
+    ]
+    return [mistake for mistake in mistakes if mistake]
+
+
+def _data_mistake(name: str) -> str | None:
+    try:
+        open_collection(name)
+    except SteadyscoreError as error:
+        return str(error)
+    return None
+
+
+def _labels_mistake(config: TrainConfig) -> str | None:
+    if config.labels in ("", "judgements") or is_there(Path(config.labels) / LABELS_FILE):
+        return None
+    return f"{config.labels} holds no labels.parquet; make it with: {_label_command(config)}"
+
+
+def _label_command(config: TrainConfig) -> str:
+    """The command that makes a run's labels: the base teaches itself, as in the paper (§4)."""
+    words = ["steadyscore", "label", "--scorer", config.base or "ADDRESS", "--data", config.data or "NAME"]
+    for name in ("queries", "pool"):
+        words += [f"--{name}", str(getattr(config, name))] if getattr(config, name) else []
+    return shlex.join([*words, "--out", config.labels])
+
+
+def _initial_mistake(config: TrainConfig) -> str | None:
+    if not config.initial or is_there(Path(config.initial) / "adapter_config.json"):
+        return None
+    return f"{config.initial} is not an adapter folder: it has no adapter_config.json"

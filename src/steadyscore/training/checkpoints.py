@@ -1,0 +1,139 @@
+"""Checkpoints of a training run: adapter, optimizer moments and history, as safetensors and JSON; no pickles.
+
+    checkpoints/step-000100/   adapter_config.json, adapter_model.safetensors   usable as an adapter once card.json is there
+                               optimizer.safetensors                            AdamW moments, and the EMA where there is one
+                               state.json                                       step and evaluation history
+
+Random numbers need no state: everything drawn is a function of (seed, step). A folder appears by rename, so a kill at any
+moment leaves whole checkpoints only. Tensors of sharded models are gathered, so a run may resume with other processes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import StorageError
+from ..machine.disk import atomic_folder, explaining_os_errors, read_json, write_json
+from ..models.adapter import WEIGHTS
+from ..runs.folder import check_same_command
+from .held_out import HeldOut
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def begin(out: Path, fingerprint: dict[str, Any], **about: Any) -> dict[str, Any]:
+    """The record of a run: a new one, or the one on disk if it was made by the same command."""
+    file = out / "train.json"
+    if not file.exists():
+        record = {"status": "training", "fingerprint": fingerprint, **about}
+        with explaining_os_errors(out):
+            out.mkdir(parents=True, exist_ok=True)
+            write_json(file, record)
+        return record
+    record = read_json(file)
+    check_same_command(out, record["fingerprint"], fingerprint)
+    return record
+
+
+def latest(out: Path) -> Path | None:
+    """The newest whole checkpoint."""
+    folders = sorted((out / "checkpoints").glob("step-*"))
+    return folders[-1] if folders else None
+
+
+def save_adapter(folder: Path, adapter: dict[str, Any], config: Any) -> None:
+    """The two PEFT files: gathered weights and the LoRA configuration."""
+    from safetensors.torch import save_file
+
+    save_file(
+        {name: tensor.contiguous() for name, tensor in sorted(adapter.items())}, folder / WEIGHTS, metadata={"format": "pt"}
+    )
+    config.save_pretrained(str(folder))
+
+
+def save(
+    out: Path, step: int, adapter: dict[str, Any], lora: Any, tensors: dict[str, Any], state: dict[str, Any], keep: set[int]
+) -> Path:
+    """Write a checkpoint whole or not at all, then remove those that are not in `keep`."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    root = out / "checkpoints"
+    folder = root / f"step-{step:06d}"
+    with explaining_os_errors(folder):
+        try:
+            with atomic_folder(folder) as scratch:
+                save_adapter(scratch, adapter, lora)
+                save_file(tensors, scratch / "optimizer.safetensors")
+                write_json(scratch / "state.json", {"step": step, **state})
+        except SafetensorError as refusal:  # its own class, also when the disk is full
+            raise StorageError(
+                f"cannot write {folder}: {refusal}. The last checkpoint is kept; make room and run the same command again."
+            ) from refusal
+        for old in root.glob("step-*"):
+            if int(old.name.removeprefix("step-")) not in keep | {step}:
+                shutil.rmtree(old)
+    return folder
+
+
+def steps_to_keep(step: int, history: Sequence[HeldOut], on_disk: list[int], keep: int) -> set[int]:
+    """The last `keep` steps, and as many with the best held-out quality; a tie goes to the earlier step."""
+    last = sorted({*on_disk, step})[-keep:]
+    best = sorted(history, key=lambda e: (-e["quality"], e["step"]))[:keep]
+    return {*last, *(e["step"] for e in best)}
+
+
+def steps_on_disk(out: Path) -> list[int]:
+    return sorted(int(folder.name.removeprefix("step-")) for folder in (out / "checkpoints").glob("step-*"))
+
+
+# -- tensors of a run
+
+
+def gather(tensor: Any) -> Any:
+    """A whole tensor on the CPU, also where FSDP keeps it in shards."""
+    whole = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return whole.detach().cpu().clone()
+
+
+def optimizer_tensors(optimizer: Any, named: dict[str, Any], ema: dict[str, Any] | None) -> dict[str, Any]:
+    tensors: dict[str, Any] = {}
+    for name, parameter in named.items():
+        state = optimizer.state[parameter]
+        tensors |= {f"{moment}/{name}": gather(state[moment]) for moment in MOMENTS}
+        tensors[f"step/{name}"] = state["step"].detach().cpu().clone()
+    return tensors | {f"ema/{name}": gather(tensor) for name, tensor in (ema or {}).items()}
+
+
+def restore_optimizer(folder: Path, optimizer: Any, named: dict[str, Any], ema: dict[str, Any] | None) -> None:
+    """Put the moments (and the EMA) back, each on its parameter's device and shards."""
+    tensors = _load(folder / "optimizer.safetensors")
+    for name, parameter in named.items():
+        optimizer.state[parameter] = {moment: _like(tensors[f"{moment}/{name}"], parameter) for moment in MOMENTS} | {
+            "step": tensors[f"step/{name}"]
+        }
+        if ema is not None:
+            ema[name].copy_(_like(tensors[f"ema/{name}"], parameter))
+
+
+def _load(file: Path) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError) as damage:
+        raise StorageError(
+            f"{file} cannot be read: {damage}. Delete its folder; the run resumes from the checkpoint before."
+        ) from damage
+
+
+def _like(tensor: Any, parameter: Any) -> Any:
+    if not hasattr(parameter, "device_mesh"):
+        return tensor.to(parameter.device)
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor.to(parameter.device), parameter.device_mesh, parameter.placements)

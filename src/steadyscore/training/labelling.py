@@ -1,0 +1,230 @@
+"""Label training pools: the public function behind `steadyscore label`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ..collection import Data, Source, open_collection
+from ..engines import EngineOptions
+from ..engines.address import open_engine
+from ..engines.objects import open_object
+from ..errors import InputError
+from ..machine.bounds import Positive
+from ..machine.progress import bar
+from ..runs.folder import Run
+from ..scoring.score import AuditConfig, cut_instances, scorer_for
+from ..scoring.starts import start_remarks, unwatched_parts
+from ..tasks import TASKS
+from ..terms import Failure
+from .labels import (
+    Control,
+    Label,
+    Scale,
+    first_orders,
+    from_judgements,
+    label_collection,
+    label_quality,
+    nested_subset,
+    read_labels,
+    recalibrate,
+    replace_by_control,
+    write_labels,
+)
+
+PRESENTATION = ("width", "chars", "queries", "pool", "partition", "markers", "placeholder", "prompt", "fit", "instruction")
+"""Settings of what a teacher is shown, by the names that `audit` takes too."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelConfig:
+    """What is made of a teacher's scores, of judgements or of other labels."""
+
+    teacher_orders: Positive | None = None
+    """Orders the teacher scores, or keeps of stored ones, T (default: 1, all stored)."""
+    scale: Scale = "unit"
+    """How a teacher without grades gets onto 0 to 1."""
+    judged_top: Positive = 3
+    """Highest judgement of the collection, which becomes grade 3."""
+    recalibrate_to: str | None = None
+    """Give each query the values of these labels in its own rank order."""
+    control: Control | None = None
+    """Negative control: random labels, or shuffled within a query."""
+    rank_first_stage: bool = False
+    """Also score the first-stage order, which `--propensity rankings` reads."""
+    subset: Positive | None = None
+    """A nested subset of N queries."""
+    seed: int = 0
+    """Seed of orders, controls and subsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A label folder, what is in it and how good it is."""
+
+    folder: Path
+    labels: list[Label]
+    quality: dict[str, float | None]
+    """Silver quality against judgements and silver-beta, by the names that `label` prints."""
+    failed: list[Failure]
+    """Queries that got no label."""
+    queries: int
+    """Queries that were to be labelled."""
+
+    def to_json(self) -> dict[str, Any]:
+        return self.quality | {"failed": [failure.to_json() for failure in self.failed], "out": str(self.folder)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One call of `label`."""
+
+    teacher: Any
+    start: Path | None
+    source: Source
+    out: Path
+    config: LabelConfig
+    shown: AuditConfig
+    options: EngineOptions
+    quiet: bool
+    command: Sequence[str]
+    allow_scorer_change: bool
+    say: Callable[[str], None]
+
+    @property
+    def named(self) -> str:
+        """What labels, as messages name it."""
+        return str(self.start or (self.teacher if isinstance(self.teacher, str) else open_object(self.teacher).name))
+
+
+def label(
+    scorer: Any = None,
+    data: Data = None,
+    out: str | Path = "",
+    *,
+    start: str | Path | None = None,
+    config: LabelConfig | None = None,
+    shown: AuditConfig | None = None,
+    options: EngineOptions | None = None,
+    quiet: bool = False,
+    command: Sequence[str] = (),
+    allow_scorer_change: bool = False,
+    say: Callable[[str], None] | None = None,
+    **settings: Any,
+) -> Labelled:
+    """Label the pools of a collection into the folder `out`, for `train`; the same call resumes what was stopped.
+
+    scorer    the teacher: an address, a function `(query, texts) -> scores`, an object with `.predict` or `.rank`; or
+              "judgements" for the human ones
+    data      the training collection, in any form that `audit` takes
+    start     derive from this label folder instead of scoring
+    settings  teacher_orders=10, scale="sigmoid", width=5, queries=100, ...: fields of `LabelConfig`, and what a teacher is shown
+    """
+    if (scorer is None) == (start is None) or data is None or not out:
+        raise InputError("label needs either a scorer or a label folder to start from, the data, and the folder `out`.")
+    from ..audits.audit import configure  # with all that an audit imports, which the flags of `label` do without
+
+    own, presentation = _split_settings(settings)
+    work = _Work(
+        teacher=scorer,
+        start=None if start is None else Path(start),
+        source=open_collection(data),
+        out=Path(out),
+        config=replace(config or LabelConfig(), **own),
+        shown=configure(shown or AuditConfig(), **presentation),
+        options=options or EngineOptions(),
+        quiet=quiet,
+        command=command,
+        allow_scorer_change=allow_scorer_change,
+        say=say or (lambda remark: print(remark, file=sys.stderr)),
+    )
+    return _label(work)
+
+
+def _split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings of `LabelConfig`, and those of the presentation."""
+    names = [field.name for field in fields(LabelConfig)]
+    if unknown := [name for name in settings if name not in (*names, *PRESENTATION)]:
+        raise InputError(f"label has no setting {', '.join(unknown)}. It has {', '.join([*names, *PRESENTATION])}.")
+    own = {name: value for name, value in settings.items() if name in names}
+    return own, {name: value for name, value in settings.items() if name not in names}
+
+
+def _label(work: _Work) -> Labelled:
+    is_derived = work.start is not None or work.teacher == "judgements"
+    labels, failed = (_derive(work), []) if is_derived else _score(work)
+    changed, unmatched = _change(labels, work)
+    if is_derived or changed is not labels:
+        write_labels(work.out, changed, _record(work))
+    cutoff = TASKS[work.source.collection.task].quality_cutoff
+    quality = label_quality(changed, work.source, cutoff)
+    return Labelled(work.out, changed, quality, failed + unmatched, len(labels) + len(failed))
+
+
+def _record(work: _Work) -> dict[str, Any]:
+    """What a derived label folder keeps of how it was made."""
+    config = work.config
+    asked = {"from": work.named, "teacher_orders": config.teacher_orders, "control": config.control, "subset": config.subset}
+    return asked | {"recalibrated_to": config.recalibrate_to, "seed": config.seed, "command": list(work.command)}
+
+
+def _score(work: _Work) -> tuple[list[Label], list[Failure]]:
+    """Labels, and the queries that the teacher failed on."""
+    collection, config = work.source.collection, work.config
+    shown = replace(
+        work.shown,
+        canonical=config.rank_first_stage,
+        permutations=config.teacher_orders or 1,
+        seed=config.seed,
+        settings=replace(work.shown.settings, label_mass=False),
+    )
+    teacher = work.teacher
+    backend = open_engine(teacher, work.options) if isinstance(teacher, str) else open_object(teacher)
+    scorer = scorer_for(backend, collection, shown)
+    labels = label_collection(
+        scorer,
+        work.source,
+        work.out,
+        shown,
+        scale=config.scale,
+        command=list(work.command),
+        progress=bar(f"labels of {work.named} for {collection.name}", work.quiet),
+        allow_scorer_change=work.allow_scorer_change,
+    )
+    record = Run.open(work.out).record
+    for remark in start_remarks(record) + unwatched_parts(record):
+        work.say(f"{scorer.name}: {remark}")
+    return labels, [Failure(**failure) for failure in record["coverage"]["failed"]]
+
+
+def _derive(work: _Work) -> list[Label]:
+    """Labels from other labels, or from judgements."""
+    if work.start is not None:
+        return [first_orders(label, work.config.teacher_orders) for label in read_labels(work.start)]
+    cut = cut_instances(work.source.instances(), work.shown.cut)
+    by_query = {instance.id: from_judgements(instance, work.config.judged_top) for instance in cut}
+    labels = [label for label in by_query.values() if label is not None]
+    if not labels:
+        raise InputError(f"no query of {work.source.name} has a judged candidate. Name a scorer to label with: --scorer ADDRESS.")
+    if unjudged := [query_id for query_id, label in by_query.items() if label is None]:
+        share = f"{len(unjudged)} of {len(by_query)} queries"
+        work.say(f"{share} have no judged candidate and get no label: {', '.join(unjudged[:10])}.")
+    return labels
+
+
+def _change(labels: list[Label], work: _Work) -> tuple[list[Label], list[Failure]]:
+    """Labels recalibrated, replaced by a control or cut to a subset, and the queries that the reference does not have."""
+    config, unmatched = work.config, []
+    if config.recalibrate_to:
+        reference = {label.query_id: label for label in read_labels(Path(config.recalibrate_to))}
+        reason = f"no label in {config.recalibrate_to}"
+        unmatched = [Failure(label.query_id, reason) for label in labels if label.query_id not in reference]
+        labels = [recalibrate(label, reference[label.query_id]) for label in labels if label.query_id in reference]
+        if not labels:
+            raise InputError(f"no query of {work.named} has a label in {config.recalibrate_to}. Name labels of the same data.")
+    if config.control:
+        labels = [replace_by_control(label, config.control, config.seed) for label in labels]
+    return nested_subset(labels, config.subset, config.seed) if config.subset else labels, unmatched

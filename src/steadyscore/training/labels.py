@@ -1,0 +1,260 @@
+"""Teacher labels: a scorer over T orders of every training pool (§4), kept whole so that a lower T costs no new pass.
+
+    scores.parquet, run.json   the teacher's run, as any audit writes it (its permutations are the teacher orders)
+    labels.parquet             one row per (query, candidate): the T scores on the 0-3 scale and the mean grade distribution
+
+A label folder made from another (fewer orders, fewer queries, recalibrated, a negative control) has no run of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ..collection import Data, open_collection
+from ..errors import InputError
+from ..machine.disk import explaining_os_errors, is_there, sha256, write_parquet, write_record
+from ..measures.decomposition import silver_beta
+from ..measures.ranking import ndcg
+from ..runs.folder import Run
+from ..runs.layout import DERIVED_FILE, LABELS_FILE, RECORD_FILE, label_schema
+from ..runs.table import Scored, read_table
+from ..scoring.score import AuditConfig, Progress, score_collection
+from ..scoring.scorer import Scorer, ideal_gains
+from ..terms import GRADES, Instance
+from ..window.presentation import generator
+
+TOP = float(GRADES[-1])
+Scale = Literal["unit", "sigmoid", "rank"]
+Control = Literal["random", "shuffled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What the teacher says about one query."""
+
+    query_id: str
+    candidate_ids: tuple[str, ...]
+    vectors: np.ndarray
+    """(T, n) expected grades from 0 to 3, one row per teacher order."""
+    grades: np.ndarray | None = None
+    """(n, 4) grade distribution averaged over the T orders; None where the teacher gives none or T was lowered."""
+    first: np.ndarray | None = None
+    """(n,) which candidate the teacher ranks first in its window of the first-stage order: DebiasFirst's own rankings."""
+
+
+def first_orders(label: Label, teacher_orders: int | None) -> Label:
+    """The first T stored orders, None for all. The averaged distribution belongs to all of them, and goes with the others."""
+    stored = len(label.vectors)
+    if teacher_orders is None or teacher_orders == stored:
+        return label
+    if teacher_orders > stored:
+        raise InputError(
+            f"query {label.query_id} has labels of {stored} teacher orders, {teacher_orders} were asked for. "
+            "Label again with a higher --teacher-orders."
+        )
+    return replace(label, vectors=label.vectors[:teacher_orders], grades=None)
+
+
+def target(label: Label, teacher_orders: int | None = None) -> np.ndarray:
+    """(n,) mean over the first T teacher orders: T = 1 is the single-order label, all of them the order-averaged (§4)."""
+    mean: np.ndarray = first_orders(label, teacher_orders).vectors.mean(axis=0)
+    return mean
+
+
+# -- making labels
+
+
+def label_collection(
+    scorer: Scorer,
+    source: Data,
+    folder: Path,
+    config: AuditConfig,
+    *,
+    scale: Scale = "unit",
+    command: list[str] | None = None,
+    progress: Progress | None = None,
+    allow_scorer_change: bool = False,
+) -> list[Label]:
+    """Score the pools under T = config.permutations orders (resumable) and keep the labels beside the run."""
+    run = score_collection(
+        scorer, source, folder, config, command=command, progress=progress, allow_scorer_change=allow_scorer_change
+    )
+    labels = [from_scored(scored, scale, scorer.name) for scored in run.iter_queries()]
+    write_labels(folder, labels)
+    return labels
+
+
+def from_scored(scored: Scored, scale: Scale = "unit", name: str = "the teacher") -> Label:
+    """A query's label from its rows of the score table, on the grade scale."""
+    vectors = TOP * _unit(scored.permuted, scale, name, scored.query_id)
+    grades = None
+    if scored.grades is not None:
+        grades = scored.grades[scored.permutations >= 0].mean(axis=0)
+    return Label(scored.query_id, scored.candidate_ids, vectors, grades, _firsts(scored))
+
+
+def _unit(scores: np.ndarray, scale: Scale, name: str, query_id: str) -> np.ndarray:
+    """Scores of a teacher on [0, 1]. A cross-encoder's logits need `sigmoid`; `rank` is the place within the query."""
+    if scale == "sigmoid":
+        return np.asarray(1 / (1 + np.exp(-scores)))
+    if scale == "rank":
+        places = np.argsort(np.argsort(scores, axis=-1, kind="stable"), axis=-1)
+        return np.asarray(places / max(scores.shape[-1] - 1, 1))
+    if scores.min() < -1e-6 or scores.max() > 1 + 1e-6:
+        raise InputError(
+            f"the scores of {name} are on another scale: {scores.min():.3g} to {scores.max():.3g} for query {query_id}, "
+            "labels need 0 to 1. Pass --scale sigmoid for logits, or --scale rank for the place within the query."
+        )
+    return scores
+
+
+def _firsts(scored: Scored) -> np.ndarray | None:
+    if scored.first_stage is None or scored.windows is None:
+        return None
+    windows = scored.windows[scored.permutations < 0][0]
+    first = np.zeros(len(windows), bool)
+    for window in np.unique(windows):
+        members = np.flatnonzero(windows == window)
+        first[members[np.argmax(scored.first_stage[members])]] = True
+    return first
+
+
+def from_judgements(instance: Instance, top: int = 3) -> Label | None:
+    """Human judgements as a label: relevance · 3 / top; unjudged candidates are 0. None where nothing is judged."""
+    relevance = instance.relevance()
+    if relevance is None:
+        return None
+    grades = np.maximum(np.nan_to_num(relevance), 0)
+    if grades.max() > top:
+        raise InputError(
+            f"query {instance.id} has relevance {grades.max():g}, above the top judgement {top}. "
+            "Name the collection's highest judgement with --judged-top."
+        )
+    order = sorted(range(len(grades)), key=lambda i: instance.pool[i].id)
+    return Label(instance.id, tuple(instance.pool[i].id for i in order), (grades[order] * TOP / top)[None])
+
+
+# -- changing labels
+
+
+def recalibrate(label: Label, reference: Label) -> Label:
+    """Rank-quantile matching (§D.3): the reference's sorted single-order values in this label's rank order, ties by id."""
+    if label.candidate_ids != reference.candidate_ids:
+        raise InputError(f"query {label.query_id} has other candidates in the two label sets; recalibration needs the same pool.")
+    values = np.empty(len(label.candidate_ids))
+    values[np.argsort(label.vectors[0], kind="stable")] = np.sort(reference.vectors[0])
+    return replace(label, vectors=values[None], grades=None)
+
+
+def replace_by_control(label: Label, kind: Control, seed: int) -> Label:
+    """Negative controls: uniform random labels, or the query's own labels given to other candidates."""
+    random = generator("control", kind, seed, label.query_id)
+    if kind == "random":
+        return replace(label, vectors=random.uniform(0, TOP, label.vectors.shape), grades=None)
+    order = random.permutation(len(label.candidate_ids))
+    return replace(label, vectors=label.vectors[:, order], grades=None if label.grades is None else label.grades[order])
+
+
+def nested_subset(labels: Sequence[Label], queries: int, seed: int = 0) -> list[Label]:
+    """A subset that every larger subset of the same seed contains, in the labels' own order."""
+    if queries > len(labels):
+        raise InputError(f"there are {len(labels)} labelled queries, {queries} were asked for.")
+    drawn = sorted(labels, key=lambda label: generator("subset", seed, label.query_id).random())[:queries]
+    kept = {label.query_id for label in drawn}
+    return [label for label in labels if label.query_id in kept]
+
+
+# -- on disk
+
+
+def write_labels(folder: Path, labels: Sequence[Label], record: dict[str, Any] | None = None) -> None:
+    """`labels.parquet`, and for a derived set the record of what it was made from."""
+    import pyarrow as pa
+
+    rows = [
+        {
+            "query_id": label.query_id,
+            "candidate_id": id,
+            "vector": label.vectors[:, i].tolist(),
+            "grades": None if label.grades is None else label.grades[i].tolist(),
+            "first": None if label.first is None else bool(label.first[i]),
+        }
+        for label in labels
+        for i, id in enumerate(label.candidate_ids)
+    ]
+    with explaining_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if record is not None:
+            write_record(folder / DERIVED_FILE, record)
+        write_parquet(folder / LABELS_FILE, pa.Table.from_pylist(rows, schema=label_schema()))
+
+
+def read_labels(folder: Path) -> list[Label]:
+    if not is_there(folder / LABELS_FILE):
+        raise InputError(f"{folder} holds no labels.parquet. Make it with: steadyscore label ... --out {folder}")
+    remedy = "Make it again with the `steadyscore label` command that made it."
+    table = read_table(folder / LABELS_FILE, remedy=remedy).to_pydict()
+    rows_of: dict[str, list[int]] = {}
+    for row, query_id in enumerate(table["query_id"]):
+        rows_of.setdefault(query_id, []).append(row)
+    labels = []
+    for query_id, rows in rows_of.items():
+        vectors = np.array([table["vector"][r] for r in rows], float).T
+        grades = None if table["grades"][rows[0]] is None else np.array([table["grades"][r] for r in rows])
+        first = None if table["first"][rows[0]] is None else np.array([table["first"][r] for r in rows])
+        if vectors.min() < -1e-6 or vectors.max() > TOP + 1e-6 or not np.isfinite(vectors).all():
+            raise InputError(
+                f"labels of query {query_id} in {folder} are on another scale: {vectors.min():.3g} to {vectors.max():.3g}, "
+                "training needs grades from 0 to 3. Label again with --scale."
+            )
+        labels.append(Label(query_id, tuple(table["candidate_id"][r] for r in rows), vectors, grades, first))
+    return labels
+
+
+def labels_identity(source: str) -> dict[str, Any]:
+    """What a training card says about its labels."""
+    if source == "judgements":
+        return {"source": "judgements"}
+    folder = Path(source)
+    record: dict[str, Any] = {"source": folder.name, "sha256": sha256(folder / LABELS_FILE)[:16]}
+    if (folder / RECORD_FILE).exists():
+        asked = Run.open(folder).record["fingerprint"]
+        record |= {"teacher": asked.get("scorer"), "teacher_orders": asked.get("permutations"), "width": asked.get("width")}
+    return record
+
+
+# -- how good the labels are
+
+
+def label_quality(labels: Sequence[Label], source: Data, k: int = 10) -> dict[str, float | None]:
+    """Silver quality, nDCG@k of the order-averaged and the single-order label against judgements, and silver-beta (§F)."""
+    by_id = {label.query_id: label for label in labels}
+    quality: dict[str, list[float]] = {"averaged": [], "single": []}
+    for instance in open_collection(source).instances():
+        label, ideal = by_id.get(instance.id), ideal_gains(instance)
+        if label is None or ideal is None:
+            continue
+        relevance = instance.relevance(label.candidate_ids)
+        relevance = np.full(len(label.candidate_ids), np.nan) if relevance is None else relevance
+        both = np.stack([target(label), target(label, 1)])
+        averaged, single = ndcg(both, np.array(relevance, float), k, judged_gains=ideal)
+        quality["averaged"].append(averaged)
+        quality["single"].append(single)
+    beta = silver_beta([label.vectors for label in labels])
+    values = np.concatenate([target(label) for label in labels])
+    return {
+        "queries": len(labels),
+        "candidates": len(values),
+        "teacher_orders": min(len(label.vectors) for label in labels),
+        "mean": float(values.mean()),
+        "sd": float(values.std()),
+        f"ndcg@{k}": float(np.mean(quality["averaged"])) if quality["averaged"] else None,
+        f"ndcg@{k} of one order": float(np.mean(quality["single"])) if quality["single"] else None,
+        "silver_beta": None if np.isnan(beta.beta) else float(beta.beta),
+        "silver_beta_scale_free": None if np.isnan(beta.scale_free) else float(beta.scale_free),
+    }

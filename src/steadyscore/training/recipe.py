@@ -1,0 +1,263 @@
+"""What a training run is: one frozen value, from flags, a mapping or a YAML file, its values checked by one validator."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+
+from ..errors import InputError
+from ..machine.bounds import AboveZero, BelowOne, NotNegative, Positive, Share, ZeroOrMore
+from ..machine.extras import check_installed
+from ..terms import Markers, Placeholder, PromptStyle
+from .objectives import Convention
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+RECIPES = Path(__file__).parent / "recipes"
+
+Objective = Literal[
+    "single_order",
+    "order_averaged",
+    "oc_sft",
+    "permutation_augmentation",
+    "debias_first",
+    "mean_teacher",
+    "kl_to_base",
+    "dropout",
+    "dropout_views",
+    "marker_consistency",
+]
+Shuffle = Literal["none", "window", "pool"]
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """One training run; its fields are a recipe's keys and the flags of `train`. Defaults are the paper's settings (§B.3)."""
+
+    base: str = ""
+    """The model to adapt: an embedded name, or hf:<id or path>."""
+    data: str = ""
+    """The training collection."""
+    labels: str = ""
+    """Label folder, or `judgements` for the human ones."""
+    out: str = ""
+    """Adapter folder; the same command resumes what was stopped."""
+    objective: Objective = "oc_sft"
+    """What is minimised."""
+    weight: ZeroOrMore | None = None
+    """Weight of the term beside the anchor (default: the paper's for the task, in this run's convention)."""
+    weight_convention: Convention = "variance"
+    """The weight's term: `variance`, the paper's formula; `pairwise`, the released code's, four times as strong at N = 2;
+    `relative`, the variance as a share of the window's spread, which shrinking the scores hardly lowers."""
+    ramp: ZeroOrMore = 0
+    """Steps over which the weight grows from 0; below 1, a fraction of the run. The paper: 500 of 2,305 steps."""
+    anchor: ZeroOrMore = 1.0
+    """Weight of the relevance anchor; 0 shows the collapse (§4)."""
+    grade_share: Share = 0.0
+    """Share of the anchor that is cross-entropy to the teacher's grade distribution instead of squared error."""
+    views: Positive = 2
+    """Views of a window per step, N."""
+    widths: tuple[Positive, ...] = ()
+    """Candidates per window, B; several are mixed (default: the task's)."""
+    shuffle: Shuffle | None = None
+    """Orders of a window: the first stage's, shuffles inside it, or windows of shuffled pools, which change companions
+    (default: the objective's own, §B.3: none for those with one view or other markers, inside windows for the rest)."""
+    teacher_orders: Positive | None = None
+    """Stored teacher orders averaged into the target, T (default: 1, and all of them for order_averaged)."""
+    propensity: Literal["judgements", "rankings"] = "judgements"
+    """DebiasFirst: slots of judged relevant candidates, or of those the teacher ranks first."""
+    judged_top: Positive = 3
+    """Highest judgement of the collection, which becomes grade 3 where labels are judgements."""
+    steps: Positive | None = None
+    """Optimizer steps (default: by --epochs)."""
+    epochs: AboveZero = 1.0
+    """Passes over the windows, where steps are not given."""
+    batch: Positive = 64
+    """Windows per optimizer step, over all processes."""
+    microbatch: Positive = 1
+    """Windows per forward pass; their views stand beside them."""
+    learning_rate: AboveZero = 2e-4
+    """Peak of the schedule."""
+    warmup: BelowOne = 0.1
+    """Share of the run with a rising learning rate."""
+    clip: AboveZero = 1.0
+    """Largest gradient norm."""
+    rank: Positive = 16
+    """LoRA rank."""
+    alpha: Positive = 32
+    """LoRA alpha."""
+    dropout: BelowOne = 0.05
+    """LoRA dropout."""
+    projections: tuple[str, ...] = PROJECTIONS
+    """Projections that carry LoRA."""
+    layers: str | None = None
+    """Layers that carry LoRA, FIRST-LAST from 0 (default: all). Fewer lower layers make the backward pass cheaper."""
+    initial: str | None = None
+    """Adapter folder to start from (re-distillation, a curriculum)."""
+    ema_decay: BelowOne = 0.999
+    """Decay of the mean teacher."""
+    seed: int = 42
+    """Seed of data order, views, initial weights and dropout."""
+    queries: Positive | None = None
+    """Only the first N queries."""
+    pool: Positive | None = None
+    """Only the first N candidates of each pool."""
+    chars: Positive | None = None
+    """Characters kept of each candidate (default: the collection's)."""
+    instruction: str | None = None
+    """Instruction line, instead of the collection's."""
+    markers: Markers = "numeric"
+    """Labels of the slots."""
+    placeholder: Placeholder = "0"
+    """Grade that fills the answer skeleton."""
+    prompt: PromptStyle = "paper"
+    """How a window is worded and read."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the frozen base; the adapter is float32."""
+    device: str | None = None
+    """cpu, cuda, cuda:1 (default: CUDA where there is one)."""
+    gradient_checkpointing: bool = False
+    """Trade time for memory."""
+    held_out: NotNegative = 0
+    """The last queries of the collection: evaluated, never trained on."""
+    held_out_data: str | None = None
+    """Another collection to evaluate on."""
+    held_out_permutations: Positive = 3
+    """Shuffles of the stability proxy."""
+    evaluate_every: NotNegative | None = None
+    """Steps between held-out evaluations."""
+    checkpoint_every: Positive = 100
+    """Steps between checkpoints."""
+    keep: Positive = 2
+    """Checkpoints kept: the last N, and the N with the best held-out quality."""
+    trackers: tuple[str, ...] = ()
+    """tensorboard, wandb, mlflow: through Accelerate, besides log.jsonl."""
+
+
+FIELDS = tuple(field.name for field in fields(TrainConfig))
+
+
+# -- from values
+
+
+def make_config(values: Mapping[Any, Any]) -> TrainConfig:
+    """A config from a recipe's or the flags' values; unknown keys and wrong values are named all at once."""
+    known, unknown = _by_field(values)
+    mistakes = value_mistakes(known)
+    if unknown or mistakes:  # no config comes of it, so what the good values name and is not there is named too
+        from .check import place_mistakes
+
+        usable = TrainConfig(**{name: value for name, value in known.items() if name not in mistakes})
+        raise InputError([*unknown, *mistakes.values(), *place_mistakes(usable)])
+    return TrainConfig(**known)
+
+
+def _by_field(values: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Values by the field that they fill, and the keys that name none."""
+    known: dict[str, Any] = {}
+    unknown: list[str] = []
+    for key, value in values.items():
+        if key == "width":
+            key, value = "widths", value if isinstance(value, list | tuple) else [value]
+        if key in FIELDS:
+            known[key] = tuple(value) if isinstance(value, list) else value
+        else:
+            unknown.append(_unknown(key))
+    return known, unknown
+
+
+def _unknown(key: Any) -> str:
+    if not isinstance(key, str):
+        return f"key {key!r} is not a word. Known: {', '.join(FIELDS)}."
+    near = difflib.get_close_matches(key, [*FIELDS, "width"], n=1)
+    return f"unknown key {key!r}" + (f": did you mean {near[0]!r}?" if near else f". Known: {', '.join(FIELDS)}.")
+
+
+def value_mistakes(values: Mapping[str, Any]) -> dict[str, str]:
+    """Field -> what is wrong with its value by itself: its kind, bounds or choice."""
+    from pydantic import ValidationError
+
+    try:
+        _validator().model_validate(dict(values))
+    except ValidationError as error:
+        names = [str(mistake["loc"][0]) for mistake in error.errors()]
+        return {
+            name: f"{name} is {_shown(values[name])}; {_wanted(name, mistake)}"
+            for name, mistake in zip(names, error.errors(), strict=True)
+        }
+    return {}
+
+
+@cache
+def _validator() -> type[BaseModel]:
+    """The fields of `TrainConfig` as pydantic checks them: no other key, no conversion of kinds, finite numbers."""
+    from pydantic import ConfigDict, create_model
+
+    hints, defaults = get_type_hints(TrainConfig, include_extras=True), TrainConfig()
+    kinds: dict[str, Any] = {name: (hints[name], getattr(defaults, name)) for name in FIELDS}
+    return create_model("Recipe", __config__=ConfigDict(extra="forbid", strict=True, allow_inf_nan=False), **kinds)
+
+
+def _shown(value: Any) -> str:
+    return repr(list(value) if isinstance(value, tuple) else value)
+
+
+_KINDS = {"int_type": "int", "float_type": "float", "string_type": "str", "bool_type": "bool"}
+_LISTS = {"widths": "int", "projections": "str", "trackers": "str"}
+
+
+def _wanted(name: str, mistake: Any) -> str:
+    """What to give instead, for one of pydantic's mistakes."""
+    kind, context = mistake["type"], mistake.get("ctx", {})
+    if kind == "literal_error":
+        return f"use one of {context['expected'].replace(' or ', ', ')}".replace("'", "")
+    if kind == "finite_number":
+        return "give a finite number"
+    if kind == "greater_than":
+        return f"it must be above {context['gt']:g}"
+    if kind.startswith(("greater_than", "less_than")):
+        return {"grade_share": "it must lie in [0, 1]"}.get(name) or (
+            "it must lie in [0, 1)" if name in ("dropout", "warmup", "ema_decay") else "it must not be negative"
+        )
+    return f"give a list of {_LISTS[name]} values" if name in _LISTS else f"give {_KINDS.get(kind, 'another value')}"
+
+
+# -- recipe files
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """The values of a shipped recipe or a YAML file."""
+    check_installed("A recipe", "yaml")
+    import yaml
+
+    file = RECIPES / f"{name}.yaml" if not name.endswith((".yaml", ".yml")) else Path(name)
+    if not file.exists():
+        raise InputError(f"recipe {name} does not exist. Shipped: {', '.join(recipe_names())}; a file ends in .yaml.")
+    try:
+        values = yaml.safe_load(file.read_bytes().decode("utf-8"))
+    except UnicodeDecodeError as damage:
+        raise InputError(f"{file} is not text in UTF-8: {damage}. Save it as UTF-8.") from damage
+    except OSError as refusal:
+        raise InputError(f"{file} cannot be read: {refusal.strerror or refusal}.") from refusal
+    except (yaml.YAMLError, ValueError, RecursionError) as damage:  # ValueError: a date or number that does not exist
+        raise InputError(f"{file} is not YAML: {' '.join(str(damage).split())}") from damage
+    if not isinstance(values, dict):
+        raise InputError(f"{file} holds no keys. A recipe is a list of `key: value` lines.")
+    return values
+
+
+def recipe_names() -> list[str]:
+    return sorted(file.stem for file in RECIPES.glob("*.yaml"))
+
+
+def to_json(config: TrainConfig) -> dict[str, Any]:
+    """Every field, as records and trackers keep it."""
+    values = {name: getattr(config, name) for name in FIELDS}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

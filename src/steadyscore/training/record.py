@@ -1,0 +1,134 @@
+"""What a training run leaves beside its checkpoints: the log, the card, and the settings that a resumed run must have."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+
+from ..collection import path_of
+from ..machine.disk import explaining_os_errors, sha256
+from ..models.adapter import WEIGHTS, card_for_base
+from ..models.card import Card, TrainedSettings
+from ..runs.folder import versions
+from ..scoring.estimate import remember_speed
+from ..scoring.scorer import Scorer, Settings
+from .cost import TrainingEstimate, estimate, rate_name
+from .examples import Data
+from .labels import labels_identity
+from .plan import Plan, Schedule
+from .recipe import TrainConfig, to_json
+from .step import StepRow
+
+NOT_LEARNED = ("out", "device", "keep", "trackers", "checkpoint_every", "data", "held_out_data", "labels", "initial")
+"""Fields that name places or habits: they do not change what is learned; contents are in the fingerprint by hash."""
+
+
+class Log:
+    """log.jsonl, one row per step, and Accelerate's trackers. Rows logged after the checkpoint we resume from are dropped."""
+
+    def __init__(self, out: Path, accelerator: Accelerator, plan: Plan, step: int):
+        self.file, self.accelerator, self.tracked = out / "log.jsonl", accelerator, bool(plan.config.trackers)
+        self.plan, self.steps, self.seconds = plan, 0, 0.0
+        if self.tracked:
+            accelerator.init_trackers(
+                "steadyscore", config={k: v for k, v in to_json(plan.config).items() if isinstance(v, int | float | str)}
+            )
+        if accelerator.is_main_process and self.file.exists():
+            rows = [
+                line
+                for line in self.file.read_text().splitlines(keepends=True)
+                if line.endswith("\n") and json.loads(line)["step"] < step
+            ]
+            self.file.write_text("".join(rows))
+
+    def write(self, row: StepRow, seconds: float) -> None:
+        self.steps, self.seconds = self.steps + 1, self.seconds + seconds
+        if self.accelerator.is_main_process:
+            with explaining_os_errors(self.file), open(self.file, "a") as stream:
+                stream.write(json.dumps(row) + "\n")
+        if self.tracked:
+            self.accelerator.log({k: v for k, v in row.items() if k != "step"}, step=row["step"])
+
+    def remember_rate(self, steps: int) -> None:
+        """Keep how fast this machine takes steps, in the tokens that an estimate counts; evaluation is not in it."""
+        tokens = self.cost.tokens * self.steps / steps
+        remember_speed(rate_name(self.plan, self.accelerator.num_processes), round(tokens), self.seconds)
+
+    @cached_property
+    def cost(self) -> TrainingEstimate:
+        return estimate(self.plan.config)
+
+
+def new_card(data: Data, scorer: Scorer, schedule: Schedule) -> Card:
+    """The card of the adapter that a run will make."""
+    plan, config = data.plan, data.plan.config
+    base = scorer.backend.identity()
+    first = data.examples[0]
+    if config.initial:
+        card_for_base(Path(config.initial), base)
+    return {
+        "base": {"model": base["model"], "weights": base["weights"]},
+        "task": data.collection.task,
+        "objective": config.objective,
+        "weight": plan.weight,
+        "weight_convention": config.weight_convention,
+        "ramp": schedule.ramp_steps,
+        "anchor": config.anchor,
+        "views": plan.views,
+        "widths": list(plan.widths),
+        "settings": _trained_settings(scorer.settings),
+        "prompt_hash": scorer.identity()["prompt_hash"],
+        "grade_tokens": list(scorer.prompt(first.instance, first.window).grade_tokens),  # type: ignore[union-attr]
+        "data": {
+            "name": data.collection.name,
+            "sha256": sha256(path_of(config.data))[:16],
+            "queries": data.queries,
+            "windows": len(data.examples),
+        },
+        "labels": labels_identity(config.labels) | {"teacher_orders_used": plan.teacher_orders or "all"},
+        "seed": config.seed,
+        "steps": schedule.steps,
+        "batch": config.batch,
+        "learning_rate": config.learning_rate,
+        "lora": {
+            "rank": config.rank,
+            "alpha": config.alpha,
+            "dropout": plan.dropout,
+            "projections": list(config.projections),
+            "layers": config.layers or "all",
+        },
+        "initial": None if not config.initial else {"adapter": Path(config.initial).name},
+        "slot_weights": None if data.slot_weights is None else [round(float(w), 6) for w in data.slot_weights],
+        "held_out": [],
+        "versions": versions(),
+    }
+
+
+def fingerprint(config: TrainConfig, card: Card) -> dict[str, Any]:
+    """The settings that must match to resume a training folder."""
+    settings = {key: value for key, value in to_json(config).items() if key not in NOT_LEARNED}
+    sources = {
+        "base weights": card["base"]["weights"],
+        "data": card["data"],
+        "labels": card["labels"],
+        "prompt_hash": card["prompt_hash"],
+    }
+    held_out = {"held_out_data": sha256(path_of(config.held_out_data))[:16]} if config.held_out_data else {}
+    initial = {"initial": sha256(Path(config.initial) / WEIGHTS)[:16]} if config.initial else {}
+    return settings | sources | held_out | initial
+
+
+def _trained_settings(settings: Settings) -> TrainedSettings:
+    return TrainedSettings(
+        width=settings.width,
+        chars=settings.chars,
+        partition=settings.partition,
+        markers=settings.markers,
+        placeholder=settings.placeholder,
+        prompt=settings.prompt,
+        instruction=settings.instruction,
+    )

@@ -1,0 +1,141 @@
+"""Choosing a weight and a checkpoint on held-out data: three rules side by side, each free to abstain (§B.3)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from ..errors import InputError
+from ..machine.disk import explaining_os_errors
+from ..models.adapter import FILES
+from .held_out import COLLAPSED, HeldOut
+
+Rule = Literal["quality", "largest_weight", "decision"]
+"""How a point is chosen; see `select`."""
+DECISION_MEASURES = {"tau_psi": -1, "overlap": 1, "dispersion": 1}
+"""Decision measures of the held-out curve: 1 where more is better."""
+CONVERGED = 0.4
+"""Only the later part of a run is compared: the released rule's 1,000 of 2,305 steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One evaluated checkpoint of one run."""
+
+    folder: str
+    weight: float
+    step: int
+    quality: float
+    quality_se: float | None
+    measures: dict[str, float]
+    converged: bool
+    collapsed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a rule says: a point, or why it abstains."""
+
+    rule: Rule
+    point: Point | None
+    reason: str
+
+
+def read_points(folders: Sequence[Path]) -> list[Point]:
+    """The held-out curves of finished, collapsed or running folders; every mistake at once."""
+    points, mistakes = [], []
+    for folder in folders:
+        if not (folder / "train.json").exists():
+            mistakes.append(f"{folder} is not a training folder: it has no train.json")
+            continue
+        if not (folder / "evaluations.json").exists():
+            mistakes.append(f"{folder} was trained without held-out evaluation; train it with --held-out")
+            continue
+        record = json.loads((folder / "train.json").read_text())
+        history = json.loads((folder / "evaluations.json").read_text())
+        points += curve_points(str(folder), record["weight"], history)
+    if mistakes:
+        raise InputError(mistakes)
+    return points
+
+
+def curve_points(folder: str, weight: float, history: Sequence[HeldOut]) -> list[Point]:
+    last = history[-1]["step"] if history else 0
+    return [
+        Point(
+            folder=folder,
+            weight=weight,
+            step=entry["step"],
+            quality=entry["quality"],
+            quality_se=entry["quality_se"],
+            measures={"tau_psi": entry["tau_psi"], "overlap": entry["overlap"], "dispersion": entry["dispersion"]},
+            converged=entry["step"] > 0 and entry["step"] >= CONVERGED * last,
+            # One collapsed evaluation condemns the whole run, as in the released rule.
+            collapsed=min(e["dispersion"] for e in history) < COLLAPSED <= history[0]["dispersion"],
+        )
+        for entry in history
+    ]
+
+
+def select(points: Sequence[Point], decision: str = "tau_psi") -> list[Selection]:
+    """The three rules on one grid.
+
+    quality: the best held-out quality, the paper's words; abstains where all points lie within one standard error.
+    largest_weight: the largest weight whose best point is within one standard error of the best, the released rule.
+    decision: the best `decision` measure among points within one standard error of the best quality.
+    Ties go to the earlier step and the smaller weight.
+    """
+    if decision not in DECISION_MEASURES:
+        raise InputError(f"unknown decision measure {decision!r}. Known: {', '.join(DECISION_MEASURES)}.")
+    runs = {point.folder for point in points}
+    usable = [point for point in points if point.converged and not point.collapsed]
+    alive = {point.folder for point in usable}
+    if refusal := _cannot_tell(len(runs), len(alive), usable):
+        return [Selection(rule, None, refusal) for rule in get_args(Rule)]
+    best = min(usable, key=lambda p: (-p.quality, p.step, p.weight))
+    error = best.quality_se or 0.0
+    near = [point for point in usable if point.quality >= best.quality - error]
+    flat = len(near) == len(usable) and len(usable) > 1
+    span = f"{len(near)} of {len(usable)} points lie within one standard error ({error:.4f}) of {best.quality:.4f}"
+    heaviest = max(point.weight for point in near)
+    largest = min((p for p in near if p.weight == heaviest), key=lambda p: (-p.quality, p.step))
+    sign = DECISION_MEASURES[decision]
+    steadiest = min(near, key=lambda p: (-sign * p.measures[decision], p.step, p.weight))
+    return [
+        Selection("quality", None, f"abstains: {span}, so quality cannot tell them apart")
+        if flat
+        else Selection("quality", best, span),
+        Selection("largest_weight", largest, f"largest weight within one standard error of {best.quality:.4f}"),
+        Selection("decision", steadiest, f"best {decision} within one standard error of {best.quality:.4f}"),
+    ]
+
+
+def _cannot_tell(runs: int, alive: int, usable: Sequence[Point]) -> str | None:
+    if not usable:
+        return "abstains: no run has a converged evaluation that did not collapse"
+    if 2 * alive < runs:
+        return f"abstains: only {alive} of {runs} runs are usable, the others collapsed or did not converge"
+    if len(usable) < 2:
+        return "abstains: one evaluation is not a grid; evaluate more often or train more weights"
+    return None
+
+
+def checkpoint_folder(point: Point) -> Path:
+    """Where the chosen adapter is: its checkpoint, or the run's final adapter."""
+    checkpoint = Path(point.folder) / "checkpoints" / f"step-{point.step:06d}"
+    if checkpoint.exists():
+        return checkpoint
+    raise InputError(f"{point.folder} no longer has the checkpoint of step {point.step}. Train with a higher --keep.")
+
+
+def copy_selected(point: Point, out: Path) -> None:
+    """Copy the files of the chosen adapter into a folder of their own."""
+    source = checkpoint_folder(point)
+    with explaining_os_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        for name in FILES:
+            shutil.copy(source / name, out / name)

@@ -1,0 +1,265 @@
+"""One optimizer step: the views of some windows through the model, their losses, one update of the LoRA weights."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from peft import PeftModel
+
+from ..engines import Engine
+from ..engines.hf import TransformersEngine
+from ..errors import ModelError
+from ..machine.progress import job
+from ..scoring.scorer import Scorer
+from ..terms import Prompt
+from ..window.presentation import generator
+from ..window.readout import SlotLogits
+from . import objectives
+from .examples import Data, Example, View, step_indices, views
+from .plan import Plan, Schedule
+from .recipe import TrainConfig
+
+
+class Slots(torch.nn.Module):
+    """The module Accelerate wraps: prompts in, grade logits at their slots out."""
+
+    def __init__(self, engine: TransformersEngine):
+        super().__init__()
+        self.model, self._engine = engine.model, [engine]  # in a list: torch must not take it for a submodule
+
+    def forward(self, prompts: Sequence[Prompt]) -> list[torch.Tensor]:
+        return self._engine[0].slot_logits(prompts)
+
+
+class TrainedEngine(Engine):
+    """The student as an `Engine`, for held-out evaluation through whatever Accelerate wrapped around it."""
+
+    def __init__(self, engine: TransformersEngine, module: torch.nn.Module, advance: Callable[[int], None], per_pass: int = 8):
+        self.name, self.capabilities, self.encoder, self.context = (
+            engine.name,
+            engine.capabilities,
+            engine.encoder,
+            engine.context,
+        )
+        self._engine, self._module, self._advance, self._per_pass = engine, module, advance, per_pass
+
+    def identity(self) -> dict[str, Any]:
+        return self._engine.identity()
+
+    @torch.no_grad()
+    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
+        readings: list[SlotLogits] = []
+        for batch in (prompts[i : i + self._per_pass] for i in range(0, len(prompts), self._per_pass)):
+            readings += [SlotLogits(logits.cpu().numpy()) for logits in self._module(batch)]
+            self._advance(len(batch))
+        return readings
+
+
+class StepRow(TypedDict):
+    """One row of log.jsonl."""
+
+    step: int
+    loss: float
+    anchor: float
+    order_variance: float
+    dispersion: float
+    learning_rate: float
+    weight: float
+    gradient_norm: float
+    tokens: int
+    tokens_per_second: float
+
+
+@dataclass(slots=True)
+class Loop:
+    """What the steps of a run share."""
+
+    plan: Plan
+    data: Data
+    scorer: Scorer
+    module: Any
+    student: PeftModel
+    named: dict[str, Any]
+    ema: dict[str, Any] | None
+    accelerator: Accelerator
+
+    def step(self, step: int, schedule: Schedule, optimizer: Any) -> StepRow:
+        """Forward and backward over the step's windows, then one update. Returns the log row, the same on every process."""
+        config, accelerator, began = self.plan.config, self.accelerator, time.monotonic()
+        weight, rate = schedule.weight_at(step), schedule.rate_at(step)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        chosen = step_indices(step, config.batch, len(self.data.examples), config.seed)
+        passes = [chosen[i : i + config.microbatch] for i in range(0, len(chosen), config.microbatch)]
+        own = range(accelerator.process_index, len(passes), accelerator.num_processes)
+        sums = torch.zeros(5, dtype=torch.float64, device=accelerator.device)
+        with job("", len(own), "microbatch", is_part=True, hidden=not accelerator.is_main_process) as work:
+            for number in own:
+                is_last = number + accelerator.num_processes >= len(passes)
+                # Gradients cross processes once per step; until then each adds up its own.
+                with contextlib.nullcontext() if is_last else accelerator.no_sync(self.module):
+                    sums += self.learn(step, number, passes[number], weight)
+                work.advance()
+        norm = accelerator.clip_grad_norm_(list(self.named.values()), config.clip)
+        norm = float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
+        if not math.isfinite(norm):
+            raise ModelError(
+                f"the gradient of step {step} is {norm}. The last checkpoint is kept; "
+                "lower --learning-rate or look at the step's windows."
+            )
+        optimizer.step()
+        optimizer.zero_grad()
+        trim_memory()
+        if self.ema is not None:
+            for name, p in self.named.items():
+                self.ema[name].mul_(config.ema_decay).add_(p.detach(), alpha=1 - config.ema_decay)
+        loss, anchor, variance, dispersion, tokens = accelerator.reduce(sums, "sum").tolist()
+        seconds = time.monotonic() - began
+        return {
+            "step": step,
+            "loss": loss / config.batch,
+            "anchor": anchor / config.batch,
+            "order_variance": variance / config.batch,
+            "dispersion": dispersion / config.batch,
+            "learning_rate": rate,
+            "weight": weight,
+            "gradient_norm": norm,
+            "tokens": int(tokens),
+            "tokens_per_second": round(tokens / seconds, 1),
+        }
+
+    def learn(self, step: int, number: int, chosen: list[tuple[int, int]], weight: float) -> torch.Tensor:
+        """Forward and backward over one microbatch; its gradients are added up, its sums for the log returned."""
+        loss, sums = self._microbatch(step, number, chosen, weight)
+        # Processes average their gradients, and the step's loss is the mean over its windows.
+        self.accelerator.backward(loss * (self.accelerator.num_processes / self.plan.config.batch))
+        return sums
+
+    def _microbatch(
+        self, step: int, number: int, chosen: list[tuple[int, int]], weight: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Summed loss of some windows, and (loss, anchor, order variance, dispersion, tokens) summed for the log."""
+        plan, config = self.plan, self.plan.config
+        how = {"shuffled": plan.shuffle == "window", "marked": config.objective == "marker_consistency"}
+        shown: list[tuple[Example, list[View]]] = []
+        for epoch, index in chosen:
+            example = self.data.examples[index]
+            shown.append((example, views(example, plan.window_views, seed=config.seed, epoch=epoch, **how)))
+        prompts = [[self._prompt(example, view) for view in presented] for example, presented in shown]
+        tokens = [sum(map(len, row)) for row in prompts]
+        others: list[torch.Tensor] | None = None
+        if config.objective in ("mean_teacher", "kl_to_base"):
+            torch.manual_seed(seed_of(config.seed, step, number, "other"))
+            # The averaged student reads the second view, the base model the only one.
+            with torch.no_grad(), self._averaged() if self.ema is not None else self.student.disable_adapter():
+                others = self.module([row[-1] for row in prompts])
+            prompts = [row[:1] for row in prompts]
+        torch.manual_seed(seed_of(config.seed, step, number))  # dropout: the same masks on any number of processes
+        logits = iter(self.module([prompt for row in prompts for prompt in row]))
+        total, sums = torch.zeros((), device=self.accelerator.device), np.zeros(5)
+        for i, (example, presented) in enumerate(shown):
+            rows = torch.stack(
+                [next(logits)[torch.as_tensor(view.columns)] for view in presented[: len(prompts[i])]]
+            )  # (N, b, 4)
+            other = None if others is None else others[i][torch.as_tensor(presented[-1].columns)]
+            terms = window_loss(config, example, rows.log_softmax(-1), other, weight, self.data.slot_weights)
+            loss = terms.loss
+            if not bool(torch.isfinite(loss)):
+                raise ModelError(
+                    f"the loss of step {step} is {loss.item()} at window {example.window.index + 1} "
+                    f"of query {example.instance.id}. "
+                    "The last checkpoint is kept; look at this window's texts and labels, or lower --learning-rate."
+                )
+            total = total + loss
+            dispersion = float(terms.scores[0].std(correction=0)) / 3
+            sums += [loss.item(), terms.anchor.item(), terms.order_variance.item(), dispersion, tokens[i]]
+        return total, torch.as_tensor(sums, device=self.accelerator.device)
+
+    def _prompt(self, example: Example, view: View) -> Prompt:
+        if view.markers is None:
+            return self.scorer.prompt(example.instance, view.window)  # type: ignore[return-value]
+        marked = Scorer(self.scorer.backend, self.scorer.task, replace(self.scorer.settings, markers=view.markers))
+        return marked.prompt(example.instance, view.window)  # type: ignore[return-value]
+
+    @contextlib.contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """The EMA's weights in the student's place."""
+        live = {name: p.detach().clone() for name, p in self.named.items()}
+        for name, p in self.named.items():
+            p.data.copy_(self.ema[name])  # type: ignore[index]
+        try:
+            yield
+        finally:
+            for name, p in self.named.items():
+                p.data.copy_(live[name])
+
+
+class WindowLoss(NamedTuple):
+    """What one window adds to a step: its loss, and for the log its anchor, order variance and scores (N, b)."""
+
+    loss: torch.Tensor
+    anchor: torch.Tensor
+    order_variance: torch.Tensor
+    scores: torch.Tensor
+
+
+def window_loss(
+    config: TrainConfig,
+    example: Example,
+    log_p: torch.Tensor,
+    other: torch.Tensor | None,
+    weight: float,
+    slot_weights: np.ndarray | None = None,
+) -> WindowLoss:
+    """One window's loss from its log grade distributions (N, b, 4).
+
+    `other` are the logits (b, 4) of the mean teacher or of the base, `slot_weights` (B,) those of DebiasFirst.
+    """
+    share, grades = config.grade_share, torch.arange(4.0, device=log_p.device)
+    scores = log_p.exp() @ grades
+    target = torch.as_tensor(example.target, dtype=scores.dtype, device=scores.device)
+
+    def objective(anchor: float, weight: float) -> Any:
+        if config.objective == "permutation_augmentation":
+            return anchor * objectives.permutation_augmentation(scores, target)
+        if config.objective == "debias_first":
+            assert slot_weights is not None
+            by_slot = torch.as_tensor(slot_weights[example.slots], dtype=scores.dtype, device=scores.device)
+            return anchor * objectives.debias_first(scores, target, by_slot)
+        if config.objective == "mean_teacher":
+            assert other is not None
+            return objectives.mean_teacher(scores[0], other.softmax(-1) @ grades, target, weight, anchor)
+        if config.objective == "kl_to_base":
+            assert other is not None
+            return objectives.kl_to_base(scores[0], target, log_p[0], other.log_softmax(-1), weight, anchor)
+        # oc_sft, dropout_views, marker_consistency; the rest have weight 0
+        return objectives.oc_sft(scores, target, weight, config.weight_convention, anchor)
+
+    loss: torch.Tensor = objective(config.anchor * (1 - share), weight)
+    with torch.no_grad():  # for the log alone
+        anchor: torch.Tensor = objective(1 - share, 0.0)
+    if share:
+        teacher = torch.as_tensor(example.grades, dtype=scores.dtype, device=scores.device)
+        entropy = share * objectives.grade_cross_entropy(log_p[0], teacher)
+        loss, anchor = loss + config.anchor * entropy, anchor + entropy
+    return WindowLoss(loss, anchor.detach(), objectives.order_variance(scores).detach(), scores.detach())
+
+
+def trim_memory() -> None:
+    """Return freed memory to the system. Windows differ in length, and the blocks that glibc keeps of one seldom fit the next."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
+        trim(0)
+
+
+def seed_of(*key: object) -> int:
+    return int(generator("train", *key).integers(2**63))

@@ -1,0 +1,101 @@
+"""The student: a base opened for training, LoRA on it, on the device that Accelerate uses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs
+from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
+from safetensors.torch import load_file
+
+from ..engines import EngineOptions
+from ..engines.address import open_local_model
+from ..engines.device import device_of
+from ..engines.hf import TransformersEngine
+from ..errors import InputError, ModelError
+from ..models.adapter import WEIGHTS, refuse_pickles
+from .check import layer_count_mistake
+from .lora import save_memory
+from .plan import Plan
+from .recipe import TrainConfig
+from .step import seed_of
+
+
+def make_accelerator(config: TrainConfig) -> Accelerator:
+    """Accelerate on the device of the config. It has a switch for the CPU, and otherwise takes the current device."""
+    asked = torch.device(device_of(config.device)) if config.device is not None else None
+    is_numbered = asked is not None and asked.type != "cpu" and asked.index is not None
+    if is_numbered:
+        getattr(torch, asked.type).set_device(asked)  # type: ignore[union-attr]
+    accelerator = Accelerator(
+        cpu=asked is not None and asked.type == "cpu",
+        log_with=list(config.trackers) or None,
+        project_dir=config.out or None,
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+    )
+    if is_numbered and accelerator.num_processes > 1:
+        raise InputError(
+            f"device {config.device} is one, and the {accelerator.num_processes} processes take one each. Leave out its number."
+        )
+    if asked is not None and accelerator.device.type != asked.type:
+        raise InputError(
+            f"Accelerate is set up for {accelerator.device.type} here, not for {config.device}. "
+            "Leave out --device, or change what `accelerate env` prints."
+        )
+    return accelerator
+
+
+def open_base(config: TrainConfig, accelerator: Accelerator) -> TransformersEngine:
+    engine = open_local_model(config.base, EngineOptions(device=str(accelerator.device), dtype=config.dtype, share_prefix=False))
+    if not isinstance(engine, TransformersEngine):
+        raise InputError(f"{config.base} cannot be trained; a base is an embedded model, a folder or a hub id.")
+    if config.prompt == "set" and engine.capabilities.isolation:
+        engine.check_sets()
+    return engine
+
+
+def add_lora(engine: TransformersEngine, plan: Plan, resume: Path | None = None) -> PeftModel:
+    """LoRA on the engine's model: new, or from a checkpoint or an adapter to start from."""
+    config = plan.config
+    start = resume or (Path(config.initial) if config.initial else None)
+    if start is not None:
+        refuse_pickles(start)
+        student = PeftModel.from_pretrained(engine.model, str(start), is_trainable=True)
+        set_peft_model_state_dict(student, load_file(start / WEIGHTS))
+    else:
+        _check_projections(engine.model, config)
+        torch.manual_seed(seed_of(config.seed, "lora"))
+        student = get_peft_model(engine.model, lora_config(plan))
+    save_memory(student)
+    if config.gradient_checkpointing:
+        base: Any = student.get_base_model()
+        base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return student
+
+
+def lora_config(plan: Plan) -> LoraConfig:
+    config = plan.config
+    return LoraConfig(
+        r=config.rank,
+        lora_alpha=config.alpha,
+        lora_dropout=plan.dropout,
+        target_modules=list(config.projections),
+        layers_to_transform=None if plan.layers is None else list(plan.layers),
+        layers_pattern="layers" if plan.layers else None,
+        task_type="CAUSAL_LM",
+    )
+
+
+def _check_projections(model: Any, config: TrainConfig) -> None:
+    present = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
+    missing = [name for name in config.projections if name not in present]
+    if missing:
+        linear = sorted({n.rsplit(".", 1)[-1] for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)})
+        raise ModelError(
+            f"{config.base} has no {', '.join(missing)}. Its linear layers are {', '.join(linear)}; name some with --projections."
+        )
+    if mistake := layer_count_mistake(config, model.config.get_text_config().num_hidden_layers):
+        raise ModelError(f"{mistake}.")

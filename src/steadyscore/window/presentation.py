@@ -1,0 +1,143 @@
+"""The four presentation channels (§3): candidate order, partition into windows, slot markers, answer skeleton.
+
+Everything here is index arithmetic: it knows neither texts nor models. A permutation is a function of
+(seed, query id, index) and of nothing else, so the plan of a run does not depend on who computes it, in which
+order, or how often it was interrupted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..terms import Markers, Partition, Window
+
+
+def generator(*key: object) -> np.random.Generator:
+    """Random numbers that are a function of the key and of nothing else."""
+    digest = hashlib.blake2b("\x1f".join(map(str, key)).encode(), digest_size=16).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
+
+
+def permutations(n: int, count: int, *, seed: int, query_id: str, scheme: str = "hashed") -> np.ndarray:
+    """The first `count` permutations of a pool of n for one query, (count, n): position -> candidate.
+
+    `hashed` (default): each from a hash of (seed, query id, index), without repeats while n! allows it; the first
+    `count` rows do not change when more are asked for. `reference`: the released code's scheme, one Mersenne-Twister
+    shuffle with seed `seed + index`, the same for every query of equal size, repeats included (docs/protocol.md#permutations).
+    """
+    if scheme == "reference":
+        return np.array([_reference(n, seed + i) for i in range(count)], dtype=np.int64).reshape(count, n)
+    if scheme != "hashed":
+        raise ValueError(f"unknown permutation scheme {scheme!r}: use hashed or reference")
+    distinct = math.factorial(n) if n < 13 else math.inf
+    rows: list[tuple[int, ...]] = []
+    seen: set[tuple[int, ...]] = set()
+    for index in range(count):
+        if len(seen) == distinct:  # every order was drawn once: begin another round
+            seen.clear()
+        attempt = 0
+        while (row := tuple(generator(seed, query_id, index, attempt).permutation(n).tolist())) in seen:
+            attempt += 1
+        seen.add(row)
+        rows.append(row)
+    return np.array(rows, dtype=np.int64).reshape(count, n)
+
+
+def permutation(n: int, *, seed: int, query_id: str, index: int, scheme: str = "hashed") -> np.ndarray:
+    """Permutation number `index` of a query, (n,): position -> candidate."""
+    order: np.ndarray = permutations(n, index + 1, seed=seed, query_id=query_id, scheme=scheme)[index]
+    return order
+
+
+def _reference(n: int, seed: int) -> list[int]:
+    order = list(range(n))
+    random.Random(seed).shuffle(order)
+    return order
+
+
+def windows(order: Sequence[int] | np.ndarray, width: int, partition: Partition = "contiguous") -> list[Window]:
+    """Cut an order into windows of at most `width` candidates.
+
+    contiguous: slices; the last may be shorter. round_robin: ceil(n / width) windows, window w takes the positions
+    w, w + windows, ...: consecutive first-stage ranks land in different windows, and sizes are balanced (§6.2).
+    """
+    if width < 1:
+        raise ValueError(f"width must be at least 1, got {width}")
+    order = [int(i) for i in order]
+    count = math.ceil(len(order) / width)
+    if partition == "contiguous":
+        parts = [order[w * width : (w + 1) * width] for w in range(count)]
+    elif partition == "round_robin":
+        parts = [order[w::count] for w in range(count)]
+    else:
+        raise ValueError(f"unknown partition {partition!r}: use contiguous or round_robin")
+    return [Window(index=w, candidates=tuple(part)) for w, part in enumerate(parts)]
+
+
+def align(parts: Sequence[np.ndarray], cut: Sequence[Window], n: int) -> np.ndarray:
+    """Window results, each (b, ...), back to candidate identity: (n, ...)."""
+    first = np.asarray(parts[0])
+    aligned = np.full((n, *first.shape[1:]), np.nan) if first.dtype.kind == "f" else np.zeros((n, *first.shape[1:]), first.dtype)
+    for part, window in zip(parts, cut, strict=True):
+        aligned[list(window.candidates)] = part
+    return aligned
+
+
+def places(cut: Sequence[Window], n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Slot and window index of every candidate, each (n,), both 0-based."""
+    slots = align([np.arange(len(w.candidates)) for w in cut], cut, n)
+    index = align([np.full(len(w.candidates), w.index) for w in cut], cut, n)
+    return slots, index
+
+
+def markers(scheme: Markers, width: int, *, seed: int = 0) -> list[str]:
+    """The labels of `width` slots. `random3` draws three-character labels without repeats from the seed."""
+    if scheme == "numeric":
+        return [str(i + 1) for i in range(width)]
+    if scheme == "letters":
+        return [_letters(i) for i in range(width)]
+    if scheme == "roman":
+        return [_roman(i + 1) for i in range(width)]
+    if scheme == "doc":
+        return [f"Doc-{i + 1}" for i in range(width)]
+    if scheme == "random3":
+        return _random3(width, seed)
+    raise ValueError(f"unknown markers {scheme!r}: use numeric, letters, roman, doc or random3")
+
+
+def _letters(i: int) -> str:
+    label = ""
+    while i >= 0:
+        label = chr(ord("A") + i % 26) + label
+        i = i // 26 - 1
+    return label
+
+
+def _roman(value: int) -> str:
+    label = ""
+    for size, numeral in (
+        (100, "c"),
+        (90, "xc"),
+        (50, "l"),
+        (40, "xl"),
+        (10, "x"),
+        (9, "ix"),
+        (5, "v"),
+        (4, "iv"),
+        (1, "i"),
+    ):
+        count, value = divmod(value, size)
+        label += numeral * count
+    return label
+
+
+def _random3(width: int, seed: int) -> list[str]:
+    alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
+    drawn = generator("random3", seed).choice(len(alphabet) ** 3, size=width, replace=False)
+    base = len(alphabet)
+    return [alphabet[d // base**2] + alphabet[d // base % base] + alphabet[d % base] for d in drawn.tolist()]

@@ -1,0 +1,149 @@
+"""The only place prompt text exists: a window of a query as text, in the paper's layout (§B.1).
+
+Text is kept as pieces that are either ours (trusted) or somebody's (the instruction, the query, the candidates).
+`encoding.py` turns the pieces into token ids one by one, so that nothing a candidate says can act as markup; hosted
+engines join them into messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..tasks import Task
+from ..terms import Candidate, Markers, Placeholder, PromptStyle
+from .presentation import markers as slot_markers
+
+SKELETON_HEADER = "Grades:\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text with one author. Only trusted pieces may hold markup."""
+
+    text: str
+    trusted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PromptText:
+    """A window as text."""
+
+    system: str
+    prefix: tuple[Piece, ...]
+    """The user turn up to the end of the query: the same for every window of a query."""
+    body: tuple[Piece, ...]
+    """The candidates and the rubric: the rest of the user turn."""
+    markers: tuple[str, ...]
+    placeholder: Placeholder
+    isolated: bool = False
+    """Candidates do not see each other; then `body` is a lead, and a text and its closing marker per candidate."""
+    is_set: bool = False
+    """The window is a set: every candidate has the same marker, and `body` is as above."""
+
+    @property
+    def characters(self) -> int:
+        """Of everything that is fixed before the grades."""
+        return len(self.system) + sum(len(piece.text) for piece in (*self.prefix, *self.body))
+
+
+def shown(candidate: Candidate, chars: int | None) -> str:
+    """What the model sees of a candidate: title and text on one line, whitespace collapsed, cut to the first `chars`."""
+    text = collapse(f"{candidate.title} {candidate.text}" if candidate.title else candidate.text)
+    return text if chars is None else text[:chars]
+
+
+def collapse(text: str) -> str:
+    return " ".join(text.split())
+
+
+def skeleton_line(marker: str, grade: str) -> str:
+    return f"[{marker}] Grade: {grade}\n"
+
+
+def prompt_text(
+    task: Task,
+    query: str,
+    texts: Sequence[str],
+    *,
+    instruction: str | None = None,
+    markers: Markers = "numeric",
+    placeholder: Placeholder = "0",
+    style: PromptStyle = "paper",
+    marker_seed: int = 0,
+) -> PromptText:
+    """Lay out one window: `texts` in slot order, already as `shown`.
+
+    `paper` is the printed prompt (§B.1). `compact` is ours, for small models: one sentence instead of the rubric, no
+    instruction line, and each candidate *closed* by its marker. What a causal model has learned of a candidate stands
+    at the candidate's end, so that is where the marker must be for a slot to find it by (docs/training.md). `isolated` has
+    the words of `compact`, read by an attention in which candidates do not see each other (`isolation.py`). `set` has them
+    too, with one marker for all: no candidate has a place (`set_windows.py`).
+    """
+    if style == "set":
+        return _set(task, query, texts, slot_markers(markers, 1, seed=marker_seed)[0], placeholder)
+    labels = tuple(slot_markers(markers, len(texts), seed=marker_seed))
+    if style == "paper":
+        return _paper(task, query, texts, instruction or task.instruction, labels, placeholder)
+    return _compact(task, query, texts, labels, placeholder, style == "isolated")
+
+
+def _paper(
+    task: Task, query: str, texts: Sequence[str], instruction: str, labels: tuple[str, ...], placeholder: Placeholder
+) -> PromptText:
+    prefix = (
+        Piece("Instruction:", True),
+        Piece(" " + collapse(instruction), False),
+        Piece(f"\n{task.query_label}:", True),
+        Piece(" " + collapse(query), False),
+    )
+    body: list[Piece] = []
+    lead = f"\n\n{task.item_label}:\n"
+    for label, text in zip(labels, texts, strict=True):
+        body += [Piece(f"{lead}[{label}]", True), Piece(" " + text, False)]
+        lead = "\n"
+    body.append(Piece("\n\n" + task.rubric, True))
+    return PromptText(task.system, prefix, tuple(body), labels, placeholder)
+
+
+def _compact(
+    task: Task, query: str, texts: Sequence[str], labels: tuple[str, ...], placeholder: Placeholder, isolated: bool
+) -> PromptText:
+    prefix = (Piece(f"{task.query_label}:", True), Piece(" " + collapse(query), False))
+    body = [Piece("\n\n", True)]
+    for label, text in zip(labels, texts, strict=True):
+        body += [Piece(text, False), Piece(f"\n[{label}]\n", True)]
+    return PromptText(task.compact, prefix, tuple(body), labels, placeholder, isolated)
+
+
+def _set(task: Task, query: str, texts: Sequence[str], label: str, placeholder: Placeholder) -> PromptText:
+    same = _compact(task, query, texts, (label,) * len(texts), placeholder, False)
+    return replace(same, is_set=True)
+
+
+CHARS_PER_TOKEN = 4.2
+"""English under the tokenizers of today; good enough for a plan."""
+
+
+def messages(prompt: PromptText) -> list[dict[str, str]]:
+    """The two chat messages, for engines that take text."""
+    user = "".join(piece.text for piece in prompt.prefix + prompt.body)
+    return [{"role": "system", "content": prompt.system}, {"role": "user", "content": user}]
+
+
+def skeleton(prompt: PromptText) -> str:
+    """The fixed answer whose grade positions are read."""
+    return SKELETON_HEADER + "".join(skeleton_line(marker, prompt.placeholder) for marker in prompt.markers)
+
+
+def prompt_hash(task: Task, markers: Markers, placeholder: Placeholder, style: PromptStyle = "paper", template: str = "") -> str:
+    """Identity of the prompt apart from its contents: two runs with the same hash asked in the same words.
+
+    The instruction belongs to the collection and is recorded beside it; `template` is the chat template's own text.
+    """
+    contents = {"instruction": "<instruction>", "markers": markers, "placeholder": placeholder, "style": style}
+    probe = prompt_text(task, "<query>", ["<a>", "<b>"], **contents)  # type: ignore[arg-type]
+    layout = ["isolated"] * probe.isolated + ["set"] * probe.is_set
+    words = "\x1e".join([template, *(m["content"] for m in messages(probe)), skeleton(probe), *layout])
+    return hashlib.blake2b(words.encode(), digest_size=8).hexdigest()

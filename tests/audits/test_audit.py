@@ -1,0 +1,311 @@
+"""The result as a value and the public functions around it: what a notebook user meets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import steadyscore
+from steadyscore import audits as package
+from steadyscore.audits import audit as module
+from steadyscore.audits.figure import Figure, mean_figure
+from steadyscore.audits.load import budget_values, load_run
+from steadyscore.collection import open_collection
+from steadyscore.errors import InputError
+from steadyscore.measures.measurement import Threshold
+from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+from tests.helpers.endpoint import Server
+from tests.helpers.pools import some_claims, some_instances, write_collection
+
+ROWS = some_instances(6)
+
+
+def length(query, texts):
+    return [float(len(text)) for text in texts]
+
+
+def by_place(query, texts):
+    return [len(text) + 9.0 * place for place, text in enumerate(texts)]
+
+
+@pytest.fixture
+def run(tmp_path):
+    file = write_collection(tmp_path / "c.jsonl", ROWS)
+    config = AuditConfig(permutations=6)
+    scorer = open_scorer("synthetic:slot:0.5", open_collection(str(file)).collection, config)
+    return score_collection(scorer, str(file), tmp_path / "run", config)
+
+
+# -- figures and runs
+
+
+def test_a_figure_has_an_interval_where_there_is_more_than_one_query():
+    assert mean_figure(np.array([0.5])) == Figure(0.5, None, None, 1)
+    two = mean_figure(np.array([0.4, 0.6, np.nan]))
+    assert two.low <= two.value == 0.5 <= two.high
+    assert two.queries == 2
+
+
+def test_a_figure_is_written_with_its_floor_only_where_it_has_one():
+    assert Figure(0.5, 0.4, 0.6, 3).to_json() == {"value": 0.5, "low": 0.4, "high": 0.6, "queries": 3}
+    assert Figure(0.5, 0.4, 0.6, 3, 0.1, True).to_json() == {
+        "value": 0.5, "low": 0.4, "high": 0.6, "queries": 3, "floor": 0.1, "above_floor": True,
+    }  # fmt: skip
+    assert str(Figure(0.5, 0.4, 0.6, 3, 0.1, True)) == "0.500 [0.400, 0.600] floor 0.100"
+
+
+def test_a_curve_goes_from_one_permutation_to_all(run):
+    found = budget_values(run, run.read_queries(), Threshold(cutoff=0.5))
+    assert list(found) == [1, 2, 3, 4, 5, 6]
+    assert found[1]["score_variance"] > found[3]["score_variance"]
+    assert "tau_psi" not in found[4]  # one ensemble of four cannot be compared with itself
+
+
+def test_the_first_point_of_the_curve_is_the_run(run):
+    threshold = Threshold(cutoff=0.5)
+    expected = load_run(run, threshold).measured.values["tau_psi"].mean()
+    assert budget_values(run, run.read_queries(), threshold)[1]["tau_psi"] == pytest.approx(expected)
+
+
+def test_a_ranking_has_no_threshold(run):
+    run.record["capabilities"]["gives"] = "ranking"
+    found = load_run(run, Threshold(cutoff=0.5))
+    assert "overlap" not in found.figures
+    assert {"overlap@10", "pair_flip", "tau_psi"} <= found.figures.keys()
+    assert "gives a ranking" in found.measured.cutoff.how
+
+
+def test_rows_are_per_query_and_measure(run):
+    audits = steadyscore.Audits([load_run(run)])
+    table = audits.to_arrow()
+    assert table.num_rows == 6 * len(audits[0].measured.values)
+    assert table.column_names == ["variant", "collection", "query_id", "measure", "value"]
+
+
+# -- the main job as a function
+
+
+def test_a_function_is_audited_on_an_embedded_collection_and_prints_the_table():
+    """The line of the README, in a process of its own: nothing is left behind, no heavy library is loaded."""
+    code = (
+        "import sys, steadyscore\n"
+        "heavy = lambda: [name for name in ('torch', 'matplotlib', 'polars', 'datasets', 'fastapi') if name in sys.modules]\n"
+        "print(steadyscore.audit(lambda q, c: [len(t) for t in c], 'passages'))\n"
+        "print(heavy())\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert out[0].split() == [
+        "collection",
+        "scorer",
+        "ndcg@10",
+        "tau_psi",
+        "order_spread@10",
+        "overlap",
+        "retained_f1",
+        "pair_flip",
+    ]
+    assert out[1].startswith("passages    python:lambda")
+    assert "0.000 [0.000, 0.000]" in out[1]
+    assert out[-1] == "[]"
+
+
+def test_without_out_nothing_is_kept_and_with_it_the_same_call_resumes(tmp_path):
+    calls = []
+
+    def counted(query, texts):
+        calls.append(query)
+        return length(query, texts)
+
+    assert steadyscore.audit(counted, ROWS, permutations=2, quiet=True)[0].folder is None
+    before = len(calls)
+    first = steadyscore.audit(counted, ROWS, permutations=2, out=tmp_path / "run", quiet=True)
+    again = steadyscore.audit(counted, ROWS, permutations=2, out=tmp_path / "run", quiet=True)
+    assert len(calls) == 2 * before
+    assert first.to_json() == again.to_json()
+    loaded = steadyscore.load(tmp_path / "run")
+    assert loaded[0].figures == first[0].figures
+    assert (tmp_path / "run" / "report" / "index.html").exists()
+
+
+def test_several_scorers_on_several_collections_stand_in_one_table(tmp_path):
+    found = steadyscore.audit([length, by_place], ["passages", "responses"], queries=3, permutations=2, quiet=True)
+    assert [(audit.name, audit.collection) for audit in found] == [
+        ("python:length", "passages"), ("python:length", "responses"),
+        ("python:by_place", "passages"), ("python:by_place", "responses"),
+    ]  # fmt: skip
+    assert str(found).count("collection  scorer") == 2  # a table per task
+    assert found[0]["tau_psi"].value == 0 < found[2]["tau_psi"].value
+    assert found._repr_html_().count("<table>") == 2
+
+
+class Predicts:
+    def predict(self, pairs):
+        return np.array([float(len(text)) for _, text in pairs])
+
+
+class Ranks:
+    def rank(self, query, documents):
+        ordered = sorted(range(len(documents)), key=lambda i: -len(documents[i]))
+        return [{"corpus_id": i, "score": float(len(documents[i]))} for i in ordered]
+
+
+@pytest.mark.parametrize("scorer", [Predicts(), Ranks(), {"mine": length}, "synthetic:none"])
+def test_a_scorer_may_be_an_object_a_named_function_or_an_address(scorer):
+    (found,) = steadyscore.audit(scorer, ROWS, permutations=3, quiet=True)
+    assert found["tau_psi"].value == 0
+
+
+def test_a_name_that_the_caller_gave_an_address_stays_with_the_run(tmp_path):
+    scorers = {"mine": "synthetic:none", "yours": length}
+    found = steadyscore.audit(scorers, ROWS, permutations=2, out=tmp_path, report=False, quiet=True)
+    assert [audit.name for audit in found] == ["mine", "yours"]
+    assert {audit.name for audit in steadyscore.load(tmp_path)} == {"mine", "yours"}
+    again = steadyscore.audit("synthetic:slot", ROWS, permutations=2, quiet=True)
+    assert again[0].name == "synthetic:slot:0.2"  # without a name, what the scorer calls itself
+
+
+def frames():
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    long = [
+        {"query_id": row["id"], "query": row["query"], "candidate_id": c["id"], "text": c["text"], "relevance": c["relevance"]}
+        for row in ROWS
+        for c in row["candidates"]
+    ]
+    return {
+        "list": ROWS,
+        "long": long,
+        "pandas": pd.DataFrame(long),
+        "polars": pl.DataFrame(long),
+        "arrow": pa.Table.from_pylist(long),
+        "wide": pd.DataFrame(ROWS),
+    }
+
+
+@pytest.mark.parametrize("form", ["list", "long", "pandas", "polars", "arrow", "wide"])
+def test_the_same_rows_give_the_same_figures_in_every_form(form, tmp_path):
+    file = write_collection(tmp_path / "c.jsonl", ROWS)
+    (expected,) = steadyscore.audit(by_place, str(file), permutations=3, quiet=True)
+    (found,) = steadyscore.audit(by_place, frames()[form], permutations=3, quiet=True)
+    assert found.figures == expected.figures
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_hugging_face_dataset_is_a_collection(is_streamed):
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_list(ROWS)
+    (found,) = steadyscore.audit(by_place, rows.to_iterable_dataset() if is_streamed else rows, permutations=3, quiet=True)
+    (expected,) = steadyscore.audit(by_place, ROWS, permutations=3, quiet=True)
+    assert found.figures == expected.figures
+
+
+def test_texts_alone_are_a_collection():
+    (found,) = steadyscore.audit(
+        by_place, [{"query": "why", "candidates": ["a b", "c", "d e f"]}] * 2, permutations=4, quiet=True
+    )
+    assert found.measured.query_ids == ("1", "2")
+    assert "ndcg@10" not in found.figures
+
+
+def test_scores_that_exist_go_in_as_an_array_a_frame_or_a_file(tmp_path):
+    import pandas as pd
+
+    scores = np.random.default_rng(0).random((4, 3, 5))
+    rows = [
+        {"query_id": f"{q + 1:06d}", "permutation": m, "candidate_id": str(c), "score": scores[q, m, c]}
+        for q in range(4) for m in range(3) for c in range(5)
+    ]  # fmt: skip
+    frame = pd.DataFrame(rows)
+    frame.to_csv(tmp_path / "mine.csv", index=False)
+    by_query = {f"{q + 1:06d}": scores[q] for q in range(4)}
+    found = [steadyscore.audit(scores=given, cutoff=0.5)[0] for given in (scores, by_query, frame, tmp_path / "mine.csv")]
+    assert all(audit.figures == found[0].figures for audit in found)
+    judged = steadyscore.audit(scores=scores, relevance=np.tile([0, 1, 2, 0, 1], (4, 1)))[0]
+    assert judged["ndcg@10"].queries == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ({"scorers": 7, "data": "passages"}, "a int is not a scorer"),
+        ({"scorers": None, "data": "passages"}, "nothing to audit"),
+        ({"scorers": length, "data": None}, "there is no data"),
+        ({"scorers": length, "data": []}, "the collection is empty"),
+        ({"scorers": length, "data": [{"text": "a"}]}, "the columns query are missing"),
+        ({"scorers": length, "data": {"query": "a"}}, "a dict is not a collection"),
+        ({"scorers": length, "data": [{"query": "", "candidates": []}]}, '"candidates" is a list of 0'),
+        ({"scorers": length, "data": "passages", "widht": 3}, "audit has no setting widht"),
+        ({"scorers": "nobody:x", "data": "nowhere"}, "unknown kind of scorer 'nobody'"),
+        ({"scores": np.full((2, 2), np.nan)}, "not all finite"),
+        ({"scores": np.zeros(3)}, "have shape"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused_with_a_sentence(words, sentence):
+    with pytest.raises(InputError) as refusal:
+        steadyscore.audit(**words)
+    assert sentence in str(refusal.value)
+
+
+def test_all_mistakes_are_told_at_once():
+    with pytest.raises(InputError) as refusal:
+        steadyscore.audit(["nobody:x", "synthetic:slot"], ["nowhere", "passages"], readers=["synthetic:slot"], ir=["P@x"])
+    assert len(refusal.value.mistakes) >= 4
+
+
+def test_a_plot_is_a_figure_of_the_page_and_a_frame_has_a_row_per_measure():
+    found = steadyscore.audit([length, by_place], ROWS, permutations=4, match_retention=0.4, quiet=True)
+    assert found.plot("quality").startswith("<svg")
+    assert "<svg" in found.plot("decisions")._repr_html_()
+    with pytest.raises(InputError, match="there is no figure 'pie'"):
+        found.plot("pie")
+    frame = found.to_pandas()
+    assert set(frame["variant"]) == {"python:length", "python:by_place"}
+    assert {"value", "low", "high", "queries"} <= set(frame.columns)
+    assert len(found.to_pandas(queries=True)) == sum(6 * len(audit.measured.values) for audit in found)
+
+
+def verdict(path, body):
+    return {"choices": [{"message": {"content": "SUPPORTED"}}], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
+
+
+@pytest.mark.parametrize(("scorers", "collections"), [(1, 1), (2, 2)])
+def test_one_audit_opens_each_collection_once_reads_each_table_once_and_measures_once(
+    scorers, collections, tmp_path, monkeypatch
+):
+    counts = {"open": 0, "read": 0, "measure": 0, "figures": 0}
+
+    def counting(name, real):
+        def counted(*args, **more):
+            counts[name] += 1
+            return real(*args, **more)
+
+        return counted
+
+    sources = []
+    for place in range(collections):
+        (tmp_path / str(place)).mkdir()
+        sources.append(Path(some_claims(tmp_path / str(place), 4)))
+        sources[-1] = sources[-1].rename(sources[-1].with_name(f"claims{place}.jsonl"))
+        sources[-1].write_text(sources[-1].read_text().replace('"claims"', f'"claims{place}"'))
+    monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("steadyscore.collection._header", counting("open", steadyscore.collection._header))
+    monkeypatch.setattr("steadyscore.runs.folder.Run.read_queries", counting("read", steadyscore.runs.folder.Run.read_queries))
+    monkeypatch.setattr("steadyscore.audits.load._measure", counting("measure", package.load._measure))
+    monkeypatch.setattr("steadyscore.audits.load.mean_figures", counting("figures", package.load.mean_figures))
+    with Server(verdict) as server:
+        found = module.audit(
+            ["synthetic:slot:0.3", "synthetic:none"][:scorers], [str(file) for file in sources], permutations=2, cutoff=0.5,
+            noise_floor=True, perturb=["drop"], readers=[f"openai:reader@{server.url}"], reader_k=2,
+            out=tmp_path / "run", quiet=True,
+        )  # fmt: skip
+    runs = scorers * collections
+    assert len(found) == runs
+    assert counts == {"open": collections, "read": runs, "measure": runs, "figures": runs}
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["runs"][0]["measures"]["verdict_flip"]["value"] == 0

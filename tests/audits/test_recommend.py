@@ -1,0 +1,102 @@
+import argparse
+import json
+
+import numpy as np
+import pytest
+
+from steadyscore.audits.load import load_run
+from steadyscore.audits.recommend import Target, parse_target, recommend, windows_per_query
+from steadyscore.commands import recommend as command
+from steadyscore.engines.synthetic import SyntheticReranker
+from steadyscore.errors import InputError, UsageError
+from steadyscore.runs.folder import Run
+from steadyscore.scoring.mitigations import mitigate
+from steadyscore.scoring.score import AuditConfig, score_collection
+from steadyscore.scoring.scorer import Scorer, Settings
+from steadyscore.tasks import PASSAGE_RERANKING, RESPONSE_RANKING
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+
+    def made(name, effect, mitigations=(), permutations=12):
+        scorer = Scorer(SyntheticReranker(effect, 0.3), PASSAGE_RERANKING, Settings(width=5))
+        return score_collection(mitigate(scorer, mitigations), "passages", folder / name, AuditConfig(permutations=permutations))
+
+    return {
+        "pilot": made("pilot", "slot"),
+        "steady": made("steady", "none", permutations=3),
+        "canonical": made("canonical", "slot", ["canonical-order"], permutations=3),
+        "averaged": made("averaged", "slot", ["self-consistency:4"], permutations=3),
+    }
+
+
+def test_a_target_is_a_measure_and_a_side():
+    assert parse_target("overlap=0.8") == Target("overlap", 0.8)
+    assert parse_target("overlap=0.8").is_reached(0.8)
+    assert not parse_target("tau_psi=0.1").is_reached(0.11)
+    with pytest.raises(UsageError, match=r"(?s)is not a measure.*has no value"):
+        parse_target("retention")
+    with pytest.raises(UsageError, match="has no value"):
+        parse_target("overlap=nan")
+
+
+def test_the_curve_is_the_one_the_audit_measures(runs):
+    found = recommend(runs["pilot"], target=Target("tau_psi", 0.1)).options
+    assert [option.serving_permutations for option in found] == [1, 2, 3, 4, 5, 6]
+    values = [option.value for option in found]
+    assert values[0] > values[2] > values[5]
+    assert values[2] == pytest.approx(np.nanmean(load_run(runs["pilot"], None, 3).measured.values["tau_psi"]))
+    first = found[0].windows
+    assert [option.windows for option in found] == [first * K for K in range(1, 7)]
+
+
+def test_the_cheapest_way_that_reaches_the_target_is_named(runs):
+    curve = recommend(runs["pilot"], target=Target("tau_psi", 0.5)).options
+    between = (curve[2].value + curve[3].value) / 2
+    best = recommend(runs["pilot"], target=Target("tau_psi", between)).best
+    assert best.serving_permutations == 4
+    beside = recommend(*(runs[name] for name in ("pilot", "steady", "canonical", "averaged")), target=f"tau_psi={between}")
+    assert beside.best.value == 0  # a scorer without order effect costs one pass
+    assert beside.best.windows == curve[0].windows
+    assert [o.windows for o in beside.options] == sorted(o.windows for o in beside.options)
+
+
+def test_cost_knows_the_mitigation_a_run_was_made_with(runs):
+    plain = windows_per_query(load_run(runs["pilot"]))
+    assert windows_per_query(load_run(runs["canonical"])) == plain
+    assert windows_per_query(load_run(runs["averaged"])) == 4 * plain
+
+
+def test_a_target_out_of_reach_is_said_to_be(runs):
+    assert recommend(runs["pilot"], target=Target("tau_psi", 0.0)).best is None
+    with pytest.raises(InputError, match="no run measures answer_flip"):
+        recommend(runs["pilot"], target=Target("answer_flip", 0.1))
+
+
+def test_runs_of_another_collection_are_refused_by_name(runs, tmp_path):
+    scorer = Scorer(SyntheticReranker("slot", 0.3), RESPONSE_RANKING)
+    other = score_collection(scorer, "responses", tmp_path / "other", AuditConfig(permutations=2))
+    with pytest.raises(InputError, match=r"other is a run on responses, the pilot .*pilot one on passages"):
+        recommend(runs["pilot"], runs["steady"], other, target="tau_psi=0.1")
+
+
+def typed(*words):
+    parser = argparse.ArgumentParser()
+    command.arguments(parser)
+    return parser.parse_args([str(word) for word in words])
+
+
+def test_the_command_prints_a_table_and_a_sentence(runs, capsys):
+    pilot, steady = (runs[name].folder for name in ("pilot", "steady"))
+    assert command.run(typed(pilot, "--target", "tau_psi=0.0")) == 0
+    out = capsys.readouterr().out
+    assert "tau_psi at most 0: not reached by any run, nor by averaging up to K = 6" in out
+    assert command.run(typed(pilot, steady, "--target", "tau_psi=0.0")) == 0
+    assert "synthetic:none:0.3, one permutation" in capsys.readouterr().out
+    assert command.run(typed(pilot, steady, "--target", "overlap=0.8", "--json")) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["target"] == {"measure": "overlap", "value": 0.8}
+    assert {"scorer", "serving_permutations", "windows", "value", "is_reached"} <= told["options"][0].keys()
+    assert Run.open(pilot).is_complete

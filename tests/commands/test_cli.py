@@ -1,0 +1,598 @@
+"""The command line as a user meets it: help, exit codes, one sentence per mistake, nothing half-written."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from steadyscore.cli import VERBS, main
+from steadyscore.collection import open_collection
+from steadyscore.machine import disk
+from tests.helpers.models import byte_tokenizer, tiny_causal
+from tests.helpers.pools import some_instances, write_collection
+
+
+def call(capsys, *words):
+    try:
+        code = main([str(word) for word in words])
+    except SystemExit as stop:
+        code = stop.code
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return code, out, err
+
+
+def test_help_takes_half_a_second_of_the_processor():
+    """Not by the clock, which also counts what else the machine does."""
+    assert min(_processor_seconds([sys.executable, "-m", "steadyscore", "--help"]) for _ in range(5)) < 0.5
+
+
+def _processor_seconds(command):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_python_m_equals_the_command():
+    words = ["measures", "list"]
+    a = subprocess.run([sys.executable, "-m", "steadyscore", *words], capture_output=True, text=True)
+    b = subprocess.run([os.path.join(os.path.dirname(sys.executable), "steadyscore"), *words], capture_output=True, text=True)
+    assert (a.returncode, a.stdout) == (b.returncode, b.stdout) == (0, a.stdout)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_help_ends_with_examples(capsys, verb):
+    code, out, _ = call(capsys, verb, "--help")
+    assert code == 0
+    assert len(out.split("examples:\n", 1)[1].strip().splitlines()) >= 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("dance",),
+        ("audit", "--permutations", "0"),
+        ("audit", "--bogus"),
+        ("gate", "runs", "--min", "x=1"),
+        ("gate", "runs", "--min", "overlap=low"),
+        ("compare", "runs", "--measures", "beauty"),
+        ("recommend", "runs", "--target", "beauty=1"),
+        ("recommend", "runs", "--target", "overlap=low"),
+        ("score", "--scorer", "synthetic:none", "--data", "passages", "--top", "0"),
+        ("score", "--scorer", "synthetic:none", "--data", "passages", "--top", "-1"),
+    ],
+)
+def test_wrong_usage_is_exit_2(capsys, words):
+    assert call(capsys, *words)[0] == 2
+
+
+def test_what_would_fail_after_scoring_is_told_before_anything_is_opened(capsys, tmp_path, monkeypatch, collection_file):
+    monkeypatch.setattr("steadyscore.audits.audit.open_engine", lambda *_: pytest.fail("opened"))
+    words = ["--reader", "nonsense", "--reader", "synthetic:slot", "--ir", "P@x", "P@5", "P@0", "--scorer", "nobody:x"]
+    for more in ((), ("--dry-run",)):
+        code, _, err = audit(capsys, "synthetic:slot", collection_file, tmp_path / "run", *words, "--data", "nowhere", *more)
+        assert code == 1
+        assert "unknown scorer 'nonsense'" in err
+        assert "synthetic:slot cannot read: it writes no text" in err
+        assert "passage_reranking has neither verdicts nor answers" in err
+        assert "--ir P@x: ir_measures cannot compute it" in err
+        assert "--ir P@0: ir_measures cannot compute it" in err
+        assert "--ir P@5:" not in err
+        assert "unknown kind of scorer 'nobody'" in err
+        assert "no collection is named nowhere" in err
+    code, _, err = audit(capsys, "synthetic:slot", collection_file, tmp_path / "run", "--serving-permutations", "50")
+    assert code == 2
+    assert "--serving-permutations 50 averages more orders than the 10 that are scored" in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_labels_from_judgements_that_are_not_there(capsys, tmp_path):
+    pool = {"id": "q", "query": "what", "candidates": [{"id": "a", "text": "x"}, {"id": "b", "text": "y"}]}
+    file = write_collection(tmp_path / "unjudged.jsonl", [pool])
+    code, _, err = call(capsys, "label", "--scorer", "judgements", "--data", file, "--out", tmp_path / "labels")
+    assert code == 1
+    assert "has a judged candidate. Name a scorer to label with" in err
+    assert not (tmp_path / "labels").exists()
+
+
+def test_missing_flags_are_told_together(capsys):
+    code, _, err = call(capsys, "audit")
+    assert code == 2
+    assert "--scorer is missing" in err
+    assert "--data is missing" in err
+    assert "--out is missing" in err
+
+
+def test_an_audit_prints_a_table_and_writes_its_files(capsys, tmp_path, collection_file):
+    code, out, _ = call(
+        capsys, "audit", "--scorer", "synthetic:slot", "--data", collection_file, "--out", tmp_path / "run", "--no-report"
+    )
+    assert code == 0
+    assert "tau_psi" in out
+    assert {"run.json", "scores.parquet", "queries.parquet", "measures.parquet", "summary.json"} <= {
+        f.name for f in (tmp_path / "run").iterdir()
+    }
+
+
+def test_json_is_one_object_with_measures_and_coverage(capsys, tmp_path, collection_file):
+    words = ("audit", "--scorer", "synthetic:slot", "--data", collection_file, "--out", tmp_path / "run", "--no-report", "--json")
+    code, out, _ = call(capsys, *words)
+    found = json.loads(out)
+    assert code == 0
+    assert {"value", "low", "high", "queries"} <= found["measures"]["tau_psi"].keys()
+    assert found["coverage"]["queries"] == 4
+
+
+def test_several_scorers_give_one_comparison(capsys, tmp_path, collection_file):
+    words = [
+        "audit",
+        "--scorer",
+        "synthetic:slot",
+        "--scorer",
+        "synthetic:none",
+        "--data",
+        collection_file,
+        "--out",
+        tmp_path / "run",
+        "--no-report",
+        "--json",
+    ]
+    _, out, _ = call(capsys, *words)
+    runs = json.loads(out)["runs"]
+    assert [run["scorer"] for run in runs] == ["synthetic:slot:0.2", "synthetic:none:0.2"]
+    assert runs[0]["measures"]["tau_psi"]["value"] > 0
+    assert runs[1]["measures"]["tau_psi"]["value"] == 0
+    _, out, _ = call(capsys, "compare", tmp_path / "run", "--measures", "tau_psi", "--json")
+    assert json.loads(out)["contrasts"][0]["measure"] == "tau_psi"
+
+
+def test_a_comparison_without_a_row_says_why(capsys, tmp_path, collection_file):
+    for scorer in ("synthetic:slot", "synthetic:none"):
+        audit(capsys, scorer, collection_file, tmp_path / "runs" / scorer[10:])
+    code, out, err = call(capsys, "compare", tmp_path / "runs" / "slot")
+    assert (code, out) == (1, "")
+    assert "only synthetic:slot:0.2 is there to compare. Give a run of another scorer too." in err
+    code, out, err = call(capsys, "compare", tmp_path / "runs", "--measures", "verdict_flip", "tau_psi", "answer_em")
+    assert (code, out) == (1, "")
+    assert "no two runs have verdict_flip, answer_em to compare. `steadyscore measures list` says what it needs." in err
+    assert call(capsys, "compare", tmp_path / "runs")[0] == 0  # the usual measures are those there are
+
+
+def test_the_noise_floor_stands_beside_the_figure(capsys, tmp_path, collection_file):
+    words = (
+        "audit",
+        "--scorer",
+        "synthetic:slot",
+        "--data",
+        collection_file,
+        "--out",
+        tmp_path / "r",
+        "--no-report",
+        "--noise-floor",
+        "--json",
+    )
+    figure = json.loads(call(capsys, *words)[1])["measures"]["tau_psi"]
+    assert figure["floor"] == 0
+    assert figure["above_floor"] is True
+
+
+def test_a_dry_run_loads_nothing_and_writes_nothing(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("steadyscore.audits.audit.open_engine", lambda *_: pytest.fail("loaded"))
+    words = ("audit", "--scorer", "smollm2-135m", "--data", "passages", "--out", tmp_path / "run", "--dry-run", "--json")
+    code, out, _ = call(capsys, *words)
+    row = json.loads(out)[0]
+    assert (code, row["queries"], row["windows"]) == (0, 32, 32 * 11)
+    assert row["tokens"] > 100_000
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_tells_what_hosted_scorers_and_readers_cost(capsys, tmp_path):
+    from steadyscore.engines.chat import TOKENS_PER_LINE
+
+    hosted = "openai:m@http://127.0.0.1:9/v1"
+    words = ["audit", "--scorer", hosted, "--scorer", "synthetic:slot", "--data", "claims", "--permutations", "3", "--dry-run"]
+    words += ["--queries", "4", "--pool", "6"]
+    row, local = json.loads(call(capsys, *words, "--price", "2", "10", "--json")[1])
+    graded = 4 * 6 * 4  # queries, candidates, three permutations and the first-stage order
+    assert row["cost"] == pytest.approx((2 * row["tokens"] + 10 * graded * TOKENS_PER_LINE) / 1e6)
+    assert (row["total_cost"], local["cost"], local["total_cost"]) == (row["cost"], None, None)
+    assert json.loads(call(capsys, *words, "--json")[1])[0]["cost"] is None  # no price
+    assert "give --price" in call(capsys, *words)[1]
+    reader = [*words, "--reader", hosted, "--reader", "smollm2-135m", "--price", "2", "10"]
+    row, local = json.loads(call(capsys, *reader, "--json")[1])
+    read, embedded = row["readers"]
+    assert (read["reader"], read["prompts"]) == (hosted, 4 * 3)
+    assert read["cost"] == pytest.approx((2 * read["tokens"] + 10 * 12 * 5) / 1e6)
+    assert embedded["cost"] is None
+    assert (row["total_cost"], local["total_cost"]) == (row["cost"] + read["cost"], read["cost"])
+    out = call(capsys, *reader)[1]
+    assert f"read by {hosted}" in out
+    assert "up to 12" in out
+    assert "all together" in out
+    assert call(capsys, *[w if w != "claims" else "passages" for w in reader])[0] == 1  # nothing to read for
+
+
+def test_a_dry_run_counts_the_windows_of_a_mitigation(capsys):
+    words = ["audit", "--scorer", "synthetic:slot", "--data", "passages", "--queries", "2", "--permutations", "3", "--dry-run"]
+    words += ["--pool", "10", "--width", "5", "--json"]
+    plain, averaged, canonical = (
+        json.loads(call(capsys, *words, *more)[1])[0]
+        for more in ((), ("--mitigation", "self-consistency:4"), ("--mitigation", "canonical-order"))
+    )
+    assert (plain["windows"], averaged["windows"], canonical["windows"]) == (2 * 4 * 2, 4 * 2 * 4 * 2, 2 * 2)
+    assert averaged["tokens"] == pytest.approx(4 * plain["tokens"], abs=4)
+    assert canonical["tokens"] == pytest.approx(plain["tokens"] / 4, abs=4)
+
+
+def test_a_dry_run_is_about_right(tiny_engine):
+    """The estimate of tokens is within a third of what the real tokenizer of the embedded model counts."""
+    from steadyscore.collection import open_collection
+    from steadyscore.models.embedded import EMBEDDED, is_present
+    from steadyscore.scoring.estimate import estimate
+    from steadyscore.scoring.score import AuditConfig, Cut, open_scorer
+    from steadyscore.window.presentation import windows
+
+    if not is_present(EMBEDDED["smollm2-135m"]):
+        pytest.skip("the embedded model is not in the cache; `make setup` fetches it")
+    config = AuditConfig(permutations=1, cut=Cut(queries=3))
+    source = open_collection("passages")
+    collection, instances = source.collection, source.instances
+    scorer = open_scorer("smollm2-135m", collection, config)
+    pools = [i for i, _ in zip(instances(), range(3), strict=False)]
+    real = sum(len(scorer.prompt(i, w)) for i in pools for w in windows(range(len(i.pool)), 20))
+    assert estimate("smollm2-135m", "passages", config).tokens / 2 == pytest.approx(real, rel=0.34)
+
+
+def test_a_gate_passes_and_fails(capsys, tmp_path, collection_file):
+    call(capsys, "audit", "--scorer", "synthetic:slot", "--data", collection_file, "--out", tmp_path / "run", "--no-report")
+    assert call(capsys, "gate", tmp_path / "run", "--max", "tau_psi=1")[0] == 0
+    code, _, err = call(
+        capsys, "gate", tmp_path / "run", "--max", "tau_psi=0.0", "--min", "ndcg@10=0", "--junit", tmp_path / "g.xml"
+    )
+    assert code == 3
+    assert "tau_psi <= 0 fails with" in err
+    assert 'failures="1"' in (tmp_path / "g.xml").read_text()
+
+
+def test_what_comes_after_an_audit_decides_with_its_threshold(capsys, tmp_path, collection_file):
+    run, other = (str(tmp_path / name) for name in ("run", "other"))
+    flags = ["--scorer", "synthetic:slot:2", "--data", str(collection_file), "--permutations", "6", "--json"]
+    _, out, _ = call(capsys, "audit", *flags, "--match-retention", "0.3", "--out", run)
+    told = json.loads(out)["measures"]["overlap"]["value"]
+    gate = ["gate", run, "--min", "overlap=0"]
+    assert json.loads(call(capsys, *gate, "--json")[1])[0]["value"] == told
+    assert json.loads(call(capsys, *gate, "--json", "--cutoff", "f1")[1])[0]["value"] != told
+    assert "retention-matched" in call(capsys, *gate)[1]
+    assert "retention-matched" in Path(call(capsys, "report", run)[1].strip()).read_text()
+    call(capsys, "audit", *flags, "--width", "3", "--out", other)
+    code, _, err = call(capsys, "compare", run, other)
+    assert code == 1
+    assert "audited with different thresholds" in err
+    code, out, _ = call(capsys, "compare", run, other, "--cutoff", "0.5")
+    assert code == 0
+    assert "synthetic:slot:2 (width 3)" in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--cutoff", "nan"], "nan is not a number that a score can reach"),
+        (["--match-retention", "30"], "30 is not a share"),
+        (["--match-retention", "0"], "0 is not a share"),
+        (["--cutoff", "0.5", "--match-retention", "0.3"], "not allowed with"),
+    ],
+)
+def test_a_threshold_that_cannot_be_is_wrong_usage(capsys, flags, words):
+    code, _, err = call(capsys, "gate", "runs/none", "--min", "overlap=0.9", *flags)
+    assert (code, words in err) == (2, True)
+
+
+def test_what_perturbations_moved_is_in_table_page_and_gate(capsys, tmp_path, collection_file):
+    flags = ["--scorer", "synthetic:companion:1", "--data", str(collection_file), "--permutations", "3", "--out", str(tmp_path)]
+    _, out, _ = call(capsys, "audit", *flags, "--perturb", "drop", "--ir", "P@5")
+    assert "pool_psi_drop" in out
+    assert "P@5" in out
+    assert "pool_psi_drop" in (tmp_path / "report" / "index.html").read_text()
+    assert call(capsys, "gate", str(tmp_path), "--max", "pool_psi_drop=1")[0] == 0
+
+
+def test_the_page_is_of_what_is_served(capsys, tmp_path, collection_file):
+    flags = ["--scorer", "synthetic:slot", "--data", str(collection_file), "--permutations", "6", "--out", str(tmp_path)]
+    _, out, _ = call(capsys, "audit", *flags, "--serving-permutations", "3", "--json")
+    told = json.loads(out)
+    page = Path(told["report"]).read_text()
+    assert "the mean of 3 permutations" in page
+    assert f"{told['measures']['tau_psi']['value']:.3f}" in page
+
+
+def test_a_score_file_becomes_a_run_with_a_page(capsys, tmp_path, collection_file):
+    call(capsys, "audit", "--scorer", "synthetic:slot", "--data", str(collection_file), "--out", str(tmp_path / "run"))
+    file, out = str(tmp_path / "run" / "scores.parquet"), str(tmp_path / "kept")
+    code, text, _ = call(capsys, "audit", "--scores", file, "--out", out)
+    assert code == 0
+    assert "report: " in text
+    assert {"run.json", "summary.json", "measures.parquet", "report"} <= {f.name for f in (tmp_path / "kept").iterdir()}
+    assert call(capsys, "audit", "--scores", file, "--out", out)[0] == 0
+    assert call(capsys, "gate", out, "--min", "overlap=0")[0] == 0
+    code, _, err = call(capsys, "audit", "--scores", file, "--perturb", "drop", "--curve")
+    assert code == 2
+    assert "--perturb needs a scorer" in err
+    assert "--curve needs a scorer" in err
+
+
+def test_a_plan_says_what_a_margin_costs(capsys, tmp_path, collection_file):
+    call(capsys, "audit", "--scorer", "synthetic:slot", "--data", collection_file, "--out", tmp_path / "run", "--no-report")
+    _, out, _ = call(capsys, "plan", tmp_path / "run", "--measure", "tau_psi", "--margin", "0.05", "--is-below", "0.5", "--json")
+    found = json.loads(out)
+    assert found["required"][0]["permutations"] == 2
+    assert found["is_below"]["answer"] in ("below", "undecided")
+
+
+def test_scores_without_a_model(capsys, tmp_path):
+    file = tmp_path / "s.csv"
+    rows = [f"q1,{p},{c},{s}" for p, order in enumerate(("abcd", "abdc", "dcba")) for s, c in enumerate(reversed(order))]
+    file.write_text("query_id,permutation,candidate_id,score\n" + "\n".join(rows) + "\n")
+    code, out, _ = call(capsys, "audit", "--scores", file, "--cutoff", "1.5", "--json")
+    assert code == 0
+    assert json.loads(out)["measures"]["tau_psi"]["value"] == pytest.approx(2 / 3)
+
+
+def test_queries_with_fewer_permutations_or_no_judgement_are_named(capsys, tmp_path):
+    file = tmp_path / "s.csv"
+    rows = [f"q{q},{p},{c},{p * s},{'' if q else s}" for q in range(3) for p in range(3 - q) for s, c in enumerate("ab")]
+    file.write_text("query_id,permutation,candidate_id,score,relevance\n" + "\n".join(rows) + "\n")
+    code, out, _ = call(capsys, "audit", "--scores", file, "--cutoff", "1")
+    assert code == 0
+    assert "s.csv: 2 of 3 queries have fewer than 3 permutations: q1 has 2, q2 has 1. A query with one is in no mean that" in out
+    assert "2 of 3 queries have no judgement and are not in the means that need one: q1, q2." in out
+
+
+def test_a_score_run_is_trec(capsys, collection_file):
+    _, out, _ = call(
+        capsys, "score", "--scorer", "synthetic:none", "--data", collection_file, "--format", "trec", "--queries", "1"
+    )
+    lines = [line.split() for line in out.splitlines()]
+    assert len(lines) == 6
+    assert [line[3] for line in lines] == list("123456")
+    assert [float(line[4]) for line in lines] == sorted((float(line[4]) for line in lines), reverse=True)
+
+
+# -- bad input, each with its sentence and exit code
+
+
+def audit(capsys, scorer, data, out, *more):
+    return call(capsys, "audit", "--scorer", scorer, "--data", data, "--out", out, "--no-report", *more)
+
+
+def mine(tmp_path, monkeypatch, body):
+    (tmp_path / "mine.py").write_text(f"def score(query, candidates):\n    {body}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "python:mine:score"
+
+
+def test_missing_file(capsys, tmp_path):
+    code, _, err = audit(capsys, "synthetic:none", tmp_path / "none.jsonl", tmp_path / "run")
+    assert code == 1
+    assert "none.jsonl" in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("candidates", "words"),
+    [
+        ([], "candidate"),
+        ([{"id": "a", "text": "x"}, {"id": "a", "text": "y"}], "a"),
+        ([{"id": "a"}], "text"),
+        ([{"id": "a", "text": "  "}], "text"),
+    ],
+)
+def test_bad_pools(capsys, tmp_path, candidates, words):
+    file = write_collection(tmp_path / "bad.jsonl", [*some_instances(1), {"id": "qx", "query": "q", "candidates": candidates}])
+    code, _, err = audit(capsys, "synthetic:none", file, tmp_path / "run")
+    assert code == 1
+    assert "bad.jsonl:3" in err
+    assert words in err
+
+
+def test_nan_from_a_custom_scorer(capsys, tmp_path, monkeypatch, collection_file):
+    address = mine(tmp_path, monkeypatch, "return [float('nan')] * len(candidates)")
+    code, _, err = audit(capsys, address, collection_file, tmp_path / "run")
+    assert code == 1
+    assert "gave nan as the score of candidate" in err
+
+
+def test_a_scorer_that_fails_on_some_queries_is_exit_4_and_names_them(capsys, tmp_path, monkeypatch, collection_file):
+    address = mine(
+        tmp_path,
+        monkeypatch,
+        "if '2' in query: raise RuntimeError('endpoint gave up')\n    return [float(len(c)) for c in candidates]",
+    )
+    code, _, err = audit(capsys, address, collection_file, tmp_path / "run")
+    assert code == 4
+    assert "1 of 4 queries" in err
+    assert "q2 (RuntimeError: endpoint gave up)" in err
+
+
+def test_a_demo_takes_every_flag_of_its_engine(capsys, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("steadyscore.audits.audit.scoring_address", lambda address, options, _: (asked.append(options), 1 / 0))
+    flags = "--retries 0 --timeout 2 --concurrency 3 --no-cache --trust-remote-code --tokenizer t --price 1 2"
+    with pytest.raises(ZeroDivisionError):
+        call(capsys, "demo", "--scorer", "synthetic:slot", "--out", tmp_path / "demo", *flags.split())
+    options = asked[0]
+    assert (options.retries, options.timeout, options.concurrency, options.cache) == (0, 2.0, 3, False)
+    assert (options.trust_remote_code, options.tokenizer, options.price) == (True, "t", (1.0, 2.0))
+
+
+def test_a_demo_with_queries_that_could_not_be_scored_is_exit_4(capsys, tmp_path, monkeypatch):
+    first = next(open_collection("passages").instances()).query
+    address = mine(tmp_path, monkeypatch, f"if query == {first!r}: raise RuntimeError('no')\n    return [0.5] * len(candidates)")
+    monkeypatch.setattr("steadyscore.report.page.write_report", lambda variants, folder: folder / "index.html")
+    code, out, err = call(capsys, "demo", "--scorer", address, "--out", tmp_path / "demo")
+    assert code == 4
+    assert "1 of 8 queries of python:mine:score could not be scored" in err
+    assert "report: " in out
+
+
+@pytest.mark.parametrize("verb", ["audit", "score", "label"])
+def test_a_scorer_that_always_fails_is_exit_1(capsys, tmp_path, monkeypatch, collection_file, verb):
+    address = mine(tmp_path, monkeypatch, "raise ValueError('no')")
+    code, _, err = call(capsys, verb, "--scorer", address, "--data", collection_file, "--out", tmp_path / "run")
+    assert code == 1
+    assert "scored none of the 4 queries" in err
+
+
+FAILS = "import os\n    if '2' in query and {when} and not os.path.exists('fixed'): raise RuntimeError('gave up')\n    "
+"""A function that fails on query q2 until somebody fixes it, with the same source: the run is resumed."""
+
+
+def test_score_writes_what_could_be_scored_and_names_the_rest(capsys, tmp_path, monkeypatch, collection_file):
+    address = mine(tmp_path, monkeypatch, FAILS.format(when="True") + "return [float(len(c)) for c in candidates]")
+    words = ("score", "--scorer", address, "--data", collection_file, "--format", "trec", "--out", tmp_path / "run.trec")
+    code, _, err = call(capsys, *words)
+    assert code == 4
+    assert "1 of 4 queries of python:mine:score could not be scored: q2 (RuntimeError: gave up)." in err
+    assert [line.split()[0] for line in (tmp_path / "run.trec").read_text().splitlines()] == ["q0"] * 6 + ["q1"] * 6 + ["q3"] * 6
+
+
+def test_a_fault_beside_the_run_leaves_the_run_and_is_tried_again(capsys, tmp_path, monkeypatch, collection_file):
+    """`--perturb` and `--noise-floor` score after the run is complete: their faults cost neither table nor summary."""
+    body = "calls[query] = calls.get(query, 0) + 1\n    " + FAILS.format(when="(len(candidates) == 5 or calls[query] > 3)")
+    address = mine(tmp_path, monkeypatch, body + "return [float(len(c)) for c in candidates]\n\ncalls = {}")
+    words = ("--permutations", "2", "--perturb", "drop", "--noise-floor", "--json")
+    code, out, err = audit(capsys, address, collection_file, tmp_path / "run", *words)
+    assert code == 4
+    for flag in ("--noise-floor", "--perturb drop"):
+        assert f"1 of the queries of python:mine:score could not be scored for {flag}: q2 (RuntimeError: gave up)." in err
+    (row,) = json.loads(out)["runs"]
+    assert row["failed"] == {
+        flag: [{"query_id": "q2", "reason": "RuntimeError: gave up"}] for flag in ("noise-floor", "perturb drop")
+    }
+    assert row["measures"]["pool_psi_drop"]["queries"] == 3
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["measures"]["tau_psi"]["queries"] == 4
+    (tmp_path / "fixed").touch()
+    code, out, err = audit(capsys, address, collection_file, tmp_path / "run", *words)
+    assert (code, err) == (0, "")
+    assert "failed" not in json.loads(out)["runs"][0]
+    assert json.loads(out)["measures"]["pool_psi_drop"]["queries"] == 4
+
+
+def test_labels_name_the_queries_without_one(capsys, tmp_path, monkeypatch, collection_file):
+    address = mine(tmp_path, monkeypatch, FAILS.format(when="True") + "return [0.5 for c in candidates]")
+    label = ("label", "--data", collection_file, "--json", "--out")
+    code, out, err = call(capsys, *label, tmp_path / "labels", "--scorer", address)
+    assert code == 4
+    assert "1 of 4 queries of python:mine:score could not be labelled: q2 (RuntimeError: gave up)." in err
+    found = json.loads(out)
+    assert (found["queries"], found["failed"]) == (3, [{"query_id": "q2", "reason": "RuntimeError: gave up"}])
+    # Recalibration needs the query in both sets.
+    call(capsys, *label, tmp_path / "judged", "--scorer", "judgements")
+    code, out, err = call(
+        capsys, *label, tmp_path / "matched", "--from", tmp_path / "judged", "--recalibrate-to", tmp_path / "labels"
+    )
+    assert (code, json.loads(out)["queries"]) == (4, 3)
+    assert f"1 of 4 queries of {tmp_path / 'judged'} could not be labelled: q2 (no label in {tmp_path / 'labels'})." in err
+    (tmp_path / "fixed").touch()
+    assert call(capsys, *label, tmp_path / "labels", "--scorer", address)[0] == 0
+    other = write_collection(tmp_path / "other.jsonl", [{**row, "id": f"other-{row['id']}"} for row in some_instances(2)])
+    call(capsys, "label", "--data", other, "--scorer", "judgements", "--out", tmp_path / "elsewhere")
+    code, _, err = call(
+        capsys, *label, tmp_path / "none", "--from", tmp_path / "judged", "--recalibrate-to", tmp_path / "elsewhere"
+    )
+    assert code == 1
+    assert f"no query of {tmp_path / 'judged'} has a label in {tmp_path / 'elsewhere'}" in err
+
+
+def test_queries_without_a_judgement_are_named(capsys, tmp_path):
+    rows = some_instances(3)
+    for candidate in rows[1]["candidates"]:
+        del candidate["relevance"]
+    file = write_collection(tmp_path / "half.jsonl", rows)
+    code, _, err = call(capsys, "label", "--data", file, "--scorer", "judgements", "--out", tmp_path / "labels")
+    assert code == 0
+    assert "1 of 3 queries have no judged candidate and get no label: q1." in err
+
+
+def test_unknown_model(capsys, tmp_path, collection_file):
+    code, _, err = audit(capsys, "gpt-99", collection_file, tmp_path / "run")
+    assert code == 1
+    assert "unknown scorer 'gpt-99'" in err
+
+
+def test_a_model_without_chat_template(capsys, tmp_path, collection_file):
+    tiny_causal().save_pretrained(tmp_path / "m")
+    byte_tokenizer(chat_template=None).save_pretrained(tmp_path / "m")
+    code, _, err = audit(capsys, f"hf:{tmp_path / 'm'}", collection_file, tmp_path / "run")
+    assert code == 1
+    assert "has no chat template" in err
+
+
+def test_grade_digits_that_are_not_single_tokens(capsys, tmp_path, collection_file):
+    from tokenizers import normalizers
+
+    tokenizer = byte_tokenizer()
+    tokenizer.backend_tokenizer.normalizer = normalizers.Replace("2", "two")
+    tiny_causal().save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    code, _, err = audit(capsys, f"hf:{tmp_path / 'm'}", collection_file, tmp_path / "run")
+    assert code == 1
+    assert 'grade "2" is 3 tokens for this tokenizer' in err
+
+
+def test_window_too_long_and_shrunk(capsys, tmp_path, collection_file):
+    tiny_causal(max_position_embeddings=900).save_pretrained(tmp_path / "m")
+    byte_tokenizer().save_pretrained(tmp_path / "m")
+    code, _, err = audit(capsys, f"hf:{tmp_path / 'm'}", collection_file, tmp_path / "run", "--permutations", "2")
+    assert code == 1
+    assert "width 6 does not fit: window 1 of query q0 needs" in err
+    code, out, _ = audit(
+        capsys, f"hf:{tmp_path / 'm'}", collection_file, tmp_path / "r2", "--permutations", "2", "--fit", "shrink", "--json"
+    )
+    assert code == 0
+    assert json.loads(out)["runs"][0]["scoring"]["shrunk"]
+
+
+def test_a_run_folder_of_another_fingerprint(capsys, tmp_path, collection_file):
+    audit(capsys, "synthetic:none", collection_file, tmp_path / "run")
+    code, _, err = audit(capsys, "synthetic:slot", collection_file, tmp_path / "run")
+    assert code == 1
+    assert "was made by another command: scorer was" in err
+
+
+def test_no_write_permission(capsys, tmp_path, collection_file):
+    (tmp_path / "file").write_text("")
+    code, _, err = audit(capsys, "synthetic:none", collection_file, tmp_path / "file" / "run")
+    assert code == 1
+    assert "cannot write" in err
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(capsys, tmp_path, collection_file, monkeypatch):
+    """Every write goes to the device that is always full, so it is the kernel that refuses."""
+    open_to_write = disk.open_to_write
+    monkeypatch.setattr(disk, "open_to_write", lambda _, mode: open_to_write(Path("/dev/full"), mode))
+    code, _, err = audit(capsys, "synthetic:none", collection_file, tmp_path / "run")
+    assert code == 1
+    assert "No space left on device" in err
+    assert [path for path in tmp_path.rglob("run/**/*") if path.is_file()] == []
+
+
+@pytest.mark.slow
+def test_a_file_system_with_no_room(capsys, tmp_path, collection_file):
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(small)], capture_output=True).returncode:
+        pytest.skip("mounting a small file system is not allowed here")
+    try:
+        code, _, err = audit(capsys, "synthetic:none", collection_file, small / "run")
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+    assert code == 1
+    assert "No space left on device" in err

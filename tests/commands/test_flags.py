@@ -1,0 +1,148 @@
+"""Flags say what the fields say that they fill."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steadyscore.cli import VERBS, parser
+from steadyscore.commands.flags import above_zero, add_field, add_fields, field_texts, from_flags, not_negative, positive
+from steadyscore.engines import EngineOptions
+from steadyscore.machine.bounds import BelowOne, Positive, Share
+from steadyscore.scoring.score import AuditConfig, Cut
+from steadyscore.scoring.scorer import Settings
+from steadyscore.training.labelling import LabelConfig
+from steadyscore.training.recipe import TrainConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Kitchen:
+    """A dataclass with a field of every kind."""
+
+    ovens: Positive = 2
+    """Ovens that are hot
+    at once."""
+    heat: Literal["gas", "wood"] | None = None
+    """What burns (default: what there is)."""
+    salt: BelowOne | None = None
+    """Share of salt, 100 % at most."""
+    open: bool = True
+    """Whether guests may come in."""
+    spicy: bool = False
+    """LoRA on the chillies."""
+    names: tuple[str, ...] = ("ann", "bo")
+    """Who cooks."""
+
+
+def read(*words: str, **how) -> argparse.Namespace:
+    words_of = argparse.ArgumentParser()
+    add_fields(words_of, Kitchen, "ovens heat salt open spicy names", **how)
+    return words_of.parse_args(words)
+
+
+def test_a_dataclass_comes_back_from_its_flags():
+    assert from_flags(Kitchen, read()) == Kitchen()
+    typed = read("--ovens", "3", "--heat", "wood", "--salt", "0.5", "--no-open", "--spicy", "--names", "cy,di,ed")
+    assert from_flags(Kitchen, typed) == Kitchen(3, "wood", 0.5, False, True, ("cy", "di", "ed"))
+    assert set(vars(read(is_unset=True)).values()) == {None}
+
+
+def test_the_help_is_the_docstring_of_the_field_and_its_default():
+    words = argparse.ArgumentParser()
+    add_fields(words, Kitchen, "ovens heat salt open spicy names")
+    shown = " ".join(words.format_help().split())
+    for text in (
+        "--ovens N ovens that are hot at once (default: 2)",
+        "--heat {gas,wood} what burns (default: what there is)",
+        "--salt X share of salt, 100 % at most",
+        "--no-open whether guests may come in",
+        "--spicy LoRA on the chillies",
+        "--names NAME,... who cooks (default: ann,bo)",
+    ):
+        assert text in shown
+
+
+def test_what_is_given_replaces_what_the_field_says():
+    words = argparse.ArgumentParser()
+    add_field(words, Kitchen, "ovens", flag="--stoves", metavar="S", help="other words")
+    assert "--stoves S other words" in " ".join(words.format_help().split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--ovens", "0"], "argument --ovens: 0 is not above 0"),
+        (["--ovens", "many"], "argument --ovens: invalid int value: 'many'"),
+        (["--heat", "sun"], "argument --heat: invalid choice: 'sun'"),
+        (["--salt", "1"], "argument --salt: 1 is not below 1"),
+        (["--salt", "inf"], "argument --salt: inf is not a finite number"),
+    ],
+)
+def test_a_wrong_value_is_wrong_usage(words, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        read(*words)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@given(st.integers())
+def test_whole_numbers_are_taken_within_their_bounds_and_nowhere_else(value):
+    for convert, is_good in ((positive, value > 0), (not_negative, value >= 0)):
+        if is_good:
+            assert convert(str(value)) == value
+        else:
+            with pytest.raises(argparse.ArgumentTypeError):
+                convert(str(value))
+
+
+@given(st.floats())
+def test_numbers_are_taken_within_their_bounds_and_nowhere_else(value):
+    if 0 < value < float("inf"):
+        assert above_zero(repr(value)) == value
+    else:
+        with pytest.raises(argparse.ArgumentTypeError):
+            above_zero(repr(value))
+
+
+@given(st.floats(allow_nan=False))
+def test_pydantic_and_the_flags_know_the_same_bounds(value):
+    from pydantic import TypeAdapter, ValidationError
+
+    from steadyscore.commands.flags import converter
+
+    for kind in (Share, BelowOne):
+        try:
+            TypeAdapter(kind).validate_python(value)
+            is_good = True
+        except ValidationError:
+            is_good = False
+        try:
+            converter(kind)(repr(value))
+            assert is_good
+        except argparse.ArgumentTypeError:
+            assert not is_good
+
+
+@pytest.mark.parametrize("kind", [TrainConfig, LabelConfig, Cut])
+def test_every_field_of_these_has_a_text(kind):
+    assert set(kind.__dataclass_fields__) == set(field_texts(kind))
+
+
+def test_flags_of_every_verb_say_what_they_do():
+    for verb in VERBS:
+        sub = parser(verb)._subparsers._group_actions[0].choices[verb]
+        silent = [action.option_strings for action in sub._actions if action.option_strings and not action.help]
+        assert not silent, verb
+
+
+def test_the_defaults_of_the_shared_flags_are_those_of_their_dataclasses():
+    args = parser("audit").parse_args(["audit"])
+    for kind in (Settings, EngineOptions, AuditConfig, Cut):
+        for name, field in kind.__dataclass_fields__.items():
+            if hasattr(args, name) and name not in ("chars", "watch"):
+                assert getattr(args, name) == field.default, name

@@ -1,0 +1,362 @@
+"""Python functions as scorers: what they print, raise and return, and the files they are made of."""
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from steadyscore.cli import main
+from steadyscore.collection import open_collection
+from steadyscore.engines import EngineOptions, ScorerFailed
+from steadyscore.engines.address import open_engine
+from steadyscore.engines.python_scorer import PythonReranker
+from steadyscore.errors import InputError
+from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+from steadyscore.scoring.scorer import Scorer, as_numbers
+from steadyscore.tasks import PASSAGE_RERANKING
+from steadyscore.terms import Candidate, Instance
+
+POOL = Instance("q1", "a query", tuple(Candidate(name, name * 3) for name in "abc"))
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Write modules into an empty folder that is the current one; they are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr("steadyscore.engines.python_scorer._loaded_with", {})
+    before = set(sys.modules)
+
+    def write(**sources: str) -> None:
+        for name, source in sources.items():
+            file = tmp_path / f"{name.replace('__', '/')}.py"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(source)
+        for name in set(sys.modules) - before:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+                del sys.modules[name]
+        importlib.invalidate_caches()
+
+    yield write
+    write()
+
+
+def by_length(body: str = "") -> str:
+    return f"def score(query, candidates):\n    {body or 'pass'}\n    return [float(len(c)) for c in candidates]\n"
+
+
+def test_a_function_in_a_file_beside_the_user(written):
+    written(mine_for_test=by_length())
+    reranker = open_engine("python:mine_for_test:score")
+    assert list(reranker.score("q", ["a", "bb"])) == [1, 2]
+    assert "len(c)" in json.dumps(reranker.identity())
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("x = 1\ndef score(query, candidates:\n", "broken_for_test.py, line 2: SyntaxError: "),
+        ("import math\n\nmath.sqrt(missing)\n", "broken_for_test.py, line 3: NameError: name 'missing' is not defined"),
+        ("import no_such_library_here\n", "broken_for_test.py, line 1: ModuleNotFoundError: No module named"),
+        ("raise SystemExit(0)\n", "broken_for_test.py, line 1: SystemExit: 0"),
+        ("raise KeyboardInterrupt\n", "broken_for_test.py, line 1: KeyboardInterrupt: "),
+        ("x = 1\n", "imported: AttributeError: module 'broken_for_test' has no attribute 'score'"),
+        ("score = 1\n", "'score' is not a function"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_named_with_its_line(written, source, said):
+    written(broken_for_test=source)
+    with pytest.raises(InputError) as refusal:
+        open_engine("python:broken_for_test:score")
+    message = str(refusal.value)
+    assert said in message
+    assert "\n" not in message
+    assert "Fix it" in message
+
+
+# -- what it raises
+
+ENDINGS = {
+    "sys.exit(0)": "raised SystemExit(0)",
+    "raise KeyboardInterrupt": "raised KeyboardInterrupt()",
+    "raise GeneratorExit": "raised GeneratorExit()",
+    "raise type('Odd', (BaseException,), {})('now')": "raised Odd('now')",
+}
+
+
+@pytest.mark.parametrize("body", ENDINGS)
+def test_whatever_a_function_ends_with_fails_its_query_by_name(written, collection_file, tmp_path, capsys, body):
+    written(ends_for_test="import sys\n" + by_length(f"if '2' in query: {body}"))
+    words = ["audit", "--scorer", "python:ends_for_test:score", "--data", str(collection_file), "--json", "--no-report"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 4
+    out, err = capsys.readouterr()
+    assert json.loads(out)["measures"]["tau_psi"]["queries"] == 3
+    assert f"q2 (ScorerFailed: python:ends_for_test:score {ENDINGS[body]})" in err
+
+
+SWALLOWS = """
+import os, signal
+def score(query, candidates):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000): pass
+    except BaseException:
+        {then}
+    return [1.0] * len(candidates)
+"""
+
+
+@pytest.mark.parametrize("then", ["pass", "raise ValueError('caught it')", "raise", "raise SystemExit(0)"])
+def test_a_stop_by_the_user_is_never_taken_for_a_failure(written, collection_file, tmp_path, then):
+    written(swallows_for_test=SWALLOWS.format(then=then))
+    config = AuditConfig(permutations=2)
+    collection = open_collection(str(collection_file)).collection
+    scorer = open_scorer("python:swallows_for_test:score", collection, config)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        score_collection(scorer, str(collection_file), tmp_path / "run", config)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_thread_that_is_not_the_main_one_fails_by_name_too():
+    found = []
+
+    def ask():
+        try:
+            PythonReranker(lambda query, texts: sys.exit(0), "python:mine:f").score("q", ["a"])
+        except ScorerFailed as failure:
+            found.append(str(failure))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert found == ["python:mine:f raised SystemExit(0)"]
+
+
+# -- what it prints
+
+PRINTS = """
+import ctypes, os, sys, threading, time
+print("import")
+def aside():
+    print("thread")
+    raise ValueError("in a thread")
+def score(query, candidates):
+    print("function"); sys.stdout.write("written"); sys.__stdout__.write("original\\n"); sys.__stdout__.flush()
+    os.write(1, b"descriptor\\n"); os.system("echo child")
+    libc = ctypes.CDLL(None); libc.puts(b"library"); libc.fflush(None)
+    thread = threading.Thread(target=aside); thread.start(); thread.join()
+    threading.Timer(0.01, print, ["later"]).start()
+    return [float(len(c)) for c in candidates]
+"""
+
+
+def test_nothing_that_a_function_prints_gets_among_the_results(tmp_path, collection_file):
+    (tmp_path / "prints_for_test.py").write_text(PRINTS)
+    words = ["audit", "--scorer", "python:prints_for_test:score", "--data", str(collection_file), "--out", "run", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "steadyscore", *words, "--permutations", "2", "--no-report"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["measures"]["tau_psi"]["queries"] == 4
+    for said in ("import", "function", "written", "original", "descriptor", "child", "library", "thread", "in a thread", "later"):
+        assert said in done.stderr
+
+
+def test_results_into_a_closed_pipe_end_quietly(tmp_path):
+    command = f"{sys.executable} -m steadyscore measures list --json | head -c 10"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, len(done.stdout), done.stderr) == (0, 10, "")
+
+
+def test_prints_stay_out_of_json_where_stdout_is_captured(written, collection_file, tmp_path, capsys):
+    written(prints_for_test="print('import')\n" + by_length("print('function')"))
+    words = ["audit", "--scorer", "python:prints_for_test:score", "--data", str(collection_file), "--json", "--no-report"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    out, err = capsys.readouterr()
+    json.loads(out)
+    assert "import\n" in err
+    assert "function\n" in err
+
+
+# -- what it returns
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [[1, 2.5, 3], (1, 2.5, 3), np.float32([1, 2.5, 3]), [np.float64(1), np.float32(2.5), np.int64(3)], [True, 2.5, 3]],
+    ids=["list", "tuple", "array", "numpy numbers", "a boolean"],
+)
+def test_lists_and_arrays_are_scores(answer):
+    found = Scorer(PythonReranker(lambda query, texts: answer, "python:mine:f"), PASSAGE_RERANKING).score(POOL)
+    assert found.tolist() == [1, 2.5, 3]
+
+
+@pytest.mark.model
+def test_tensors_are_scores():
+    import torch
+
+    for tensor in (
+        torch.tensor([1, 2.5]),
+        torch.tensor([1, 2.5], requires_grad=True),
+        torch.tensor([1, 2.5], dtype=torch.bfloat16),
+    ):
+        assert as_numbers(tensor).tolist() == [1, 2.5]
+    assert as_numbers([torch.tensor(1.0), torch.tensor(2.5)]).tolist() == [1, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "gave nothing"),
+        ({"a": 1, "b": 2, "c": 3}, "gave a dict that is not a list of numbers"),
+        ("123", "gave a str that is not a list of numbers"),
+        ((x for x in range(3)), "gave a generator that is not a list of numbers"),
+        ({1, 2, 3}, "gave a set that is not a list of numbers"),
+        (["1", "2", "3"], "gave a list that is not a list of numbers"),
+        ([1, "2", 10**30], "gave a list that is not a list of numbers"),
+        ([1, {}, 3], "gave a list that is not a list of numbers"),
+        ([1, [2], 3], "gave a list that is not a list of numbers"),
+        ([1j, 2, 3], "gave a list that is not a list of numbers"),
+        ([10**400, 2, 3], "gave a list that is not a list of numbers"),
+        (5, "gave a int that is not a list of numbers"),
+        ([1, None, 3], "gave nan as the score of candidate b"),
+        ([1, 2], "gave 2 scores for the 3 candidates of query q1"),
+    ],
+)
+def test_whatever_else_a_function_returns_is_refused_with_its_query(answer, said):
+    scorer = Scorer(PythonReranker(lambda query, texts: answer, "python:mine:f"), PASSAGE_RERANKING)
+    with pytest.raises(InputError, match=f"python:mine:f {said}") as refusal:
+        scorer.score(POOL)
+    assert "query q1" in str(refusal.value)
+
+
+# -- the files behind it
+
+
+def watched(address: str = "python:sc:score", **options) -> dict[str, str]:
+    return open_engine(address, EngineOptions(**options)).watch().files
+
+
+SOURCES = {
+    "sc": "import json\nimport numpy\nimport helper\nfrom parts import one\n" + by_length("import late; late.go()"),
+    "helper": "import deeper\n",
+    "deeper": "WEIGHT = 1.0\n",
+    "late": "def go():\n    import importlib\n    importlib.import_module('named')\n",
+    "named": "",
+    "parts____init__": "",
+    "parts__one": "from . import two\n",
+    "parts__two": "",
+    "parts__unused": "",
+    "unused": "",
+}
+BEHIND = {"sc.py", "helper.py", "deeper.py", "late.py", "named.py", "parts/__init__.py", "parts/one.py", "parts/two.py"}
+
+
+def test_the_modules_beside_a_function_are_watched_however_they_are_imported(written, tmp_path):
+    written(**{name: source for name, source in SOURCES.items() if name != "parts____init__"})
+    (tmp_path / "parts/__init__.py").write_text("")
+    before = watched()
+    assert before.keys() == BEHIND
+    for name in BEHIND:
+        text = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(text + "# changed\n")
+        now = watched()
+        assert {file for file in before if before[file] != now[file]} == {name}
+        (tmp_path / name).write_text(text)
+
+
+def test_the_fingerprint_stays_while_the_watched_files_change(written, tmp_path):
+    source = "WEIGHT = {}\ndef helper(x):\n    return len(x) * WEIGHT\n"
+    source += "def score(query, candidates):\n    return [helper(c) for c in candidates]\n"
+    written(sc=source.format(1.0))
+    first = open_engine("python:sc:score")
+    identity, files = first.identity(), first.watch().files
+    written(sc=source.format(-1.0))
+    second = open_engine("python:sc:score")
+    assert second.identity() == identity
+    assert second.watch().files != files
+
+
+def test_a_name_that_is_put_together_is_watched_once_it_was_imported(written):
+    written(sc="import importlib\nimportlib.import_module('plug' + 'in')\n" + by_length(), plugin="")
+    assert watched().keys() == {"sc.py", "plugin.py"}
+    assert watched().keys() == {"sc.py", "plugin.py"}, "the second opening in one process finds the same"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from made import score\n",
+        "from made import Scorer\nscore = Scorer()\n",
+        "import functools\nfrom made import both\nscore = functools.partial(both, 1)\n",
+        "from made import wrapped as score\n",
+        "import made\nscore = lambda query, candidates: made.score(query, candidates)\n",
+    ],
+    ids=["imported", "callable object", "partial", "decorated", "lambda"],
+)
+def test_where_a_callable_was_written_is_watched(written, source):
+    made = (
+        "import functools\ndef score(query, candidates):\n    return [1.0] * len(candidates)\n"
+        "class Scorer:\n    def __call__(self, query, candidates):\n        return score(query, candidates)\n"
+        "def both(number, query, candidates):\n    return [number] * len(candidates)\n"
+        "@functools.wraps(score)\ndef wrapped(*given):\n    return score(*given)\n"
+    )
+    written(sc=source, made=made)
+    assert watched().keys() == {"sc.py", "made.py"}
+
+
+def test_a_function_from_another_folder_is_watched_there(written, tmp_path, tmp_path_factory, monkeypatch):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "far.py").write_text("import near\n" + by_length())
+    (elsewhere / "near.py").write_text("")
+    written(near="", sc="from far import score\nimport near\n")
+    monkeypatch.syspath_prepend(str(elsewhere))
+    files = watched()
+    assert {"sc.py", "far.py"} < files.keys()
+    assert {str(elsewhere / "near.py"), str(tmp_path / "near.py")} == files.keys() - {"sc.py", "far.py"}
+
+
+def test_files_that_are_named_are_watched_and_the_rest_is_said(written, tmp_path):
+    written(sc=by_length())
+    (tmp_path / "weights.bin").write_text("1")
+    assert watched(watch=("weights.bin",)).keys() == {"sc.py", "weights.bin"}
+    found = open_engine("python:sc:score").watch()
+    assert found.unwatched == (
+        "Installed packages and data files behind python:sc:score are not watched; --watch FILE adds a file.",
+    )
+
+
+def test_a_function_without_a_source_says_so():
+    found = open_engine("python:time:ctime").watch()
+    assert found.files == {}
+    assert found.unwatched == ("python:time:ctime has no source file: a change of its code goes unnoticed.",)
+
+
+def test_an_installed_package_is_watched_without_its_neighbours():
+    files = watched("python:iniconfig:IniConfig")
+    assert files
+    assert {name.split("/")[0] for name in files} == {"iniconfig"}
+
+
+def test_mitigated_scorers_pass_the_watch_on(written, collection_file):
+    from steadyscore.scoring.mitigations import mitigate
+
+    written(sc=by_length())
+    collection = open_collection(str(collection_file)).collection
+    scorer = open_scorer("python:sc:score", collection, AuditConfig())
+    assert mitigate(scorer, ["canonical-order"]).watch() == scorer.watch() == scorer.backend.watch()
+    assert os.path.exists("sc.py")
+    assert scorer.watch().files.keys() == {"sc.py"}

@@ -1,0 +1,162 @@
+"""Servers that never end, lie about their bytes or ask for a day's rest: each request ends in its time, with a name."""
+
+import gzip
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from steadyscore import cli
+from steadyscore.engines import EngineOptions, Price, endpoint, wire
+from steadyscore.engines.endpoint import Endpoint, Unreachable, Unusable
+from steadyscore.errors import InputError
+from steadyscore.machine.waiting import LONGEST_ASKED, retry_after
+from tests.helpers.endpoint import Server
+from tests.helpers.pools import some_instances, write_collection
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+
+
+class Raw:
+    """A server that writes given pieces to every connection, with a pause between them."""
+
+    def __init__(self, *pieces: bytes, pause: float = 0.0):
+        self.pieces, self.pause, self.ended, self.asked = pieces, pause, threading.Event(), 0
+
+    def __enter__(self):
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def _accept(self):
+        while not self.ended.is_set():
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection):
+        with connection:
+            connection.recv(65536)
+            self.asked += 1
+            for piece in self.pieces:
+                try:
+                    connection.sendall(piece)
+                except OSError:
+                    return
+                if self.ended.wait(self.pause):
+                    return
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self._socket.close()
+
+
+@pytest.fixture(autouse=True)
+def _in_a_hurry(monkeypatch, tmp_path):
+    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
+    monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
+
+
+def body(words: bytes, *headers: bytes) -> bytes:
+    return HEAD + b"".join(h + b"\r\n" for h in headers) + b"content-length: %d\r\n\r\n" % len(words) + words
+
+
+def ask(url, **options):
+    return Endpoint(url, EngineOptions(**{"retries": 1, "timeout": 20.0} | options)).post("/", {}, lambda answer: answer)
+
+
+@pytest.mark.parametrize("head", [HEAD + b"content-length: 1000\r\n\r\n", HEAD + b"x-slow: "])
+def test_a_server_that_drips_its_body_or_its_headers_does_not_outlast_the_timeout(head):
+    with Raw(head, *[b"a"] * 500, pause=0.1) as server:
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match=r"timeout: no whole answer within 0\.5 s"):
+            ask(server.url, timeout=0.5, retries=0)
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (body(b"this is not gzip", b"content-encoding: gzip"), "not decompressed"),
+        (body(b"[" * 100_000), "not JSON"),
+        (body(b"\xff\xfe{"), "not JSON"),
+        (b"garbage\r\n\r\n", "RemoteProtocolError"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_asked_for_again_and_then_named(answer, why):
+    with Raw(answer) as server:
+        with pytest.raises(Unusable, match=f"in 2 tries, the last: {why}"):
+            ask(server.url)
+        assert server.asked == 2
+
+
+def test_an_answer_without_end_is_given_up_before_it_is_read(monkeypatch):
+    monkeypatch.setattr(wire, "LARGEST", 2**20)
+    with Raw(body(gzip.compress(b" " * 2**23), b"content-encoding: gzip")) as server:
+        with pytest.raises(Unusable, match="more than 1 MB"):
+            ask(server.url)
+        assert server.asked == 1
+
+
+def test_a_redirect_stops_the_run_and_its_target_is_not_repeated():
+    with Raw(
+        b"HTTP/1.1 302 Found\r\nlocation: http://u:PWSECRET9@other.example/t?x=QSECRET9\r\ncontent-length: 0\r\n\r\n"
+    ) as server:
+        with pytest.raises(InputError, match=r"HTTP 302 and leads to other\.example") as refusal:
+            ask(server.url)
+        assert "SECRET9" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("asked", ["86400", "inf", "1e400", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_a_long_rest_is_cut_and_said(asked, monkeypatch, caplog):
+    with Raw(b"HTTP/1.1 429 No\r\nretry-after: %s\r\ncontent-length: 0\r\n\r\n" % asked.encode()) as server:
+        client, waited = Endpoint(server.url, EngineOptions(retries=2, timeout=20)), []
+        monkeypatch.setattr(client._asking.abandoned, "wait", lambda seconds: waited.append(seconds) or False)
+        with pytest.raises(Unreachable, match=r"asks to be left alone for .* is asked again after 60 s"):
+            client.post("/", {}, lambda answer: answer)
+    assert waited == [LONGEST_ASKED] * 2
+    assert caplog.text.count("asks to be left alone") == 1
+
+
+@pytest.mark.parametrize("asked", ["-5", "nan", "soon", "", "Mon, 99 Foo 2020"])
+def test_a_rest_that_makes_no_sense_is_none(asked):
+    assert retry_after({"retry-after": asked}) == 0
+
+
+@pytest.mark.parametrize(
+    "flags", [("--retries", "-3"), ("--rate", "0"), ("--timeout", "-5"), ("--timeout", "nan"), ("--rate", "inf")]
+)
+def test_a_limit_that_is_none_is_wrong_usage(flags):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["audit", "--scorer", "synthetic:none", "--data", "passages", *flags])
+    assert stop.value.code == 2
+
+
+def test_options_name_all_their_mistakes_at_once():
+    with pytest.raises(InputError) as refusal:
+        EngineOptions(retries=-3, rate=0, timeout=float("nan"), concurrency=0, price=Price(-1, 2))
+    assert len(refusal.value.mistakes) == 5
+
+
+def test_a_gate_fails_on_missing_queries_unless_they_are_allowed(tmp_path, capsys):
+    from tests.engines.test_endpoint import chat
+
+    pools = write_collection(tmp_path / "pools.jsonl", some_instances(queries=4, candidates=3))
+    run = str(tmp_path / "run")
+    with Server(chat) as server:
+        server.always = lambda body: "400" if "thing 1 number" in str(body) else None
+        words = ["--scorer", f"openai:m@{server.url}/v1", "--data", str(pools), "--permutations", "2", "--no-report"]
+        assert cli.main(["audit", *words, "--out", run]) == 4
+    gate = ["gate", run, "--max", "tau_psi=1"]
+    capsys.readouterr()
+    assert cli.main(gate) == 3
+    said = capsys.readouterr()
+    assert "1 queries are missing" in said.err
+    assert "misses 1 of 4 queries, which are in no mean: q1" in said.out
+    assert cli.main([*gate, "--allow-missing", "1", "--json"]) == 0
+    assert [row["missing"] for row in json.loads(capsys.readouterr().out)] == [1, 1]

@@ -1,0 +1,98 @@
+"""Debian's chromium, driven by selenium: one for all tests of a session, and what they do with it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+QUIET = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync")  # fmt: skip
+
+
+def open_chromium(profile: Path) -> Any:
+    """Debian's chromium without a network of its own, with console and requests logged; skips where it is absent."""
+    if not (CHROMIUM and DRIVER):
+        pytest.skip("chromium and chromedriver are not here: apt-get install chromium chromium-driver")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*QUIET, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    return webdriver.Chrome(options=options, service=Service(DRIVER))
+
+
+@pytest.fixture(scope="session")
+def downloads(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("downloads")
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory, downloads: Path) -> Iterator[Any]:
+    driver = open_chromium(tmp_path_factory.mktemp("profile"))
+    driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(downloads)})
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def browser(chromium: Any) -> Any:
+    """The browser on an empty page with empty logs, whatever the test before it left."""
+    chromium.get("about:blank")
+    for log in ("performance", "browser"):
+        chromium.get_log(log)
+    return chromium
+
+
+def set_screen(browser: Any, width: int, height: int = 900, scheme: str = "light", still: bool = True) -> None:
+    """Size of the window, a phone's below 500 pixels, and what its user prefers: light or dark, and whether things move."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    features += [{"name": "prefers-reduced-motion", "value": "reduce" if still else "no-preference"}]
+    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def until(look: Callable[[], Any], seconds: float = 10.0) -> Any:
+    """What is looked for, as soon as it is there."""
+    deadline = time.monotonic() + seconds
+    while not (value := look()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert value
+    return value
+
+
+def wait_for_cards(browser: Any, count: int) -> None:
+    """Until the explorer shows a card for each scorer."""
+    until(lambda: len(browser.find_elements("css selector", "#cards .card")) == count)
+
+
+def press(browser: Any, *keys: str) -> None:
+    browser.find_element("tag name", "body").send_keys(*keys)
+
+
+def save_file(browser: Any, downloads: Path, button: str, ending: str) -> Path:
+    """The file that a button of the explorer saves."""
+    for old in downloads.iterdir():
+        old.unlink()
+    browser.find_element("id", button).click()
+    path: Path = until(lambda: next(downloads.glob(f"*.{ending}"), None))
+    return path
+
+
+def requested_urls(browser: Any) -> list[str]:
+    """Every address that was asked for since the log was read last."""
+    return [e["params"]["request"]["url"] for e in network_events(browser) if e["method"] == "Network.requestWillBeSent"]
+
+
+def network_events(browser: Any) -> list[dict[str, Any]]:
+    return [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]

@@ -1,0 +1,137 @@
+"""No secret in a record: addresses, messages, and every artefact of a run against an endpoint that repeats its key."""
+
+import json
+import threading
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steadyscore import cli
+from steadyscore.engines import EngineOptions, endpoint
+from steadyscore.engines.address import open_engine, parse_address
+from steadyscore.errors import InputError
+from steadyscore.machine.credentials import check_credentials, redact, without_credentials
+from tests.engines.test_endpoint import chat, rerank, shown
+from tests.helpers.endpoint import Server
+from tests.helpers.pools import some_instances, write_collection
+
+SECRET = "sk-planted/9f8e7d6c5b4a"
+CARRIED = [
+    "rerank+cohere:http://user:PWSECRET9@127.0.0.1:1/ok",
+    "rerank+cohere:m@http://PWSECRET9@127.0.0.1:1/ok",
+    "rerank:http://user:PW/SECRET9@127.0.0.1:1/ok",
+    "rerank:http://127.0.0.1:1/ok?api_key=PWSECRET9",
+    "rerank:http://127.0.0.1:1/ok?PWSECRET9",
+    "openai:m@https://h/v1?api-version=1&code=PWSECRET9",
+    "openai:m@https://h/v1#PWSECRET9",
+    "http://user:PWSECRET9@h",
+    "command:python score.py https://u:PWSECRET9@h/x",
+    "command:python score.py https://h/x?token=PWSECRET9",
+]
+
+
+@pytest.mark.parametrize("address", CARRIED)
+def test_an_address_that_carries_a_secret_is_refused_and_not_repeated(address):
+    for opened in (parse_address, open_engine):
+        with pytest.raises(InputError, match="STEADYSCORE_API_KEY") as refusal:
+            opened(address)
+        assert "SECRET9" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "openai:m@https://h.example/v1?api-version=2024-10-21",
+        "rerank:https://api.cloudflare.com/ai/run/@cf/baai/bge-reranker-base",
+        "rerank:http://[::1]:8080/rerank",
+        "command:python score.py https://h/x?lang=en",
+        "hf:some/model",
+    ],
+)
+def test_an_address_without_a_secret_passes_as_it_is(address):
+    check_credentials(address)
+    if not address.startswith("command:"):
+        assert without_credentials(address) == address
+
+
+@given(st.from_regex(r"[A-Za-z0-9]{8,20}", fullmatch=True))
+def test_what_a_url_carries_is_never_in_what_is_left(secret):
+    secret = f"zq{secret}qz"
+    for address in (f"rerank:http://u:{secret}@h/x", f"openai:m@https://{secret}@h", f"rerank:http://h/x?key={secret}#{secret}"):
+        assert secret not in without_credentials(address)
+        assert secret not in redact(f"cannot open {address} today")
+
+
+def test_an_address_that_holds_the_value_of_a_key_is_refused(monkeypatch):
+    monkeypatch.setenv("COHERE_API_KEY", SECRET)
+    with pytest.raises(InputError, match=r"holds the value of \$COHERE_API_KEY") as refusal:
+        parse_address(f"command:python score.py --key {SECRET}")
+    assert SECRET not in str(refusal.value)
+
+
+@pytest.mark.parametrize("address", CARRIED[:6])
+def test_a_command_writes_nothing_and_says_no_secret(address, tmp_path, capsys):
+    assert cli.main(["audit", "--scorer", address, "--data", "passages", "--out", str(tmp_path / "run")]) == 1
+    with pytest.raises(SystemExit):
+        cli.main(["audit", "--scorer", "synthetic:none", "--queries", address])
+    said = capsys.readouterr()
+    assert "SECRET9" not in said.out + said.err
+    assert not (tmp_path / "run").exists()
+
+
+def artefacts(*folders):
+    return b"\n".join(file.read_bytes() + str(file).encode() for f in folders for file in f.rglob("*") if file.is_file())
+
+
+def test_no_artefact_of_a_run_holds_a_secret_that_the_endpoint_repeats(tmp_path, monkeypatch, capfd, caplog):
+    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
+    monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("STEADYSCORE_API_KEY", SECRET)
+    pools = write_collection(tmp_path / "pools.jsonl", some_instances(queries=4, candidates=3))
+
+    def answer(path, body):
+        return chat(path, body) | {"echo": f"Bearer {SECRET}"}
+
+    with Server(answer) as server:
+        server.refusal = f"{'x' * 185} Bearer {SECRET} at https://u:PWSECRET9@h/?k=QSECRET9"
+        server.always = lambda body: "400" if "thing 1 number" in str(body) else None
+        server.faults = ["500", "429"]
+        words = ["audit", "--scorer", f"openai:m@{server.url}/v1", "--data", str(pools), "--permutations", "2"]
+        assert cli.main([*words, "--out", str(tmp_path / "run")]) == 4
+        assert server.keys[0] == f"Bearer {SECRET}"
+    said = capfd.readouterr()
+    everything = artefacts(tmp_path / "run", tmp_path / "cache") + (said.out + said.err + caplog.text).encode()
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["coverage"]["failed"][0]["query_id"] == "q1"
+    for secret in (SECRET, json.dumps(SECRET)[1:-1], "sk-planted", "9f8e7d6c5b4a", "PWSECRET9", "QSECRET9"):
+        assert secret.encode() not in everything
+    assert any((tmp_path / "cache" / "responses").rglob("*.json"))
+
+
+def test_an_endpoint_is_known_by_its_address():
+    with Server(rerank) as server:
+        assert open_engine(f"rerank+tei:{server.url}/rerank", EngineOptions()).endpoint.base == f"{server.url}/rerank"
+    assert open_engine("synthetic:none").endpoint is None
+
+
+def test_windows_refused_at_once_for_a_setting_are_all_asked_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
+    pools = write_collection(tmp_path / "pools.jsonl", some_instances(queries=3, candidates=30))
+    at_once = threading.Barrier(2)
+
+    def refuse(body):
+        if "max_tokens" not in body:
+            return None
+        with suppress(threading.BrokenBarrierError):
+            at_once.wait(5)
+        return "400"
+
+    with Server(chat) as server:
+        server.always = refuse
+        server.refusal = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+        words = ["audit", "--scorer", f"openai:m@{server.url}/v1", "--data", str(pools), "--no-report"]
+        assert cli.main([*words, "--out", str(tmp_path / "run")]) == 0
+        refused = [body for body in server.requests if "max_tokens" in body]
+        assert 1 < len(refused) <= 8
+        assert all(shown(body) for body in refused)

@@ -1,0 +1,194 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from steadyscore.errors import InputError
+from steadyscore.measures import instability, preference, ranking
+from steadyscore.measures.measurement import Threshold, average_permutations, measure, pair_values
+from steadyscore.measures.registry import MEASURES
+from steadyscore.runs.table import FIRST_STAGE, Scored
+
+
+def query(seed=0, n=6, permutations=5, query_id=None, canonical=True, judged=True, places=True):
+    rng = np.random.default_rng(seed)
+    rows = permutations + canonical
+    orders = np.stack([rng.permutation(n) for _ in range(rows)])
+    return Scored(
+        query_id=query_id or f"q{seed}",
+        candidate_ids=tuple(f"d{i:02}" for i in range(n)),
+        permutations=np.arange(FIRST_STAGE if canonical else 0, permutations),
+        scores=rng.random((rows, n)),
+        slots=np.argsort(orders, axis=1) if places else None,
+        windows=np.zeros((rows, n), int) if places else None,
+        relevance=rng.permutation(np.arange(n) % 4).astype(float) if judged else None,
+    )
+
+
+def test_every_measure_of_a_full_run_has_a_value():
+    found = measure([query(i) for i in range(8)])
+    wanted = {m.name for m in MEASURES.values() if not {"reader", "perturbed"} & set(m.needs)}
+    assert wanted == found.values.keys() | found.overall.keys()
+
+
+@given(seed=st.integers(0, 500))
+@settings(deadline=None, max_examples=20)
+def test_the_order_of_permutations_and_of_queries_changes_nothing(seed):
+    rng = np.random.default_rng(seed)
+    queries = [query(seed + i) for i in range(5)]
+    shuffled = []
+    for q in rng.permutation(5):
+        old = queries[q]
+        rows = np.r_[0, 1 + rng.permutation(5)]
+        shuffled.append(
+            Scored(
+                old.query_id,
+                old.candidate_ids,
+                old.permutations,
+                old.scores[rows],
+                old.slots[rows],
+                old.windows[rows],
+                relevance=old.relevance,
+            )
+        )
+    before, after = measure(queries), measure(shuffled)
+    where = [after.query_ids.index(q) for q in before.query_ids]
+    for name, values in before.values.items():
+        if "tie_sensitivity" not in name:
+            assert np.allclose(values, after.values[name][where], equal_nan=True), name
+    assert before.cutoff == after.cutoff
+
+
+def test_queries_of_different_sizes_are_measured_together():
+    small, large = query(1, n=3), query(2, n=9, permutations=4)
+    both = measure([small, large], Threshold(cutoff=0.5))
+    for i, one in enumerate((small, large)):
+        alone = measure([one], Threshold(cutoff=0.5))
+        assert all(np.isclose(alone.values[name][0], both.values[name][i], equal_nan=True) for name in alone.values)
+
+
+def test_figures_of_a_whole_collection_need_equally_many_permutations_and_no_equal_pools():
+    queries = [query(i, n=6 + i % 2) for i in range(6)]
+    overall = measure(queries).overall
+    first, tenth = (np.stack([ranking.ndcg(q.permuted, q.relevance, k) for q in queries]) for k in (1, 10))
+    labels = np.stack([instability.buckets(q.orders(), q.relevance) for q in queries])
+    assert overall["benchmark_range@1"] == pytest.approx(preference.benchmark_range(first))
+    assert overall["benchmark_sd@1"] == pytest.approx(preference.benchmark_sd(first))
+    assert overall["zeng_psi_corpus@10"] == pytest.approx(instability.zeng_psi_corpus(tenth, labels))
+    uneven = measure([*queries, query(6, permutations=4)]).overall
+    assert not {"benchmark_range@1", "benchmark_sd@1", "zeng_psi_corpus@10"} & uneven.keys()
+
+
+def test_the_cutoff_is_measured_on_queries_it_was_not_fitted_on():
+    found = measure([query(i) for i in range(10)])
+    tested = ~np.isnan(found.values["overlap"])
+    assert tested.sum() == found.cutoff.measured_on == 5
+    assert found.cutoff.fitted_in == "first-stage order"
+
+
+def test_a_fixed_cutoff_is_measured_on_every_query():
+    found = measure([query(i) for i in range(4)], Threshold(cutoff=0.4))
+    assert not np.isnan(found.values["overlap"]).any()
+
+
+def test_matched_retention_keeps_what_was_asked_for():
+    found = measure([query(i, n=20) for i in range(40)], Threshold(retention=0.25))
+    assert np.nanmean(found.values["retention"]) == pytest.approx(0.25, abs=0.05)
+
+
+def test_the_reference_protocol_takes_permutation_0_and_41_points():
+    queries = [query(i) for i in range(10)]
+    found = measure(queries, Threshold(protocol="reference"))
+    everything = np.concatenate([q.permuted[0] for q in queries])
+    grid = np.linspace(everything.min(), everything.max(), 41)
+    assert np.isclose(grid, found.cutoff.value).any()
+    assert found.cutoff.fitted_in == "permutation 0"
+
+
+def test_without_a_first_stage_row_quality_is_the_mean_over_permutations():
+    found = measure([query(i, canonical=False) for i in range(3)])
+    assert np.allclose(found.values["ndcg@10"], found.values["mean_ndcg@10"])
+
+
+def test_unjudged_queries_are_counted_and_not_averaged():
+    found = measure([query(0), query(1), query(2, judged=False, query_id="blind")])
+    assert found.coverage.unjudged == ["blind"]
+    assert np.isnan(found.values["ndcg@10"][2])
+    assert not np.isnan(found.values["tau_psi"][2])
+
+
+def test_an_unjudged_query_is_undefined_whatever_stands_beside_it():
+    judged, blind = query(0), query(1, judged=False)
+    for beside in (judged, query(2, n=9)):  # in the same stack, and in another
+        found = measure([beside, blind], Threshold(cutoff=0.4))
+        told = [name for name, values in found.values.items() if "relevance" in MEASURES[name].needs and not np.isnan(values[1])]
+        assert not told
+
+
+def test_without_judgements_there_is_no_cutoff_and_it_says_why():
+    found = measure([query(i, judged=False) for i in range(3)])
+    assert found.cutoff.value is None
+    assert "--cutoff" in found.cutoff.how
+    assert "overlap" not in found.values
+    assert "overlap@10" in found.values
+
+
+def test_nothing_to_measure_is_refused():
+    with pytest.raises(InputError, match="no scored query"):
+        measure([])
+
+
+def test_an_ensemble_of_one_is_the_run_itself():
+    queries = [query(i, canonical=False, places=False) for i in range(4)]
+    one = measure([average_permutations(q, 1) for q in queries])
+    assert np.allclose(one.values["tau_psi"], measure(queries).values["tau_psi"])
+
+
+def test_averaging_permutations_steadies_a_noisy_scorer():
+    queries = [query(i, n=10, permutations=40) for i in range(6)]
+    levels = [np.mean(measure([average_permutations(q, k) for q in queries]).values["score_variance"]) for k in (1, 5, 10)]
+    assert levels[0] > levels[1] > levels[2]
+
+
+@pytest.mark.parametrize("name", ["tau_psi", "overlap", "pair_flip", "selection_flip", "ndcg@10"])
+def test_pair_values_average_to_the_measure(name):
+    q = query(3)
+    pairs = pair_values(q, name, 0.5)
+    mean = pairs[np.triu_indices(5, 1)].mean()
+    wanted = {"ndcg@10": "mean_ndcg@10"}.get(name, name)
+    assert mean == pytest.approx(measure([q], Threshold(cutoff=0.5)).values[wanted][0])
+
+
+def test_matched_retention_needs_no_judgements():
+    found = measure([query(i, n=20, judged=False) for i in range(8)], Threshold(retention=0.25))
+    assert found.cutoff.value is not None
+    assert "overlap" in found.values
+    assert "retained_f1" not in found.values
+
+
+def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatch):
+    """Pools of two sizes, some queries without judgements, a batch wholly unjudged; from a table that is read by parts."""
+    from steadyscore.collection import open_collection
+    from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+    from tests.helpers.pools import some_instances, write_collection
+
+    instances = some_instances(queries=14)
+    for i in (1, 6, 7, 8):
+        for candidate in instances[i]["candidates"]:
+            del candidate["relevance"]
+    for i in (2, 5, 11):
+        del instances[i]["candidates"][-1]
+    file, config = write_collection(tmp_path / "some.jsonl", instances), AuditConfig(permutations=4)
+    scorer = open_scorer("synthetic:companion", open_collection(str(file)).collection, config)
+    run = score_collection(scorer, str(file), tmp_path / "run", config)
+    for by in (Threshold(), Threshold(protocol="reference"), Threshold(retention=0.5), Threshold(cutoff=0.3)):
+        whole = measure(run.read_queries(), by)
+        with monkeypatch.context() as patch:
+            patch.setattr("steadyscore.measures.measurement.BATCH", 3)
+            parts = measure(run.queries(), by)
+        assert parts.values.keys() == whole.values.keys()
+        for name, values in whole.values.items():
+            np.testing.assert_array_equal(parts.values[name], values, err_msg=name)
+        assert parts.overall == pytest.approx(whole.overall, rel=1e-12)
+        assert (parts.query_ids, parts.cutoff, parts.coverage) == (whole.query_ids, whole.cutoff, whole.coverage)
+        assert parts.slot_profile == whole.slot_profile

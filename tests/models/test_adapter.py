@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from steadyscore.collection import open_collection
+from steadyscore.commands import adapter as verb
+from steadyscore.engines import EngineOptions
+from steadyscore.engines.address import open_engine
+from steadyscore.errors import InputError, ModelError, StorageError
+from steadyscore.integrations import Ranker
+from steadyscore.models import adapter
+from steadyscore.models.card import model_card, read_card
+from steadyscore.scoring.scorer import Scorer, Settings
+from steadyscore.serve.shared_base import Bases
+from steadyscore.tasks import PASSAGE_RERANKING
+from steadyscore.training import merge
+from steadyscore.training.loop import train_adapter
+from steadyscore.training.recipe import TrainConfig
+from tests.helpers import tiny
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Path:
+    """A base, its sister with other weights, and an adapter for the first."""
+    folder = tmp_path_factory.mktemp("world")
+    tiny.save(folder / "base", tiny.decoder())
+    tiny.save(folder / "sister", tiny.decoder(seed=1))
+    tiny.write_collection(folder / "pools.jsonl", 6, 5, seed=0)
+    train_adapter(
+        TrainConfig(
+            base=f"hf:{folder / 'base'}",
+            data=str(folder / "pools.jsonl"),
+            labels="judgements",
+            out=str(folder / "adapter"),
+            widths=(5,),
+            steps=4,
+            batch=4,
+            microbatch=4,
+            learning_rate=1e-2,
+            held_out=2,
+            device="cpu",
+        )
+    )
+    return folder
+
+
+def scores(address: str, world: Path, **options) -> np.ndarray:
+    instance = next(open_collection(str(world / "pools.jsonl")).instances())
+    return Scorer(open_engine(address, EngineOptions(**options)), PASSAGE_RERANKING, Settings(width=5)).score(instance)
+
+
+@pytest.fixture
+def copy(world, tmp_path) -> Path:
+    return Path(shutil.copytree(world / "adapter", tmp_path / "copy"))
+
+
+def test_the_folder_is_a_peft_adapter_with_a_card(world):
+    from peft import PeftModel
+
+    names = {file.name for file in (world / "adapter").iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors", "card.json", "README.md"} <= names
+    card = read_card(world / "adapter")
+    assert card["base"]["model"] == str(world / "base")
+    assert card["grade_tokens"] == [12, 13, 14, 15]
+    assert [entry["step"] for entry in card["held_out"]] == [0, 4]
+    PeftModel.from_pretrained(tiny.decoder(), str(world / "adapter"))
+    text = (world / "adapter" / "README.md").read_text()
+    assert text.startswith("---\nbase_model: ")
+    assert "| objective | oc_sft |" in text
+    assert "## Held-out evaluation" in text
+
+
+def test_an_adapter_changes_scores_and_belongs_to_a_runs_identity(world):
+    address = f"hf:{world / 'base'}+{world / 'adapter'}"
+    assert np.abs(scores(address, world) - scores(f"hf:{world / 'base'}", world)).max() > 1e-4
+    identity = open_engine(address).identity()["adapter"]
+    assert identity["prompt_hash"] == read_card(world / "adapter")["prompt_hash"]
+
+
+def test_prefix_sharing_is_exact_with_an_adapter(world):
+    address = f"hf:{world / 'base'}+{world / 'adapter'}"
+    np.testing.assert_allclose(scores(address, world, share_prefix=True), scores(address, world, share_prefix=False), atol=1e-5)
+
+
+def test_an_integration_presents_an_adapter_as_its_card_says_and_refuses_a_mismatch(world, copy):
+    card = read_card(copy)
+    (copy / "card.json").write_text(json.dumps(card | {"settings": card["settings"] | {"chars": 7, "width": 3}}))
+    settings = Ranker(f"hf:{world / 'base'}+{copy}").scorer.settings
+    assert (settings.chars, settings.width) == (7, 3)
+    (copy / "card.json").write_text(json.dumps(card | {"prompt_hash": "other"}))
+    with pytest.raises(ModelError, match="was trained with prompt other"):
+        Ranker(f"hf:{world / 'base'}+{copy}")
+
+
+def test_another_base_is_refused_by_name_and_can_be_allowed(world):
+    address = f"hf:{world / 'sister'}+{world / 'adapter'}"
+    with pytest.raises(
+        ModelError, match=r"adapter was trained for base @ \w{7}, this is sister @ \w{7}\. Pass --allow-base-mismatch"
+    ):
+        open_engine(address)
+    open_engine(address, EngineOptions(allow_base_mismatch=True))
+
+
+def test_another_prompt_or_other_grade_tokens_are_mistakes():
+    mine = {"prompt_hash": "abc", "grade_tokens": [1, 2, 3, 4]}
+    assert adapter.prompt_mistakes(mine, "abc", (1, 2, 3, 4)) == []
+    found = adapter.prompt_mistakes(mine, "xyz", (1, 2, 3, 5))
+    assert "trained with prompt abc, this is prompt xyz" in found[0]
+    assert "grade tokens [1, 2, 3, 4], this tokenizer has [1, 2, 3, 5]" in found[1]
+    with pytest.raises(ModelError, match="Pass --allow-base-mismatch"):
+        adapter.refuse_mismatches(found, allowed=False)
+    adapter.refuse_mismatches(found, allowed=True)
+
+
+def test_verify_opens_the_adapter_and_finds_a_changed_prompt(world, copy):
+    found = merge.verify(world / "adapter")
+    assert found["tensors"] == len(load_file(world / "adapter" / adapter.WEIGHTS))
+    assert found["largest change of a probe score"] > 0
+    card = json.loads((copy / "card.json").read_text())
+    (copy / "card.json").write_text(json.dumps(card | {"prompt_hash": "0" * 16}))
+    with pytest.raises(ModelError, match="trained with prompt 0000"):
+        merge.verify(copy)
+
+
+def test_damage_is_said_and_never_loaded(copy):
+    weights = load_file(copy / adapter.WEIGHTS)
+    weights[next(iter(weights))][0] = float("nan")
+    save_file(weights, copy / adapter.WEIGHTS)
+    with pytest.raises(ModelError, match="NaN or infinite weights in 1 tensors"):
+        adapter.read_weights(copy)
+    (copy / adapter.WEIGHTS).write_bytes(b"short")
+    with pytest.raises(StorageError, match="cannot be read"):
+        adapter.read_weights(copy)
+    (copy / adapter.WEIGHTS).unlink()
+    torch.save({}, copy / "adapter_model.bin")
+    with pytest.raises(ModelError, match="pickled weights"):
+        adapter.refuse_pickles(copy)
+    (copy / "card.json").write_text("{}")
+    with pytest.raises(InputError, match=r"base: field required; task: field required; objective"):
+        read_card(copy)
+    (copy / "card.json").unlink()
+    with pytest.raises(InputError, match=r"has no card\.json"):
+        read_card(copy)
+    with pytest.raises(InputError, match=r"adapter folder .*nowhere does not exist\. Shipped: smollm2-135m-oc"):
+        read_card(copy / "nowhere")
+
+
+def open_by_address(world, folder):
+    open_engine(f"hf:{world / 'base'}+{folder}")
+
+
+def merge_it(world, folder):
+    merge.merge(folder, folder / "merged")
+
+
+def serve_it(world, folder):
+    Bases().open(f"hf:{world / 'base'}+{folder}", EngineOptions())
+
+
+def start_from_it(world, folder):
+    base, data = f"hf:{world / 'base'}", str(world / "pools.jsonl")
+    settings = {"widths": (5,), "steps": 1, "batch": 1, "device": "cpu"}
+    config = TrainConfig(base=base, data=data, labels="judgements", out=str(folder / "out"), initial=str(folder), **settings)
+    train_adapter(config)
+
+
+@pytest.mark.parametrize("opened", [open_by_address, merge_it, serve_it, start_from_it])
+def test_every_way_to_an_adapter_makes_the_same_checks(world, copy, opened):
+    card = json.loads((copy / "card.json").read_text())
+    (copy / "card.json").write_text(json.dumps(card | {"base": card["base"] | {"weights": "other"}}))
+    with pytest.raises(ModelError, match=r"adapter was trained for base @ other, this is base @ \w{7}"):
+        opened(world, copy)
+    (copy / adapter.WEIGHTS).unlink()
+    torch.save({}, copy / "adapter_model.bin")
+    with pytest.raises(ModelError, match="pickled weights"):
+        opened(world, copy)
+    (copy / "adapter_config.json").unlink()
+    with pytest.raises(InputError, match=r"is not an adapter folder: it has no adapter_config\.json"):
+        opened(world, copy)
+
+
+def test_merged_scores_equal_unmerged_and_the_merged_folder_opens(world, tmp_path):
+    assert merge.merge(world / "adapter", tmp_path / "merged") < merge.AGREEMENT
+    merged = scores(f"hf:{tmp_path / 'merged'}", world)
+    np.testing.assert_allclose(merged, scores(f"hf:{world / 'base'}+{world / 'adapter'}", world), atol=1e-4)
+
+
+def test_a_merge_that_changes_scores_is_not_written(world, tmp_path, monkeypatch):
+    monkeypatch.setattr(merge, "AGREEMENT", -1.0)
+    with pytest.raises(ModelError, match="The merged model was not written"):
+        merge.merge(world / "adapter", tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+def test_halved_adapters_score_the_same_to_a_thousandth(world, tmp_path):
+    adapter.halve(world / "adapter", tmp_path / "half")
+    sizes = [(folder / adapter.WEIGHTS).stat().st_size for folder in (world / "adapter", tmp_path / "half")]
+    assert sizes[1] < 0.7 * sizes[0]
+    half = scores(f"hf:{world / 'base'}+{tmp_path / 'half'}", world)
+    np.testing.assert_allclose(half, scores(f"hf:{world / 'base'}+{world / 'adapter'}", world), atol=1e-3)
+
+
+def test_the_verb_shows_and_a_hub_out_of_reach_is_said(world, capsys):
+    parser = argparse.ArgumentParser()
+    verb.arguments(parser)
+    assert verb.run(parser.parse_args(["show", str(world / "adapter")])) == 0
+    assert "oc_sft" in capsys.readouterr().out
+    with pytest.raises(StorageError, match=r"could not be pushed to somebody/thing"):
+        verb.run(parser.parse_args(["push", str(world / "adapter"), "somebody/thing"]))
+
+
+def test_a_shipped_adapter_is_shown_by_its_name_and_figures_as_they_are(capsys):
+    parser = argparse.ArgumentParser()
+    verb.arguments(parser)
+    assert verb.run(parser.parse_args(["show", "smollm2-135m-oc"])) == 0
+    lines = {line.split("  ", 1)[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert lines["learning_rate"].split() == ["learning_rate", "0.0005"]
+    assert lines["base model"].split() == ["base", "model", "smollm2-135m"]
+    assert "q_proj, k_proj" in lines["lora projections"]
+    assert not any("{" in line for line in lines.values())
+
+
+def test_the_held_out_curve_has_a_line_for_each_step():
+    rows = verb.value_rows({"held_out": [{"step": 2, "quality": 0.51234}, {"step": 4, "quality": 0.6}], "measured": {}})
+    assert rows == [["held_out 1", "step 2, quality 0.51234"], ["held_out 2", "step 4, quality 0.6"], ["measured", "-"]]
+
+
+def test_a_card_from_before_a_setting_was_written_has_a_page_all_the_same(tmp_path):
+    card = json.loads((Path(adapter.__file__).parent / "shipped" / "smollm2-135m-oc" / "card.json").read_text())
+    del card["settings"]["prompt"], card["settings"]["chars"]
+    (tmp_path / "card.json").write_text(json.dumps(card))
+    assert "| prompt | paper, all characters of each candidate |" in model_card(read_card(tmp_path))

@@ -1,0 +1,137 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steadyscore.audits.figure import Figure
+from steadyscore.audits.load import load_run, same_evidence_control
+from steadyscore.cli import main
+from steadyscore.collection import open_collection
+from steadyscore.errors import InputError
+from steadyscore.readers.outputs import (
+    compare_on_same_evidence,
+    label_parts,
+    reader_label,
+    reader_measures,
+    reader_results,
+    shared_readers,
+    write_outputs,
+)
+from steadyscore.readers.prompt import VERDICTS
+from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+from steadyscore.tasks import TASKS
+from tests.helpers.pools import write_collection
+
+QUERIES, M = 6, 3
+
+
+@pytest.fixture
+def source(tmp_path):
+    rows = [
+        {
+            "id": f"c{q}",
+            "query": f"thing {q} is blue",
+            "verdict": VERDICTS[q % 3] if q else None,
+            "candidates": [{"id": f"d{c}", "text": f"thing {q} " + "x" * c, "relevance": c % 2} for c in range(8)],
+        }
+        for q in range(QUERIES)
+    ]
+    return str(write_collection(tmp_path / "claims.jsonl", rows, task="claim_verification"))
+
+
+def scored(source, folder, address="synthetic:slot:0.5"):
+    config = AuditConfig(permutations=M)
+    return score_collection(open_scorer(address, open_collection(source).collection, config), source, folder, config)
+
+
+def steady(query):
+    return [VERDICTS[query % 3]] * M
+
+
+def moving(query):
+    return [VERDICTS[(query + i) % 3] for i in range(M)]
+
+
+def kept(run, label, said, queries=range(QUERIES)):
+    write_outputs(run, label, {f"c{q}": said(q) for q in queries})
+
+
+@given(st.text("abc:+@/ k=K", min_size=1), st.integers(1, 99), st.integers(1, 9))
+def test_a_reader_s_name_tells_what_it_is(address, k, K):
+    assert label_parts(reader_label(address, k, K)) == (address, k, K)
+
+
+def test_a_reader_s_rows_are_replaced_in_their_place(source, tmp_path):
+    run = scored(source, tmp_path / "run")
+    kept(run, "a k=5", steady)
+    kept(run, "b k=5", moving)
+    kept(run, "a k=5", moving)
+    found = reader_results(run, [f"c{q}" for q in range(QUERIES)])
+    assert list(found) == ["a k=5", "b k=5"]
+    assert load_run(run).outputs("a k=5") == load_run(run).outputs("b k=5")
+    with pytest.raises(InputError, match="holds no outputs of c k=5"):
+        load_run(run).outputs("c k=5")
+
+
+def test_what_was_not_read_is_undefined_and_not_wrong(source, tmp_path):
+    run = scored(source, tmp_path / "run")
+    kept(run, "a k=5", steady, queries=range(1, 5))
+    values = reader_results(run, [f"c{q}" for q in range(QUERIES)])["a k=5"].values
+    assert np.isnan(values["verdict_flip"]).tolist() == [True, False, False, False, False, True]
+    assert values["verdict_accuracy"][1:5].tolist() == [1, 1, 1, 1]
+    assert np.isnan(reader_measures(TASKS["multidoc_qa"], None, ["x"], None)["answer_em"])
+    assert np.isnan(
+        reader_measures(TASKS["claim_verification"], ["REFUTED"] * 2, (), None)["verdict_accuracy"]
+    )  # no gold, but a flip
+    assert reader_measures(TASKS["claim_verification"], ["REFUTED"] * 2, (), None)["verdict_flip"] == 0
+
+
+def test_a_run_s_measures_are_its_first_reader_s_at_the_budget(source, tmp_path):
+    run = scored(source, tmp_path / "run")
+    assert "verdict_flip" not in load_run(run).measured.values
+    kept(run, "a k=5", steady)
+    kept(run, "b k=5", moving)
+    write_outputs(run, "a k=5 K=2", {f"c{q}": ["SUPPORTED"] for q in range(QUERIES)})
+    assert load_run(run).measured.values["verdict_flip"].tolist() == [0] * QUERIES
+    assert load_run(run, readers=["b k=5"]).measured.values["verdict_flip"].tolist() == [1] * QUERIES
+    assert "verdict_flip" not in load_run(run, readers=[]).measured.values
+    assert load_run(run).figures["verdict_accuracy"] == Figure(1.0, 1.0, 1.0, QUERIES - 1)
+
+
+def test_only_shared_readers_are_compared(source, tmp_path):
+    one, other = scored(source, tmp_path / "one"), scored(source, tmp_path / "other", "synthetic:none")
+    kept(one, "a k=5", moving)
+    kept(one, "b k=5", moving)
+    kept(other, "b k=5", steady)
+    assert shared_readers([one, other]) == ["b k=5"]
+    assert shared_readers([one]) == ["a k=5", "b k=5"]
+    assert shared_readers([one, other], 2) == []
+
+
+def test_compare_shows_what_the_shared_reader_makes_of_two_runs(source, tmp_path, capsys):
+    import json
+
+    one, other = scored(source, tmp_path / "both/one"), scored(source, tmp_path / "both/other", "synthetic:none")
+    kept(one, "b k=5", moving)
+    kept(other, "a k=5", moving)  # another reader's: no contrast may come from it
+    words = ["compare", str(tmp_path / "both"), "--baseline", one.record["name"], "--json"]
+    assert main(words) == 0
+    assert not any("verdict" in row["measure"] for row in json.loads(capsys.readouterr().out)["contrasts"])
+    kept(other, "b k=5", steady)
+    assert main(words) == 0
+    [row] = [row for row in json.loads(capsys.readouterr().out)["contrasts"] if row["measure"] == "verdict_flip"]
+    assert (row["difference"]["value"], row["wins"]) == (-1, 1)
+
+
+def test_the_control_is_the_mean_over_queries_with_the_same_evidence(source, tmp_path):
+    before, after = scored(source, tmp_path / "before"), scored(source, tmp_path / "after", "synthetic:none")
+    for label in ("a k=8", "a k=2"):
+        kept(before, label, moving)
+        kept(after, label, steady, queries=range(4))  # two queries could not be read
+    whole = same_evidence_control(load_run(before), load_run(after), "a", 8)  # the whole pool is always the same set
+    assert whole == (4, 1.0, 1.0, 1.0, 1.0)
+    some = same_evidence_control(load_run(before), load_run(after), "a", 2)
+    assert 0 <= some.share < 1
+    assert (some.reduction is None) == (some.share == 0)
+    nothing = compare_on_same_evidence(TASKS["claim_verification"], (before.read_queries(), {}), (after.read_queries(), {}), 2)
+    assert (nothing.queries, nothing.share, nothing.reduction) == (0, None, None)

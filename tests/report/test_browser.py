@@ -1,0 +1,186 @@
+"""The report in a real browser: Debian's chromium, from a file, light and dark, on a desk and on a phone.
+
+With STEADYSCORE_SHOTS=docs/images the pictures of docs/report.md are made anew; with STEADYSCORE_PAGE=runs/demo/report/index.html
+also those of the README, of that page.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from steadyscore.audits.load import load_run
+from steadyscore.measures.measurement import Threshold
+from steadyscore.report.page import write_report
+from tests.helpers.browser import requested_urls, set_screen
+from tests.report.test_page import HOSTILE, hostile_collection, scored_run
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three variants, one with a long name, on passages, responses and a collection of hostile texts."""
+    folder = tmp_path_factory.mktemp("browser")
+    sources = ("passages", "responses", str(hostile_collection(folder)))
+    addresses = ("synthetic:slot:0.3", "synthetic:companion:0.3", "synthetic:slot:0.05")
+    variants = [
+        load_run(scored_run(address, source, folder / f"{i}-{j}"), Threshold(cutoff=0.5))
+        for i, address in enumerate(addresses)
+        for j, source in enumerate(sources)
+    ]
+    return write_report(variants, folder / "page")
+
+
+def show(browser: Any, page: Path, width: int, scheme: str = "light", height: int = 900) -> None:
+    set_screen(browser, width, height, scheme)
+    browser.get(page.as_uri())
+
+
+@pytest.mark.parametrize("width", [320, 375, 768, 1280])
+def test_the_page_never_scrolls_sideways_and_tables_scroll_in_their_box(browser: Any, page: Path, width: int) -> None:
+    show(browser, page, width)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
+    wide, room = browser.execute_script("const e = document.documentElement; return [e.scrollWidth, e.clientWidth]")
+    assert wide <= room <= width
+    boxes = browser.execute_script(
+        "return [...document.querySelectorAll('table')].map(t => getComputedStyle(t.closest('.scroll')).overflowX)"
+    )
+    assert boxes
+    assert set(boxes) == {"auto"}
+
+
+def test_nothing_is_requested_and_nothing_is_logged(browser: Any, page: Path) -> None:
+    show(browser, page, 1280)
+    requested = requested_urls(browser)
+    assert requested  # the page itself
+    assert all(url.startswith(("file://", "data:")) for url in requested)
+    assert browser.execute_script("return performance.getEntriesByType('resource').map(r => r.name)") == []
+    assert browser.get_log("browser") == []
+
+
+def test_hostile_text_is_shown_and_not_obeyed(browser: Any, page: Path) -> None:
+    show(browser, page, 1280)
+    assert browser.title.startswith("steadyscore report")
+    assert browser.execute_script("return document.querySelectorAll('script, img').length") == 0
+    shown = browser.execute_script("return [...document.querySelectorAll('.asked')].map(e => e.textContent)")
+    assert any(text.startswith(HOSTILE) for text in shown)
+
+
+CONTRAST = """
+const linear = x => x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4;
+const luminance = c => { const v = c.match(/[\\d.]+/g).slice(0, 3).map(x => linear(x / 255));
+  return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
+const ground = e => { for (; e; e = e.parentElement) { const b = getComputedStyle(e).backgroundColor;
+  if (!b.endsWith(', 0)') && b !== 'transparent') return b; } return 'rgb(255, 255, 255)'; };
+const low = [];
+for (const e of document.querySelectorAll('main *, header *, footer *')) {
+  if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()) || e.closest('.sr, desc, title')) continue;
+  const style = getComputedStyle(e), colour = e instanceof SVGElement ? style.fill : style.color;
+  if (!colour.startsWith('rgb')) continue;
+  const [a, b] = [luminance(colour), luminance(ground(e))].sort((x, y) => y - x);
+  const large = parseFloat(style.fontSize) >= 24, ratio = (a + .05) / (b + .05);
+  if (ratio < (large ? 3 : 4.5)) low.push([e.tagName, e.className.baseVal ?? e.className, e.textContent.slice(0, 30), ratio]);
+}
+return low;
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_has_enough_contrast(browser: Any, page: Path, scheme: str) -> None:
+    show(browser, page, 1280, scheme)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert browser.execute_script(CONTRAST) == []
+
+
+def test_dark_is_dark_and_figures_follow(browser: Any, page: Path) -> None:
+    look = """const style = s => getComputedStyle(document.querySelector(s));
+      return [style('body').backgroundColor, style('figure svg text').fill]"""
+    show(browser, page, 1280, "light")
+    light = browser.execute_script(look)
+    show(browser, page, 1280, "dark")
+    dark = browser.execute_script(look)
+    assert light == ["rgb(250, 249, 246)", "rgb(28, 30, 33)"]
+    assert dark == ["rgb(19, 21, 24)", "rgb(233, 231, 226)"]
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_chips_stand_in_the_same_place_in_both_rows(browser: Any, page: Path, width: int) -> None:
+    show(browser, page, width)
+    rows = browser.execute_script("""
+      return [...document.querySelectorAll('.chips')].map(r => [...r.children].map(c => {
+        const [a, b] = [c.getBoundingClientRect(), r.getBoundingClientRect()];
+        return [Math.round(a.left - b.left), Math.round(a.top - b.top)]; }))""")
+    assert len(rows) >= 4
+    assert all(rows[i] == rows[i + 1] for i in range(0, len(rows), 2))
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_no_label_of_a_figure_leaves_its_card(browser: Any, page: Path, width: int) -> None:
+    show(browser, page, width)
+    outside = browser.execute_script("""
+      return [...document.querySelectorAll('figure svg text')].filter(t => {
+        const [a, b] = [t.getBoundingClientRect(), t.closest('figure').getBoundingClientRect()];
+        return a.left < b.left || a.right > b.right || a.top < b.top || a.bottom > b.bottom; }).map(t => t.textContent)""")
+    assert outside == []
+
+
+def test_landmarks_headings_and_names_for_those_who_listen(browser: Any, page: Path) -> None:
+    show(browser, page, 1280)
+    tree = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    roles = [node["role"]["value"] for node in tree if not node.get("ignored")]
+    assert {"banner", "navigation", "main", "contentinfo"} <= set(roles)
+    images = [node for node in tree if not node.get("ignored") and node["role"]["value"] in ("image", "img")]
+    assert images
+    assert all(node.get("name", {}).get("value") for node in images)
+    levels = browser.execute_script("return [...document.querySelectorAll('h1,h2,h3,h4')].map(h => +h.tagName[1])")
+    assert levels[0] == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def shoot(browser: Any, file: Path, top: int, width: int, height: int) -> None:
+    """A strip of the page as a picture."""
+    clip = {"x": 0, "y": top, "width": width, "height": height, "scale": 1}
+    file.write_bytes(base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip})["data"]))
+
+
+@pytest.mark.skipif("STEADYSCORE_SHOTS" not in os.environ, reason="set STEADYSCORE_SHOTS=docs/images to make the pictures anew")
+def test_pictures_for_the_docs(browser: Any, tmp_path: Path) -> None:
+    shots = Path(os.environ["STEADYSCORE_SHOTS"])
+    shots.mkdir(parents=True, exist_ok=True)
+    variants = [
+        replace(load_run(scored_run(address, source, tmp_path / f"{name}-{source}"), Threshold(cutoff=0.5)), name=name)
+        for name, address in {"planted": "synthetic:slot:0.3", "steadier": "synthetic:slot:0.05"}.items()
+        for source in ("passages", "responses")
+    ]
+    browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+    planted = write_report(variants, tmp_path / "page")
+    for name, width, height, scheme in (
+        ("light", 1280, 1680, "light"),
+        ("dark", 1280, 1680, "dark"),
+        ("phone", 390, 1100, "light"),
+    ):
+        show(browser, planted, width, scheme, height)
+        shoot(browser, shots / f"report-{name}.png", 0, width, height)
+
+
+@pytest.mark.skipif(
+    not {"STEADYSCORE_SHOTS", "STEADYSCORE_PAGE"} <= os.environ.keys(), reason="set STEADYSCORE_SHOTS and STEADYSCORE_PAGE"
+)
+def test_pictures_for_the_readme(browser: Any) -> None:
+    shots, page = Path(os.environ["STEADYSCORE_SHOTS"]), Path(os.environ["STEADYSCORE_PAGE"]).resolve()
+    browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
+    show(browser, page, 1080, height=1080)
+    shoot(browser, shots / "report.png", 0, 1080, 1080)
+    show(browser, page, 1080, height=3000)  # all that is shot is in view
+    top, bottom = browser.execute_script("""
+      const rows = [...document.querySelectorAll('.chips')];
+      const heading = [...document.querySelectorAll('h3, h4')].find(h => h.textContent.startsWith('The most affected query'));
+      return [heading.getBoundingClientRect().top + scrollY - 8, rows[1].getBoundingClientRect().bottom + scrollY + 110]""")
+    shoot(browser, shots / "same-query-twice.png", int(top), 1080, int(bottom - top))

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steadyscore.audits.load import load_run
+from steadyscore.collection import open_collection
+from steadyscore.errors import InputError
+from steadyscore.scoring import perturbation
+from steadyscore.scoring.mitigations import mitigate
+from steadyscore.scoring.perturbation import score_perturbed
+from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring.scorer import Settings
+from steadyscore.window.presentation import generator
+from tests.helpers.pools import some_instances, write_collection
+
+
+def run(tmp_path, address, pool=6, **settings):
+    file = write_collection(tmp_path / "pools.jsonl", some_instances(queries=5, candidates=8))
+    config = AuditConfig(permutations=2, cut=Cut(pool=pool), settings=Settings(**settings))
+    scorer = open_scorer(address, open_collection(str(file)).collection, config)
+    return scorer, score_collection(scorer, str(file), tmp_path / "run", config), str(file), config
+
+
+def moved(scorer, found, source, config, kinds):
+    score_perturbed(scorer, found, source, config, kinds)
+    return load_run(found).measured.values
+
+
+def test_a_scorer_without_order_effect_ignores_the_pool(tmp_path):
+    values = moved(*run(tmp_path, "synthetic:none"), ["replace", "drop"])
+    for name in ("pool_psi", "pool_psi_drop", "top10_changed", "pool_absolute_delta_ndcg@10"):
+        assert values[name].tolist() == [0.0] * 5
+
+
+def test_a_companion_effect_shows_when_companions_change(tmp_path):
+    values = moved(*run(tmp_path, "synthetic:companion:1"), ["replace", "drop"])
+    assert values["pool_psi"].mean() > 0
+    assert values["pool_psi_drop"].mean() > 0
+
+
+def test_without_a_next_candidate_nothing_is_replaced(tmp_path):
+    values = moved(*run(tmp_path, "synthetic:none", pool=8), ["replace"])
+    assert "pool_psi" not in values
+
+
+def test_markers_move_a_language_model_and_not_a_reranker(tmp_path, tiny_folder):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    assert moved(*run(tmp_path / "a", "synthetic:slot"), ["markers"])["marker_tau_psi"].tolist() == [0.0] * 5
+    assert np.mean(moved(*run(tmp_path / "b", f"hf:{tiny_folder}", pool=3, width=3), ["markers"])["marker_tau_psi"]) > 0
+
+
+def test_a_mitigated_scorer_is_shown_every_kind_of_markers_too(tmp_path, tiny_folder):
+    scorer, found, source, config = run(tmp_path, f"hf:{tiny_folder}", pool=3, width=3)
+    averaged = mitigate(scorer, ["self-consistency:2"])
+    assert score_perturbed(averaged, found, source, config, ["markers"]) == {"markers": []}
+    assert load_run(found).measured.values["marker_tau_psi"].mean() > 0
+
+
+def test_what_was_perturbed_is_kept(tmp_path, monkeypatch):
+    scorer, found, source, config = run(tmp_path, "synthetic:companion:1")
+    first = moved(scorer, found, source, config, ["drop"])
+    monkeypatch.setattr(scorer, "score_orders", lambda *_: pytest.fail("scored again"))
+    again = moved(scorer, found, source, config, ["drop"])
+    assert all(np.array_equal(first[name], again[name], equal_nan=True) for name in first)
+
+
+@given(st.integers(1, 40), st.data(), st.sampled_from(["top", "middle", "bottom"]))
+def test_forced_position_moves_one_candidate_and_keeps_the_rest(n, data, place):
+    candidate = data.draw(st.integers(0, n - 1))
+    order = perturbation.forced_position(n, candidate, place)
+    assert order[{"top": 0, "middle": n // 2, "bottom": n - 1}[place]] == candidate
+    assert list(order[order != candidate]) == [i for i in range(n) if i != candidate]
+
+
+def test_strongest_is_the_highest_grade_then_the_smallest_id():
+    assert perturbation.strongest_candidate([0, 3, 1, 3], ["a", "d", "b", "c"]) == 3
+    assert perturbation.strongest_candidate([0, np.nan, 0], ["a", "b", "c"]) is None
+
+
+def test_placement_by_thirds():
+    assert [perturbation.placement(np.arange(7), i) for i in range(7)] == ["top"] * 3 + ["middle"] * 2 + ["bottom"] * 2
+    assert perturbation.placement(np.arange(7), None) == "middle"
+
+
+def test_drop_and_replace_as_released():
+    assert perturbation.pool_drop(5, 1).tolist() == [0, 2, 3, 4]
+    assert perturbation.pool_replace(5, 1).tolist() == [0, 2, 3, 4, 5]
+    assert perturbation.pool_replace(5, 1, in_place=True).tolist() == [0, 5, 2, 3, 4]
+
+
+@pytest.mark.parametrize("rank", [-1, 5])
+def test_a_rank_outside_the_pool_is_refused(rank):
+    with pytest.raises(InputError, match="rank"):
+        perturbation.pool_drop(5, rank)
+
+
+def test_perturbed_rank_belongs_to_the_query_and_is_uniform():
+    ranks = [perturbation.perturbed_rank(10, seed=0, query_id=str(i)) for i in range(5000)]
+    assert ranks == [perturbation.perturbed_rank(10, seed=0, query_id=str(i)) for i in range(5000)]
+    assert np.allclose(np.bincount(ranks) / 5000, 0.1, atol=0.02)
+    assert ranks != [perturbation.perturbed_rank(10, seed=1, query_id=str(i)) for i in range(5000)]
+
+
+def test_query_sample_grows_without_changing():
+    ids = [f"q{i}" for i in range(50)]
+    assert perturbation.sampled_queries(ids[::-1], 30, seed=0)[:10] == perturbation.sampled_queries(ids, 10, seed=0)
+    assert len(perturbation.sampled_queries(ids, 100, seed=0)) == 50
+
+
+@given(st.integers(1, 30), st.integers(0, 60), st.integers(0, 99))
+def test_neighbour_swaps_permute_and_move_at_most_that_many_pairs(n, swaps, seed):
+    order = perturbation.neighbour_swaps(n, swaps, generator(seed, "q", "jitter"))
+    assert sorted(order) == list(range(n))
+    inversions = sum(order[i] > order[j] for i in range(n) for j in range(i + 1, n))
+    assert inversions <= swaps
+    assert (inversions - swaps) % 2 == 0 or n < 2
+
+
+def test_score_noise_moves_more_with_scale_and_nothing_without():
+    scores = np.linspace(10, 0, 50)
+    moved = [
+        np.abs(perturbation.score_noise(scores, scale, generator(0, "q", "noise")) - np.arange(50)).mean()
+        for scale in (0, 0.05, 0.5)
+    ]
+    assert moved[0] == 0
+    assert 0 < moved[1] < moved[2]
+    assert perturbation.score_noise(np.ones(5), 1.0, generator(0, "q", "noise")).tolist() == [0, 1, 2, 3, 4]

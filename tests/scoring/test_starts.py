@@ -1,0 +1,172 @@
+"""A run knows what scored it: every start is noted, and a scorer that changed in between is refused or said."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from steadyscore.cli import main
+from steadyscore.collection import open_collection
+from steadyscore.engines import Capabilities, Reranker, Watch
+from steadyscore.errors import RunMismatch
+from steadyscore.machine.disk import sha256
+from steadyscore.runs.folder import Run
+from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
+from steadyscore.scoring.starts import Start, scorer_changes, start_of, start_remarks, unwatched_parts
+from tests.helpers.endpoint import Server
+from tests.helpers.pools import some_instances, write_collection
+
+
+class Program(Reranker):
+    """A scorer made of one file: scores are `scale` times the length of a text."""
+
+    name = "a program"
+
+    def __init__(self, file: Path, stop_after: int | None = None):
+        self.file, self.stop_after, self.capabilities = file, stop_after, Capabilities(gives="score")
+
+    def identity(self):
+        return {"kind": "python", "function": "score"}
+
+    def watch(self):
+        return Watch({str(self.file): sha256(self.file)[:16]}, ("What it reads from disk is not watched.",))
+
+    def score(self, query, texts):
+        if self.stop_after == 0:
+            raise KeyboardInterrupt
+        if self.stop_after is not None:
+            self.stop_after -= 1
+        return [float(self.file.read_text()) * len(text) for text in texts]
+
+
+def score(program: Program, data: Path, out: Path, **options) -> Run:
+    from steadyscore.scoring.score import scorer_for
+
+    config = AuditConfig(permutations=3)
+    return score_collection(scorer_for(program, open_collection(str(data)).collection, config), str(data), out, config, **options)
+
+
+@pytest.fixture
+def begun(collection_file, tmp_path):
+    """A program of one file, and a run of it that stopped after two of four queries."""
+    file = tmp_path / "weight.txt"
+    file.write_text("1.0")
+    with pytest.raises(KeyboardInterrupt):
+        score(Program(file, stop_after=8), collection_file, tmp_path / "run")
+    assert Run.open(tmp_path / "run").scored_ids() == {"q0", "q1"}
+    return file, collection_file, tmp_path / "run"
+
+
+def test_a_run_whose_scorer_changed_is_refused_with_both_values(begun):
+    file, data, out = begun
+    old = sha256(file)[:16]
+    file.write_text("-1.0")
+    with pytest.raises(RunMismatch, match=f"was begun with another version of its scorer: {file} was {old}, now "):
+        score(Program(file), data, out)
+    assert Run.open(out).scored_ids() == {"q0", "q1"}
+
+
+def test_a_finished_run_whose_scorer_changed_is_refused_and_says_what_to_do(begun):
+    file, data, out = begun
+    score(Program(file), data, out)
+    file.write_text("-1.0")
+    with pytest.raises(RunMismatch, match=r"holds the scores of another version.*another --out.*--allow-scorer-change"):
+        score(Program(file), data, out)
+    later = score(Program(file), data, out, allow_scorer_change=True)
+    assert start_remarks(later.record)[0].startswith("its scorer changed after its table was scored: ")
+
+
+def test_a_change_that_the_user_lets_pass_stands_in_the_record_with_both_values(begun):
+    file, data, out = begun
+    old = sha256(file)[:16]
+    file.write_text("-1.0")
+    run = score(Program(file), data, out, allow_scorer_change=True)
+    first, second = json.loads((out / "run.json").read_text())["starts"]
+    assert (first["files"], second["files"]) == ({str(file): old}, {str(file): sha256(file)[:16]})
+    assert second["queries_before"] == 2
+    assert start_remarks(run.record) == [f"scored by two versions: {file} was {old}, now {sha256(file)[:16]} (after 2 queries)."]
+    assert unwatched_parts(run.record) == ["What it reads from disk is not watched."]
+    score(Program(file), data, out)  # the second version is the run's own now
+
+
+def test_starts_that_find_the_same_are_one_entry_with_several_times(begun):
+    file, data, out = begun
+    for _ in range(2):
+        score(Program(file), data, out)
+    (start,) = Run.open(out).record["starts"]
+    assert len(start["times"]) == 3
+    assert start["versions"]["steadyscore"]
+
+
+def test_a_folder_from_before_starts_were_noted_goes_on_and_keeps_its_first_versions(begun):
+    file, data, out = begun
+    record = json.loads((out / "run.json").read_text())
+    del record["starts"], record["sessions"][0]["start"], record["sha256"]
+    record["versions"]["steadyscore"] = "0.0.1"
+    (out / "run.json").write_text(json.dumps(record))
+    run = score(Program(file), data, out)
+    assert run.is_complete
+    assert run.record["starts"][0]["versions"]["steadyscore"] == "0.0.1"
+    (remark,) = start_remarks(run.record)
+    assert remark.startswith("scored under several versions of what it runs on: steadyscore 0.0.1, then ")
+
+
+def test_another_address_of_the_same_model_is_another_scorer(tmp_path):
+    data = write_collection(tmp_path / "few.jsonl", some_instances(queries=2))
+    config = AuditConfig(permutations=2)
+
+    def answer(path, body):
+        return {"results": [{"index": i, "relevance_score": len(t)} for i, t in enumerate(body["documents"])]}
+
+    def attempt(server, path):
+        address = f"rerank+cohere:m@{server.url}{path}"
+        return score_collection(
+            open_scorer(address, open_collection(str(data)).collection, config), str(data), tmp_path / "run", config
+        )
+
+    with Server(answer) as server:
+        attempt(server, "/ok")
+        with pytest.raises(RunMismatch, match=r"endpoint was http://\S+/ok, now http://\S+/rev\."):
+            attempt(server, "/rev")
+        assert len(server.requests) == 2 * 3
+    assert "What answers at the endpoint is not watched" in unwatched_parts(Run.open(tmp_path / "run").record)[0]
+
+
+def test_only_what_is_known_to_have_changed_counts():
+    start = Start({"torch": "1"}, "http://a", "r1", {"a.py": "1", "b.py": "2"})
+    assert scorer_changes(start, replace(start, versions={"torch": "2"})) == []
+    assert scorer_changes(Start({}), start) == [], "nothing was known before"
+    assert scorer_changes(start, replace(start, files={**start.files, "c.py": "3"})) == [], "watched for the first time"
+    assert scorer_changes(start, replace(start, files={"x/a.py": "1", "x/b.py": "2"})) == [], "moved"
+    assert scorer_changes(start, replace(start, files={"a.py": "1"})) == ["b.py was 2, now it is not there"]
+    assert scorer_changes(start, replace(start, revision="r2")) == ["model revision was r1, now r2"]
+    assert Start.from_json(json.loads(json.dumps(start.to_json()))) == start
+
+
+def test_weights_are_the_revision_of_a_model(tiny_engine):
+    assert start_of(tiny_engine).revision == tiny_engine.identity()["weights"]
+
+
+def test_the_command_refuses_lets_pass_and_reports(collection_file, tmp_path, monkeypatch, capsys):
+    """By the command line: the flag goes on, and report, --json and terminal name both versions."""
+    file = tmp_path / "weight.txt"
+    file.write_text("1.0")
+    out = tmp_path / "run"
+    command = ["audit", "--scorer", "synthetic:none", "--data", str(collection_file), "--permutations", "2", "--out", str(out)]
+    command += ["--queries", "3"]
+    monkeypatch.setattr("steadyscore.audits.audit.open_engine", lambda *_: Program(file, stop_after=4))
+    assert main(command) == 130
+    file.write_text("-1.0")
+    monkeypatch.setattr("steadyscore.audits.audit.open_engine", lambda *_: Program(file))
+    assert main(command) == 1
+    assert "--allow-scorer-change" in capsys.readouterr().err
+    assert main([*command, "--allow-scorer-change"]) == 0
+    assert "scored by two versions: " in capsys.readouterr().err
+    assert main([*command, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["runs"][0]["starts"]
+    assert told["remarks"][0].startswith("scored by two versions: ")
+    assert told["unwatched"] == ["What it reads from disk is not watched."]
+    page = (out / "report" / "report.md").read_text()
+    assert page.count("scored by two versions: ") == 2, "above the table, and among the settings"
+    assert "What it reads from disk is not watched." in page

@@ -1,0 +1,319 @@
+"""The worker: what is served beside a request changes none of its scores, and nothing is lost or stuck."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from steadyscore.engines import Capabilities, Engine, EngineOptions, Grader
+from steadyscore.scoring.scorer import Scorer, Settings
+from steadyscore.serve.batched import batched_backend
+from steadyscore.serve.batcher import Batcher, Busy, ClientDisconnected, ShuttingDown, TimedOut
+from steadyscore.serve.service import instance_of
+from steadyscore.serve.shared_base import SharedBases
+from steadyscore.tasks import TASKS
+
+NOISE = 1e-4
+TASK = TASKS["passage_reranking"]
+
+
+@pytest.fixture
+def batcher():
+    made = Batcher(batch_windows=4, queue_windows=100, requests=40)
+    yield made
+    made.close(5)
+
+
+def some_pool(i: int, n: int = 5):
+    return instance_of(f"what is thing {i}", [f"thing {i} number {c} " + "word " * (c + i % 3) for c in range(n)])
+
+
+def echo(batch):
+    return [item * 10 for item in batch]
+
+
+def wait_until(batcher, holds):
+    """Wait for something that the batcher announces: a request that was queued, or that it is closing."""
+    with batcher._changed:
+        assert batcher._changed.wait_for(holds, 10)
+
+
+class Held:
+    """An engine whose passes begin, say so, and wait to be let go."""
+
+    def __init__(self, answer=echo):
+        self.answer, self.begun, self.go, self.passes = answer, threading.Event(), threading.Event(), []
+
+    def __call__(self, batch):
+        self.passes.append(batch)
+        self.begun.set()
+        assert self.go.wait(10)
+        return self.answer(batch)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_scores_do_not_depend_on_what_else_is_served(tiny_engine, tiny_folder, workers):
+    """Rule 0: the same request alone and among 30 others, in whatever passes they share and however many run at once."""
+    served = SharedBases().open(f"hf:{tiny_folder}", EngineOptions(share_prefix=False))
+    settings = Settings(width=3, label_mass=False)
+    pools = [some_pool(i, 4 + i % 4) for i in range(30)]
+    alone = [Scorer(tiny_engine, TASK, settings).score(pool) for pool in pools]
+    passes = []
+    batcher = Batcher(batch_windows=8, queue_windows=1000, workers=workers, on_batch=lambda *facts: passes.append(facts))
+
+    def one(pool):
+        with batcher.admit(4, 30) as admission:
+            return Scorer(batched_backend(served, batcher, admission), TASK, settings).score(pool)
+
+    with ThreadPoolExecutor(12) as threads:
+        together = list(threads.map(one, pools))
+    batcher.close()
+    assert max(np.abs(a - b).max() for a, b in zip(alone, together, strict=True)) <= NOISE
+    assert max(requests for _, requests, _ in passes) >= 2, "no pass was shared, so nothing was shown"
+
+
+def test_a_prompt_holds_the_candidates_of_one_request_only(tiny_engine):
+    """Every prompt that reaches the engine decodes to one query and its own documents."""
+    seen = []
+
+    class Spy(Engine):
+        name, capabilities = tiny_engine.name, tiny_engine.capabilities
+        encoder, context = tiny_engine.encoder, tiny_engine.context
+
+        def identity(self):
+            return tiny_engine.identity()
+
+        def grade_logits(self, prompts, *, label_mass=False):
+            seen.extend(tiny_engine.encoder.tokenizer.decode([*p.prefix, *p.body]) for p in prompts)
+            return tiny_engine.grade_logits(prompts, label_mass=label_mass)
+
+    batcher = Batcher(batch_windows=8)
+
+    def one(i):
+        pool = instance_of(f"secret{i}", [f"only{i} doc{c}" for c in range(3)])
+        with batcher.admit(1, 30) as admission:
+            Scorer(batched_backend(Spy(), batcher, admission), TASK, Settings(label_mass=False)).score(pool)
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(one, range(6)))
+    batcher.close()
+    for text in seen:
+        named = {i for i in range(6) if f"secret{i}" in text or f"only{i}" in text}
+        assert len(named) == 1
+
+
+def test_a_batched_grader_is_presented_as_the_one_it_wraps(batcher):
+    """An adapter's own prompt and width hold for a request too."""
+
+    class Trained(Grader):
+        name, capabilities = "trained", Capabilities(gives="distribution")
+
+        def __init__(self):
+            self.trained_settings = {"prompt": "compact", "width": 2}
+
+        def identity(self):
+            return {"kind": "trained"}
+
+        def grade_logits(self, prompts, *, label_mass=False):
+            raise AssertionError
+
+    with batcher.admit(1, 10) as admission:
+        plain, batched = (Scorer(b, TASK) for b in (Trained(), batched_backend(Trained(), batcher, admission)))
+    assert (batched.settings, batched.width, batched.identity()) == (plain.settings, plain.width, plain.identity())
+    assert (batched.settings.prompt, batched.width) == ("compact", 2)
+
+
+def test_a_small_request_does_not_wait_for_a_large_one(batcher):
+    engine = Held()
+
+    def ask(items):
+        with batcher.admit(len(items), 10) as admission:
+            return batcher.call(admission, (0, False), engine, items)
+
+    with ThreadPoolExecutor(2) as threads:
+        large = threads.submit(ask, list(range(60)))
+        assert engine.begun.wait(10)
+        small = threads.submit(ask, [100])
+        wait_until(batcher, lambda: len(batcher._jobs) == 2)
+        engine.go.set()
+        assert small.result() == [1000]
+        assert len(large.result()) == 60
+    assert [100 in batch for batch in engine.passes].index(True) == 1, "the first pass after it came"
+    assert len(engine.passes) > 10
+
+
+def test_one_request_s_fault_is_not_the_others(batcher):
+    def upper(batch):
+        if "bad" in batch:
+            raise RuntimeError("poison")
+        return [item.upper() for item in batch]
+
+    engine = Held(upper)
+
+    def ask(item):
+        with batcher.admit(1, 10) as admission:
+            return batcher.call(admission, (0, False), engine, [item])
+
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(ask, "a")
+        assert engine.begun.wait(10)
+        asked = [threads.submit(ask, item) for item in ("b", "bad", "c")]
+        wait_until(batcher, lambda: len(batcher._jobs) == 3)
+        engine.go.set()
+        assert [request.result() for request in (first, asked[0], asked[2])] == [["A"], ["B"], ["C"]]
+        with pytest.raises(RuntimeError, match="poison"):
+            asked[1].result()
+    assert sorted(engine.passes[1]) == ["b", "bad", "c"], "they shared a pass"
+
+
+def test_a_full_queue_refuses_and_says_when(batcher):
+    with batcher.admit(90, 1), pytest.raises(Busy) as refusal, batcher.admit(20, 1):
+        pass
+    assert 1 <= refusal.value.retry_after <= 60
+    with batcher.admit(20, 1):
+        pass
+    assert batcher.idle
+
+
+def retry_after_of(batcher, model, other):
+    with batcher.admit(90, 1, model), pytest.raises(Busy) as refusal, batcher.admit(20, 1, other):
+        pass
+    return refusal.value.retry_after
+
+
+def test_a_full_queue_counts_the_rate_of_the_models_in_it(batcher, monkeypatch):
+    """However fast another model is, and whichever model the refused request asks for."""
+    now = [0.0]
+    monkeypatch.setattr("steadyscore.serve.batcher.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def taking(seconds):
+        def run(batch):
+            now[0] += seconds
+            return echo(batch)
+
+        return run
+
+    for model, run, passes in (("slow", taking(0.1), 1), ("fast", taking(0.001), 50)):
+        with batcher.admit(passes, 10, model) as admission:
+            for _ in range(passes):
+                batcher.call(admission, (0, False), run, [1])
+    assert retry_after_of(batcher, "slow", "fast") == retry_after_of(batcher, "slow", "slow") == 4  # half of 90, 10 a second
+    assert retry_after_of(batcher, "fast", "slow") == 1
+
+
+def test_time_runs_out(batcher):
+    engine = Held()
+    with batcher.admit(1, 0.05) as admission, pytest.raises(TimedOut):
+        batcher.call(admission, (0, False), engine, [1])
+    engine.go.set()
+    with batcher.admit(1, 10) as admission:
+        assert batcher.call(admission, (0, False), echo, [2]) == [20]
+
+
+def test_windows_of_a_client_that_went_are_not_scored(batcher):
+    scored = []
+    with batcher.admit(40, 10) as admission:
+
+        def leave_in_the_second_pass(batch):
+            scored.extend(batch)
+            if len(scored) > 4:
+                admission.cancel()
+            return echo(batch)
+
+        with pytest.raises(ClientDisconnected):
+            batcher.call(admission, (0, False), leave_in_the_second_pass, list(range(40)))
+        with pytest.raises(ClientDisconnected):
+            batcher.call(admission, (0, False), leave_in_the_second_pass, [99])
+    batcher.close(5)
+    assert scored == list(range(8))
+
+
+def test_closing_finishes_what_was_let_in_and_refuses_the_rest():
+    batcher, engine = Batcher(batch_windows=1), Held()
+
+    def ask():
+        with batcher.admit(4, 10) as admission:  # two rounds, as adaptive stopping has them
+            return [batcher.call(admission, (0, False), engine, [item, item]) for item in (1, 2)]
+
+    with ThreadPoolExecutor(2) as threads:
+        asked = threads.submit(ask)
+        assert engine.begun.wait(10)
+        closing = threads.submit(batcher.close, 10)
+        wait_until(batcher, lambda: batcher._closing)
+        with pytest.raises(ShuttingDown), batcher.admit(1, 1):
+            pass
+        engine.go.set()
+        assert asked.result() == [[10, 10], [20, 20]]
+        closing.result()
+    assert not any(worker.is_alive() for worker in batcher._workers)
+
+
+def test_two_engines_take_turns(batcher):
+    calls, both = [], threading.Event()
+
+    def engine(name):
+        def run(batch):
+            calls.append(name)
+            both.wait(10)
+            return echo(batch)
+
+        return run
+
+    def ask(key, name):
+        with batcher.admit(12, 10) as admission:
+            batcher.call(admission, (key, False), engine(name), list(range(12)))
+
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(ask, key, name) for key, name in ((1, "a"), (2, "b"))]
+        wait_until(batcher, lambda: len({job.key for job in batcher._jobs}) == 2)  # while the first pass waits
+        both.set()
+        for request in asked:
+            request.result()
+    assert calls.count("a") == calls.count("b") == 3
+    assert calls != sorted(calls)
+
+
+def test_idle_workers_share_a_request_unless_its_engine_takes_one_pass_at_a_time():
+    """Two workers run one function at the same time, unless its passes have an exclusive key: then they never do."""
+    batcher, meeting = Batcher(workers=2), threading.Barrier(2)
+    inside, most = [], []
+
+    def together(batch):
+        meeting.wait(10)  # breaks where the other half is not being scored at the same time
+        return echo(batch)
+
+    def alone(batch):
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.005)  # time in which a second pass would be seen; none is waited for
+        inside.pop()
+        return echo(batch)
+
+    with batcher.admit(6, 20) as admission:
+        assert batcher.call(admission, (1, False), together, [1, 2, 3, 4, 5, 6]) == [10, 20, 30, 40, 50, 60]
+
+    def ask(i):
+        with batcher.admit(3, 20) as admission:
+            return batcher.call(admission, (2, i % 2 == 0), alone, [i, i, i], exclusive_key=7)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(ask, range(8))) == [[10 * i] * 3 for i in range(8)]
+    batcher.close(5)
+    assert max(most) == 1
+
+
+def test_every_worker_ends_when_the_last_request_is_answered():
+    batcher = Batcher(workers=3)
+    with batcher.admit(1, 10) as admission:
+        closing = threading.Thread(target=batcher.close, args=(10,))
+        closing.start()
+        wait_until(batcher, lambda: batcher._closing)
+        assert batcher.call(admission, (0, False), echo, [1]) == [10]
+    closing.join(5)
+    assert not closing.is_alive()
+    assert not any(worker.is_alive() for worker in batcher._workers)

@@ -1,0 +1,112 @@
+"""Decisions on arrays: roles, distances, and when they count as settled."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from steadyscore.errors import InputError
+from steadyscore.serve.decisions import (
+    Outcome,
+    PairRule,
+    ThresholdRule,
+    TopKRule,
+    check_rule,
+    cutoff,
+    distances,
+    is_settled,
+    margins,
+    outcome,
+    roles,
+    stability,
+    stopping_points,
+    student_tail,
+)
+
+SCORES = np.array([0.2, 0.9, 0.5, 0.5])
+thresholds = st.floats(0, 1).map(ThresholdRule)
+rules = st.one_of(thresholds, st.integers(1, 6).map(TopKRule), st.just(PairRule()))
+tables = st.tuples(st.integers(2, 6), st.integers(2, 5)).flatmap(
+    lambda s: arrays(float, s, elements=st.integers(0, 8).map(lambda i: i / 8))
+)
+
+
+def test_the_three_decisions():
+    assert outcome(SCORES, ThresholdRule(0.5)) == Outcome("threshold", kept=[1, 2, 3], cutoff=0.5)
+    assert outcome(SCORES, TopKRule(2)) == Outcome("top_k", kept=[1, 2], k=2, cutoff=0.5)
+    assert outcome(SCORES, PairRule()) == Outcome("pair", chosen=1, rejected=0)
+
+
+def test_ties_go_to_the_document_named_first():
+    assert outcome(np.full(4, 0.5), TopKRule(2)).kept == [0, 1]
+    assert outcome(np.full(3, 0.5), PairRule()) == Outcome("pair", chosen=0, rejected=2)
+
+
+def test_distances_are_positive_where_kept():
+    assert np.allclose(distances(SCORES, ThresholdRule(0.4)), [-0.2, 0.5, 0.1, 0.1])
+    assert cutoff(SCORES, TopKRule(1)) == pytest.approx(0.7)
+    assert distances(SCORES, TopKRule(4)) is None
+    assert np.allclose(distances(SCORES, PairRule()), [-0.7, 0.4, -0.4, -0.4])
+
+
+def test_a_pair_of_one_is_refused():
+    with pytest.raises(InputError, match="two documents"):
+        check_rule(PairRule(), 1)
+
+
+@given(st.floats(0, 60), st.integers(1, 40))
+def test_the_tail_is_students(t, freedom):
+    # Near 0 it loses digits (2e-9 at worst in 4,000 draws); a p-value needs far fewer.
+    assert student_tail(np.array([t]), freedom)[0] == pytest.approx(stats.t.sf(t, freedom), abs=1e-7)
+
+
+@given(tables, rules)
+def test_the_mean_margin_supports_the_role(scores, rule):
+    assert (margins(scores, rule).mean(axis=0) >= -1e-12).all()
+
+
+@given(tables, thresholds)
+def test_a_margin_tells_whether_a_presentation_agrees_on_a_threshold(scores, rule):
+    """For a cutoff the margin of one presentation and its role say the same thing."""
+    same = roles(scores, rule) == roles(scores.mean(axis=0), rule)
+    support = margins(scores, rule)
+    assert (support[same] >= 0).all()
+    assert (support[~same] <= 0).all()
+
+
+@given(tables, rules)
+def test_agreement_of_the_decision_is_at_most_that_of_any_document(scores, rule):
+    found = stability(scores, rule)
+    assert found.agreement <= found.by_document.min() + 1e-12
+    assert 0 <= found.agreement <= 1
+
+
+def test_scores_that_never_move_are_settled_at_once():
+    assert is_settled(margins(np.tile(SCORES, (2, 1)), ThresholdRule(0.4)), 3).all()
+    assert not is_settled(margins(SCORES[None], ThresholdRule(0.4)), 3).any()
+
+
+def test_a_wrong_settlement_is_as_rare_as_the_error_says():
+    """Documents whose true mean lies exactly on the cutoff are called settled in at most 5 % of requests."""
+    rng, wrong, plan = np.random.default_rng(1), 0, stopping_points(16)
+    for _ in range(1500):
+        scores = 0.5 + 0.1 * rng.standard_normal((16, 4))
+        wrong += any(is_settled(margins(scores[:stop], ThresholdRule(0.5)), len(plan)).any() for stop in plan)
+    assert wrong / 1500 <= 0.05
+
+
+def test_far_from_the_cutoff_few_permutations_are_enough():
+    rng = np.random.default_rng(0)
+    scores = np.array([0.9, 0.1, 0.8]) + 0.01 * rng.standard_normal((64, 3))
+    plan = stopping_points(64)
+    first = next(stop for stop in plan if is_settled(margins(scores[:stop], ThresholdRule(0.5)), len(plan)).all())
+    assert first <= 8
+
+
+def test_stopping_points_grow_by_half_and_end_at_all():
+    assert stopping_points(20) == [3, 5, 8, 12, 18, 20]
+    assert stopping_points(2) == [2]

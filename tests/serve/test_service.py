@@ -1,0 +1,226 @@
+"""Opening models for serving, and what the service does without HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from steadyscore.commands import explore, serve
+from steadyscore.engines import EngineOptions
+from steadyscore.engines.address import open_engine
+from steadyscore.errors import InputError, ModelError, UsageError
+from steadyscore.models.embedded import embedded_scorers
+from steadyscore.scoring.scorer import Scorer, Settings
+from steadyscore.serve import service
+from steadyscore.serve.decisions import TopKRule
+from steadyscore.serve.service import ModelOptions, Service, content_order, instance_of, open_model
+from steadyscore.serve.settings import Limits
+from steadyscore.serve.shared_base import SharedBases, share_cores
+from steadyscore.tasks import TASKS
+from tests.helpers.paths import ROOT
+from tests.helpers.pools import a_card
+from tests.helpers.serving import DOCUMENTS, QUERY, app_of, planted, service_of
+
+
+def parse(*flags, verb=serve):
+    parser = argparse.ArgumentParser()
+    verb.arguments(parser)
+    return parser.parse_args(flags)
+
+
+def test_flags_become_settings():
+    args = parse(
+        "a=synthetic:slot", "synthetic:none", "--width", "3", "--cutoff", "0.5", "--request-timeout", "5", "--max-documents", "7"
+    )
+    found = serve.server_settings(args)
+    assert (found.limits.seconds, found.limits.candidates, found.host) == (5.0, 7, "127.0.0.1")
+    models = serve.open_models(args.scorers, args)
+    assert list(models) == ["a", "synthetic:none"]
+    assert models["a"].settings.width == 3
+    assert models["a"].cutoff == 0.5
+
+
+def test_two_scorers_of_one_name_and_a_share_above_one_are_refused():
+    args = parse("a=synthetic:slot", "a=synthetic:none", "--monitor", "2")
+    with pytest.raises(UsageError, match="two scorers are called a"):
+        serve.scorers_by_name(args.scorers)
+    with pytest.raises(UsageError, match=r"'=synthetic:slot' lacks a name or a scorer.*\n'a=' lacks"):
+        serve.scorers_by_name(["=synthetic:slot", "a="])
+    with pytest.raises(UsageError, match="not a share"):
+        serve.server_settings(args)
+
+
+def test_explore_takes_what_serve_takes():
+    args = parse("planted=synthetic:slot:0.3", "--no-browser", "--port", "8123", verb=explore)
+    assert args.no_browser
+    assert serve.server_settings(args).port == 8123
+
+
+@pytest.fixture(scope="module")
+def adapters(tiny_folder, tmp_path_factory):
+    """Two adapters of random weights on the tiny model, as training writes them."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    folders = []
+    for seed in (1, 2):
+        engine, folder = open_engine(f"hf:{tiny_folder}"), tmp_path_factory.mktemp(f"adapter{seed}")
+        scorer = Scorer(engine, TASKS["response_ranking"], Settings(markers="letters"))
+        probe = scorer.prompt(instance_of("q", ["a"]), service.windows([0], 1)[0])
+        facts = {
+            "base": {"model": str(tiny_folder), "weights": engine.identity()["weights"]},
+            "settings": {"width": 4, "chars": 300, "markers": "letters"},
+            "task": "response_ranking",
+            "prompt_hash": scorer.identity()["prompt_hash"],
+            "grade_tokens": list(probe.grade_tokens),
+            "cutoff": {"value": 0.37, "overlap": 0.93},
+        }
+        torch.manual_seed(seed)
+        lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+        get_peft_model(engine.model, lora).save_pretrained(folder)
+        (folder / "card.json").write_text(a_card(**facts))
+        folders.append(folder)
+    return folders
+
+
+def test_an_adapter_is_presented_as_it_was_trained(tiny_folder, adapters):
+    address = f"hf:{tiny_folder}+{adapters[0]}"
+    model = open_model("mine", address)
+    assert model.task.name == "response_ranking"
+    assert (model.settings.width, model.settings.chars, model.settings.markers) == (4, 300, "letters")
+    assert (model.cutoff, model.expected_overlap) == (0.37, 0.93)
+    assert open_model("mine", address, ModelOptions(cutoff=0.5)).expected_overlap is None, "it was measured at another cutoff"
+    with pytest.raises(ModelError, match="adapter was trained with prompt"):
+        open_model("mine", address, ModelOptions(task="passage_reranking"))
+
+
+def test_adapters_share_a_base_and_keep_their_scores(tiny_folder, adapters):
+    """Three models on one copy of the weights score as each would alone, in whatever turn they come, three at a time."""
+    addresses = {"plain": f"hf:{tiny_folder}", "one": f"hf:{tiny_folder}+{adapters[0]}", "two": f"hf:{tiny_folder}+{adapters[1]}"}
+    args = parse(*(f"{name}={address}" for name, address in addresses.items()), "--task", "response_ranking")
+    pool = instance_of(QUERY, DOCUMENTS)
+    alone = {}
+    for name, address in addresses.items():
+        backend = open_engine(address)  # its own copy
+        alone[name] = Scorer(backend, TASKS["response_ranking"], Settings(markers="letters", width=4, chars=300)).score(pool)
+    assert np.abs(alone["one"] - alone["two"]).max() > 1e-3
+    running = Service(lambda: serve.open_models(args.scorers, args), Limits(workers=3))
+    models = {name: replace(model, settings=replace(model.settings, markers="letters", width=4, chars=300))
+              for name, model in running.models.items()}  # fmt: skip
+    assert len({id(model.backend._base.engine.model) for model in models.values()}) == 1
+
+    def one(name):
+        with running.batcher.admit(1, 60, name) as admission:
+            return name, running.score_orders(models[name], admission, pool, np.arange(4)[None]).scores[0]
+
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(one, ["plain", "one", "two", "one", "plain", "two"] * 3))
+    running.close()
+    assert max(np.abs(scores - alone[name]).max() for name, scores in found) <= 1e-5
+
+
+def test_a_worker_s_replica_is_the_same_tensors_under_other_modules(tiny_folder, adapters):
+    bases = SharedBases()
+    for address in (f"hf:{tiny_folder}", f"hf:{tiny_folder}+{adapters[0]}"):
+        first = bases.open(address, EngineOptions())._base._first
+        copied = first.copy_modules()
+        ours, theirs = (list(replica.engine.model.parameters()) for replica in (first, copied))
+        assert all(a is b for a, b in zip(ours, theirs, strict=True))
+        assert not set(first.engine.model.modules()) & set(copied.engine.model.modules())
+
+
+def test_a_shipped_adapter_decides_by_the_cutoff_of_its_card(tiny_folder, adapters, monkeypatch):
+    """Its name stands for base and folder; it shares the base with the model it was trained on."""
+    monkeypatch.setattr("steadyscore.models.adapter.shipped_adapters", lambda: {"tiny-oc": adapters[0]})
+    bases = SharedBases()
+    model, plain = open_model("tiny-oc", "tiny-oc", bases=bases), open_model("tiny", f"hf:{tiny_folder}", bases=bases)
+    assert model.backend._base is plain.backend._base
+    assert model.backend.identity()["adapter"]["task"] == "response_ranking"
+    asked = {"query": QUERY, "documents": DOCUMENTS}
+    with TestClient(app_of(model, plain)) as client:
+        answer = client.post("/v1/decide", json=asked).json()
+        named = client.post("/v1/decide", json=asked | {"decision": {"threshold": 0.37}}).json()
+        refused = client.post("/v1/decide", json=asked | {"model": "tiny"})
+    assert answer["model"] == "tiny-oc"
+    assert (answer["decision"]["cutoff"], answer["decision"]["expected_overlap"]) == (0.37, 0.93)
+    assert answer["decision"]["kept"] == named["decision"]["kept"]
+    assert "expected_overlap" not in named["decision"]
+    assert refused.status_code == 422
+
+
+def test_what_is_served_by_default_is_embedded():
+    assert serve.DEFAULT in embedded_scorers()
+
+
+@pytest.mark.parametrize(("threads", "workers"), [("", 2), ("1", 6), ("2", 3), ("4", 1), ("8", 1)])
+def test_passes_at_the_same_time_fill_the_cores(monkeypatch, threads, workers):
+    monkeypatch.setattr("steadyscore.serve.settings.cores", lambda: 6)
+    monkeypatch.setenv("OMP_NUM_THREADS", threads)
+    assert parse().workers == workers
+
+
+def test_a_worker_takes_its_share_of_the_cores(monkeypatch):
+    import torch
+
+    asked = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    monkeypatch.setattr("steadyscore.serve.shared_base.cores", lambda: 7)
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    share_cores(3)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    share_cores(1)
+    assert asked == [], "the environment states the threads, or one worker has all cores anyway"
+    share_cores(3)
+    share_cores(9)
+    assert asked == [2, 1]
+
+
+def test_a_folder_that_is_not_an_adapter_is_refused(tiny_folder, tmp_path):
+    with pytest.raises(InputError, match="is not an adapter folder"):
+        open_model("mine", f"hf:{tiny_folder}+{tmp_path}")
+
+
+def test_stored_scores_cannot_be_served(monkeypatch):
+    monkeypatch.setattr("steadyscore.serve.shared_base.open_engine", lambda address, options: object())
+    with pytest.raises(InputError, match="replays stored scores"):
+        open_model("old", "scores:old.parquet")
+
+
+def test_several_permutations_decide_on_their_mean():
+    with_effect = service_of(planted("slot", 0.3))
+    model, pool, rule = with_effect.models["planted"], instance_of(QUERY, DOCUMENTS), TopKRule(2)
+    with with_effect.batcher.admit(8, 60, model.name) as admission:
+        found = with_effect.decide(model, admission, pool, rule, 8, adaptive=False)
+        orders = service.permutations(4, 8, seed=0, query_id=QUERY)
+        each = with_effect.score_orders(model, admission, pool, orders).scores
+    with_effect.close()
+    assert np.allclose(found.scores, each.mean(axis=0))
+    assert found.permutations == 8
+
+
+def test_the_content_order_is_a_function_of_the_texts():
+    texts = ["b", "a", "c", "a"]
+    there = [texts[i] for i in content_order(texts)]
+    back = [texts[::-1][i] for i in content_order(texts[::-1])]
+    assert there == back
+    assert sorted(content_order(texts)) == [0, 1, 2, 3]
+
+
+def test_the_examples_of_deploy_are_commands_that_parse():
+    import shlex
+
+    import yaml
+
+    deploy = ROOT / "deploy"
+    pods = [d for d in yaml.safe_load_all((deploy / "kubernetes.yaml").read_text()) if d["kind"] == "Deployment"]
+    assert parse(*pods[0]["spec"]["template"]["spec"]["containers"][0]["args"]).host == "0.0.0.0"
+    unit = next(line for line in (deploy / "steadyscore.service").read_text().splitlines() if line.startswith("ExecStart="))
+    assert parse(*shlex.split(unit)[2:]).monitor_share == 0.01
+    last = (deploy / "Containerfile").read_text().strip().splitlines()[-1]
+    assert parse(*json.loads(last.removeprefix("CMD "))).api_key_file

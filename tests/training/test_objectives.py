@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from steadyscore.training import objectives as o
+
+GRADES = st.floats(0, 3, width=32)
+VIEWS = arrays(np.float64, st.tuples(st.integers(2, 5), st.integers(1, 6)), elements=GRADES)
+
+
+def test_losses_by_hand():
+    views, target = np.array([[1.0, 2.0], [3.0, 2.0]]), np.array([0.0, 2.0])
+    assert o.relevance_anchor(views[0], target) == 0.5
+    assert o.order_variance(views) == 0.5  # mean of 1, 0, 1, 0
+    assert o.oc_sft(views, target, 4) == 2.5
+    assert o.permutation_augmentation(views, target) == (1 + 0 + 9 + 0) / 4
+    assert o.mean_teacher(views[0], views[1], target, 0.5) == 0.5 + 0.5 * 2
+    assert o.debias_first(views, target, np.array([3.0, 1.0])) == pytest.approx((3 * 1 + 3 * 9) / (2 * 4))
+    log_p, log_q = np.log([[0.5, 0.5]]), np.log([[0.25, 0.75]])
+    by_hand = 0.5 * math.log(2) + 0.5 * math.log(2 / 3)
+    assert o.kl_divergence(log_p, log_q) == pytest.approx(by_hand)
+    assert o.kl_to_base(views[0], target, log_p, log_q, 2) == pytest.approx(0.5 + 2 * by_hand)
+    assert o.grade_cross_entropy(log_q, np.array([[1.0, 0.0]])) == pytest.approx(math.log(4))
+
+
+@given(VIEWS, st.data())
+def test_the_same_text_serves_numpy_and_torch(views, data):
+    target = data.draw(arrays(np.float64, views.shape[1], elements=GRADES))
+    weights = data.draw(arrays(np.float64, views.shape[1], elements=st.floats(0.1, 3)))
+    for found, twin in (
+        (o.oc_sft(views, target, 3.0), o.oc_sft(torch.tensor(views), torch.tensor(target), 3.0)),
+        (o.permutation_augmentation(views, target), o.permutation_augmentation(torch.tensor(views), torch.tensor(target))),
+        (
+            o.debias_first(views, target, weights),
+            o.debias_first(torch.tensor(views), torch.tensor(target), torch.tensor(weights)),
+        ),
+    ):
+        assert found == pytest.approx(float(twin), abs=1e-9)
+
+
+@given(VIEWS, st.data())
+def test_weight_zero_is_single_order_and_view_order_does_not_matter_to_the_variance(views, data):
+    target = data.draw(arrays(np.float64, views.shape[1], elements=GRADES))
+    assert o.oc_sft(views, target, 0) == o.relevance_anchor(views[0], target)
+    assert o.order_variance(views) == pytest.approx(o.order_variance(views[::-1]))
+    assert o.order_variance(views[:1]) == 0
+    assert o.debias_first(views, target, np.ones(len(target))) == pytest.approx(o.permutation_augmentation(views, target))
+
+
+@given(VIEWS)
+def test_the_pairwise_convention_is_the_mean_squared_difference_of_two_views(views):
+    n = len(views)
+    pairs = [((views[i] - views[j]) ** 2).mean() for i in range(n) for j in range(i)]
+    assert o.consistency(views, "pairwise") == pytest.approx(np.mean(pairs), abs=1e-9)
+    assert o.consistency(views) == o.order_variance(views)
+
+
+def test_two_views_have_a_quarter_of_the_squared_difference_and_a_pairwise_factor_of_four():
+    views = np.random.default_rng(0).normal(size=(2, 7))
+    assert o.order_variance(views) == pytest.approx(((views[0] - views[1]) ** 2).mean() / 4)
+    assert o.consistency(views, "pairwise") == pytest.approx(4 * o.order_variance(views))
+
+
+def test_shrinking_the_scores_lowers_the_variance_and_not_the_relative_penalty():
+    rng = np.random.default_rng(0)
+    views = np.linspace(0, 3, 9) + rng.normal(0, 0.2, size=(2, 9))
+    half = views.mean() + (views - views.mean()) / 2
+    assert o.order_variance(half) == pytest.approx(o.order_variance(views) / 4)
+    assert o.consistency(half, "relative") == pytest.approx(o.consistency(views, "relative"), rel=0.05)  # the floor's share
+    assert o.consistency(np.full((2, 9), 1.0), "relative") == 0
+    assert o.consistency(np.array([[1.0], [1.5]]), "relative") == o.order_variance(np.array([[1.0], [1.5]]))
+
+
+def test_golden_weights_of_debias_first():
+    np.testing.assert_allclose(o.inverse_propensity([8, 4, 2, 1]), [0.2668, 0.5336, 1.0669, 2.1327], atol=5e-5)
+
+
+def test_ramp_counts_from_zero_and_the_released_mean_is_met():
+    assert [o.ramp(step, 4, 4) for step in (0, 1, 4, 9)] == [0, 1, 4, 4]
+    assert o.ramp(0, 4, 0) == 4
+    assert np.mean([o.ramp(step, 1, 500) for step in range(2305)]) == pytest.approx(0.891, abs=1e-3)  # the paper's passage run
+    assert np.mean([o.ramp(step, 1, 500) for step in range(469)]) == pytest.approx(0.468, abs=1e-3)
+
+
+def test_the_learning_rate_rises_peaks_and_ends_near_zero():
+    rates = [o.learning_rate(step, 2e-4, 200) for step in range(200)]
+    assert rates[0] == pytest.approx(2e-4 / 20)
+    assert max(rates) == rates[20] == pytest.approx(2e-4)
+    assert rates[-1] < 1e-7
+    assert np.all(np.diff(rates[:20]) > 0)
+    assert np.all(np.diff(rates[20:]) < 0)
+
+
+def test_gradient_flows_through_every_view():
+    views = torch.tensor([[1.0, 2.0], [3.0, 2.0], [0.0, 1.0]], requires_grad=True)
+    o.order_variance(views).backward()
+    assert (views.grad.abs().sum(-1) > 0).all()

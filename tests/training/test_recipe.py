@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from steadyscore.commands import check
+from steadyscore.commands import train as verb
+from steadyscore.errors import InputError
+from steadyscore.scoring.estimate import keep_speed
+from steadyscore.terms import Collection
+from steadyscore.training import rate, recipe
+from steadyscore.training.check import config_mistakes
+from steadyscore.training.cost import estimate, rate_name
+from steadyscore.training.examples import training_data
+from steadyscore.training.plan import Plan, make_schedule, resolve_plan
+from steadyscore.training.rate import measure_rate
+from steadyscore.training.recipe import TrainConfig
+from steadyscore.training.step import Loop
+from tests.helpers import tiny
+
+PASSAGES = Collection("pools", "passage_reranking")
+
+
+@pytest.fixture
+def good(tmp_path) -> TrainConfig:
+    tiny.save(tmp_path / "base", tiny.decoder())
+    file = tiny.write_collection(tmp_path / "pools.jsonl", 6, 10, seed=0)
+    return TrainConfig(
+        base=f"hf:{tmp_path / 'base'}", data=str(file), labels="judgements", out=str(tmp_path / "out"), widths=(5,)
+    )
+
+
+def plan(config: TrainConfig) -> Plan:
+    return resolve_plan(config, PASSAGES)
+
+
+def flags(*words: str) -> TrainConfig:
+    parser = argparse.ArgumentParser()
+    verb.arguments(parser)
+    return verb.config_of(parser.parse_args(words))
+
+
+@pytest.mark.parametrize("name", ["passage_reranking", "multidoc_qa", "response_ranking"])
+def test_the_shipped_recipes_are_the_papers_table(name):
+    from steadyscore.tasks import TASKS
+
+    config = recipe.make_config(recipe.read_recipe(name))
+    task = TASKS[name]
+    assert (config.widths, config.weight, config.weight_convention) == ((task.width,), task.weight, "pairwise")
+    assert (config.rank, config.alpha, config.dropout, config.batch, config.learning_rate) == (16, 32, 0.05, 64, 2e-4)
+    assert config.projections == recipe.PROJECTIONS
+    # What is missing on a bare machine is the data, nothing else.
+    assert all("steadyscore data get" in m or "holds no labels.parquet" in m for m in config_mistakes(config))
+
+
+def test_the_recipe_for_any_machine_has_no_mistakes():
+    config = recipe.make_config(recipe.read_recipe("smollm2_passages"))
+    assert config_mistakes(config, processes=2) == []
+    assert estimate(config).steps > 1
+
+
+def test_flags_and_yaml_give_the_same_config(tmp_path):
+    (tmp_path / "r.yaml").write_text("base: smollm2-135m\nwidth: [1, 2, 5]\nweight: 4\nlayers: 6-29\ntrackers: [tensorboard]\n")
+    from_file = recipe.make_config(recipe.read_recipe(str(tmp_path / "r.yaml")))
+    assert from_file == flags(
+        "--base", "smollm2-135m", "--width", "1,2,5", "--weight", "4", "--layers", "6-29", "--trackers", "tensorboard"
+    )
+    overridden = flags("--recipe", str(tmp_path / "r.yaml"), "--weight", "2")
+    assert overridden == replace(from_file, weight=2.0)
+
+
+def test_every_field_has_a_flag():
+    parser = argparse.ArgumentParser()
+    verb.arguments(parser)
+    spelt = {action.dest for action in parser._actions} | {"widths"}
+    assert set(TrainConfig.__dataclass_fields__) <= spelt
+
+
+def test_unknown_keys_and_wrong_kinds_are_named_at_once():
+    with pytest.raises(InputError) as refusal:
+        recipe.make_config(
+            {"lamda": 5, "weigth": 2, "views": "two", "objective": "supcon", "widths": [5, "x"], "shuffle": "all", "rank": True}
+        )
+    text = str(refusal.value)
+    assert len(refusal.value.mistakes) == 7
+    assert "unknown key 'weigth': did you mean 'weight'?" in text
+    assert "views is 'two'; give int" in text
+    assert "objective is 'supcon'; use one of single_order" in text
+    assert "shuffle is 'all'; use one of none, window, pool" in text
+
+
+def test_a_good_config_has_no_mistakes_and_every_bad_one_is_named(good):
+    assert config_mistakes(good) == []
+    bad = {
+        "ramp 900 is longer": {"ramp": 900, "steps": 10},
+        "does not divide": {"batch": 63, "microbatch": 2},
+        "views is 1": {"views": 1},
+        "one order only": {"widths": (1,)},
+        "cannot compare": {"shuffle": "pool"},
+        "is single_order": {"objective": "order_averaged", "teacher_orders": 1},
+        "holds no labels.parquet": {"labels": "nowhere"},
+        "is not an adapter folder": {"initial": "nowhere"},
+        "no collection is named nowhere": {"data": "nowhere"},
+        "weight is -1": {"weight": -1.0},
+        "it must lie in [0, 1)": {"dropout": 1.0},
+        "evaluate_every needs queries": {"evaluate_every": 5},
+        "weight is nan; give a finite number": {"weight": float("nan")},
+        "learning_rate is inf; give a finite number": {"learning_rate": float("inf")},
+        "chars is -4; it must be above 0": {"chars": -4},
+        "pool is 0; it must be above 0": {"pool": 0},
+        "held_out 6 leaves nothing of 6 queries to train on": {"held_out": 6},
+        "held_out 2 leaves nothing of 2 queries to train on": {"held_out": 2, "queries": 2},
+        "layers 1-2 go beyond the 2 layers": {"layers": "1-2"},
+        "did you mean 'smollm2-135m'?": {"base": "smolm2-135m"},
+        "base is 'hf:smolm2', which names no model": {"base": "hf:smolm2"},
+        "base is 'hf:/no/such/folder', which names no model": {"base": "hf:/no/such/folder"},
+        "base is 'synthetic:slot', which names no model": {"base": "synthetic:slot"},
+        "base is 'smollm2-135m-oc', which carries an adapter": {"base": "smollm2-135m-oc"},
+        "base is 'hf:some/model+adapters/mine', which carries an adapter": {"base": "hf:some/model+adapters/mine"},
+    }
+    for words, change in bad.items():
+        assert any(words in mistake for mistake in config_mistakes(replace(good, **change))), words
+    assert "does not divide into 3 process(es)" in config_mistakes(good, processes=3)[0]
+    for base in ("smollm2-135m", "hf:smollm2-135m", "hf:Qwen/Qwen3-4B"):
+        assert config_mistakes(replace(good, base=base)) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--shuffle", "all"], "argument --shuffle: invalid choice: 'all'"),
+        (["--markers", "stars"], "argument --markers: invalid choice: 'stars'"),
+        (["--weight", "nan"], "argument --weight: nan is not a finite number"),
+        (["--weight", "-1"], "argument --weight: -1 is below 0"),
+        (["--pool", "0"], "argument --pool: 0 is not above 0"),
+        (["--dropout", "1"], "argument --dropout: 1 is not below 1"),
+        (["--grade-share", "1.5"], "argument --grade-share: 1.5 is above 1"),
+        (["--views", "two"], "argument --views: invalid int value: 'two'"),
+        (["--width", "5,0"], "argument --width: 0 is not above 0"),
+    ],
+)
+def test_a_flag_with_a_wrong_value_is_wrong_usage(words, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        flags(*words)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_config_made_in_python_is_checked_as_a_recipe_is(good):
+    found = config_mistakes(replace(good, views="two", shuffle="all", objective="oc_sft", widths=(0,), batch=63, microbatch=2))
+    assert found[:3] == [
+        "views is 'two'; give int",
+        "widths is [0]; it must be above 0",
+        "shuffle is 'all'; use one of none, window, pool",
+    ]
+    assert "batch 63 does not divide" in found[3]
+
+
+def test_a_wrong_choice_hides_no_other_mistake():
+    with pytest.raises(InputError) as refusal:
+        recipe.make_config({"shuffle": "all", "weight": float("nan"), "pool": 0, "base": "smolm2-135m", "data": "nowhere"})
+    for words in ("shuffle is 'all'", "weight is nan", "pool is 0", "base is 'smolm2-135m'", "no collection is named nowhere"):
+        assert words in str(refusal.value)
+
+
+def test_the_command_that_makes_missing_labels_runs_as_printed(good, capsys, tmp_path):
+    import shlex
+
+    from steadyscore.cli import parser
+
+    config = replace(good, labels=str(tmp_path / "own labels"), pool=4)
+    (mistake,) = config_mistakes(config)
+    words = shlex.split(mistake.partition("make it with: ")[2])
+    asked = parser("label").parse_args(words[1:])
+    assert (asked.scorer, asked.data, asked.out, asked.pool) == (config.base, config.data, config.labels, 4)
+
+
+def test_a_width_that_is_not_a_number_is_named(capsys):
+    with pytest.raises(SystemExit):
+        flags("--width", "a,b")
+    assert "argument --width: 'a,b' is not a width; write numbers with commas, for example 5 or 1,2,5" in capsys.readouterr().err
+
+
+def test_the_default_weight_is_the_papers_in_either_convention(good):
+    assert plan(good).weight == 20
+    assert plan(replace(good, weight_convention="pairwise")).weight == 5
+    assert plan(replace(good, objective="single_order")).weight == 0
+    assert plan(replace(good, objective="kl_to_base")).weight == 0.05
+
+
+def test_the_estimate_counts_windows_and_steps(good):
+    cost = estimate(replace(good, held_out=1, batch=2, epochs=2))
+    assert (cost.queries, cost.windows, cost.steps) == (5, 10, 10)
+    assert cost.tokens > 0
+    assert cost.memory > 0
+    assert estimate(replace(good, objective="single_order", batch=2)).tokens * 2 == pytest.approx(
+        estimate(replace(good, batch=2)).tokens, rel=0.01
+    )
+
+
+@pytest.mark.parametrize("shuffle", ["window", "pool"])
+def test_the_estimate_is_of_the_windows_that_are_trained(good, shuffle):
+    """Each shuffled pool gives windows of its own, seen once; shuffles inside a window are views of one."""
+    config = replace(good, objective="permutation_augmentation", shuffle=shuffle, views=3, batch=2)
+    cost, windows = estimate(config), len(training_data(config).examples)
+    assert (cost.windows, cost.steps) == (windows, make_schedule(plan(config), windows).steps)
+    assert cost.tokens == pytest.approx(estimate(replace(config, shuffle="window")).tokens, rel=0.01)
+
+
+def test_the_papers_steps():
+    passage = recipe.make_config(recipe.read_recipe("passage_reranking"))
+    whole = make_schedule(plan(passage), 29_500 * 5)
+    assert (whole.steps, whole.ramp_steps) == (2305, 500)  # the paper's passage run
+    short = make_schedule(plan(replace(passage, ramp=0.1)), 30_000)
+    assert (short.steps, short.ramp_steps) == (469, 47)
+
+
+def test_check_prints_the_cost_or_the_mistakes(good, tmp_path, capsys):
+    file = tmp_path / "r.yaml"
+    file.write_text(f"base: {good.base}\ndata: {good.data}\nlabels: judgements\nout: {good.out}\nwidth: 5\n")
+    args = argparse.Namespace(recipe=str(file), json=False, processes=1)
+    assert check.run(args) == 0
+    assert "steps" in capsys.readouterr().out
+    file.write_text("nothing")
+    with pytest.raises(InputError, match="holds no keys"):
+        check.run(args)
+    with pytest.raises(
+        InputError,
+        match=r"recipe nowhere does not exist. Shipped: multidoc_qa, passage_reranking, response_ranking, smollm2_passages",
+    ):
+        check.run(argparse.Namespace(recipe="nowhere", json=False, processes=1))
+
+
+def test_labels_of_other_data_are_no_plan(good, tmp_path):
+    from steadyscore.training.labels import Label, write_labels
+
+    write_labels(tmp_path / "labels", [Label("elsewhere", ("a",), np.ones((1, 1)))])
+    with pytest.raises(InputError, match=r"no query of .*pools.jsonl has a label in .*labels. Name labels of the same data"):
+        check.dry_run(replace(good, labels=str(tmp_path / "labels")), as_json=False)
+
+
+# -- the time that a run will take
+
+
+@pytest.fixture
+def fresh_machine(tmp_path, monkeypatch):
+    """A cache without a remembered rate."""
+    monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
+
+
+def dry_run(config: TrainConfig, capsys) -> dict:
+    assert check.dry_run(config, as_json=True) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_base_that_was_not_trained_here_is_measured_before_its_time_is_said(good, fresh_machine, capsys):
+    config = replace(good, batch=4, microbatch=2, device="cpu")
+    cost = dry_run(config, capsys)
+    assert cost["rate_from"] == "measured"
+    assert cost["seconds"] > 0
+    assert check.dry_run(config, as_json=False) == 0
+    out, err = capsys.readouterr()
+    assert "and evaluation, by the rate of a few microbatches that were trained just now" in out
+    assert err == f"steadyscore: measuring how fast {config.base} trains here\n"
+    assert not Path(config.out).exists()
+
+
+@pytest.mark.parametrize("objective", ["mean_teacher", "kl_to_base", "marker_consistency", "debias_first"])
+def test_every_kind_of_objective_can_be_measured(good, objective):
+    assert measure_rate(replace(good, objective=objective, batch=2, device="cpu"), 100.0) > 0
+
+
+def test_a_measurement_ends_after_its_seconds(good, monkeypatch):
+    taken = []
+    monkeypatch.setattr(Loop, "learn", lambda self, step, number, chosen, weight: taken.append(number))
+    monkeypatch.setattr(rate.time, "monotonic", itertools.count(step=10.0).__next__)
+    assert measure_rate(replace(good, device="cpu"), 100.0) == pytest.approx(10.0)  # a window of 100 tokens in 10 s
+    assert taken == [0, 1, 2]
+
+
+def test_a_remembered_rate_is_of_the_same_base_precision_objective_and_layers(good, fresh_machine, capsys):
+    keep_speed(rate_name(plan(good)), 50.0)
+    cost = dry_run(good, capsys)
+    assert (cost["rate_from"], cost["seconds"]) == ("remembered", cost["tokens"] / 50)
+    others = [{"dtype": "bfloat16"}, {"objective": "single_order"}, {"layers": "1-1"}, {"microbatch": 2}, {"views": 3}]
+    assert all(estimate(replace(good, **other)).seconds is None for other in others)
+    assert estimate(good, processes=2).seconds is None
+    assert estimate(replace(good, batch=2, seed=1, weight=2.0)).rate_from == "remembered"
+
+
+def test_what_a_measurement_lacks_is_said_with_the_command_that_brings_it(good, fresh_machine, capsys, monkeypatch):
+    cost = dry_run(replace(good, base="smollm2-135m"), capsys)
+    assert (cost["seconds"], cost["rate_from"]) == (None, None)
+    assert cost["unknown"] == "smollm2-135m is not on this disk: steadyscore models get smollm2-135m"
+    cost = dry_run(replace(good, base="hf:nobody/nothing"), capsys)
+    assert cost["unknown"] == "hf:nobody/nothing is not on this disk: hf download nobody/nothing"
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert dry_run(good, capsys)["unknown"] == "measuring it needs torch: pip install 'steadyscore[local]'"
+
+
+def test_names_that_no_file_can_have_are_mistakes_of_the_recipe():
+    long = "9" * 5000
+    found = config_mistakes(recipe.make_config({"base": long, "data": long, "labels": long, "initial": long}))
+    assert len(found) >= 4

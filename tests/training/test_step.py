@@ -1,0 +1,62 @@
+"""The loss a step minimises is the objective's own function: what test_objectives.py says of it holds in training."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+
+from steadyscore.training import objectives
+from steadyscore.training.examples import Example
+from steadyscore.training.recipe import Objective, TrainConfig
+from steadyscore.training.step import window_loss
+
+RANDOM = np.random.default_rng(0)
+LOG_P, OTHER = (torch.tensor(RANDOM.normal(size=(2, 5, 4)), dtype=torch.float32).log_softmax(-1) for _ in range(2))
+SCORES = (LOG_P.exp() @ torch.arange(4.0)).numpy().astype(float)
+TARGET, SLOTS, SLOT_WEIGHTS = RANDOM.uniform(0, 3, 5), np.array([2, 0, 1, 0, 2]), np.array([0.5, 1.0, 1.5])
+TEACHER = RANDOM.dirichlet(np.ones(4), 5)
+FUNCTIONS = {name: name for name in ("permutation_augmentation", "debias_first", "mean_teacher", "kl_to_base")}
+
+
+def loss(objective: str, **changes) -> tuple[torch.Tensor, ...]:
+    example = Example(None, None, TARGET, TEACHER, SLOTS)
+    return window_loss(TrainConfig(objective=objective, **changes), example, LOG_P, OTHER[0], 3.0, SLOT_WEIGHTS)
+
+
+def by_hand(objective: str) -> tuple[float, float]:
+    """(anchor, the term beside it)"""
+    squares = (SCORES - TARGET) ** 2
+    base = OTHER[0].exp().numpy()
+    if objective == "permutation_augmentation":
+        return squares.mean(), 0.0
+    if objective == "debias_first":
+        weights = SLOT_WEIGHTS[SLOTS]
+        return (weights * squares).mean() / weights.mean(), 0.0
+    if objective == "mean_teacher":
+        return squares[0].mean(), 3 * ((SCORES[0] - base @ np.arange(4)) ** 2).mean()
+    if objective == "kl_to_base":
+        mine = LOG_P[0].exp().numpy()
+        return squares[0].mean(), 3 * (mine * np.log(mine / base)).sum(-1).mean()
+    return squares[0].mean(), 3 * SCORES.var(axis=0).mean()
+
+
+@pytest.mark.parametrize("objective", get_args(Objective))
+def test_a_windows_loss_by_hand(objective):
+    anchor, beside = by_hand(objective)
+    found, logged, variance, _ = loss(objective, anchor=0.5)
+    assert float(found) == pytest.approx(0.5 * anchor + beside, rel=1e-5)
+    assert float(logged) == pytest.approx(anchor, rel=1e-5)
+    assert float(variance) == pytest.approx(SCORES.var(axis=0).mean(), rel=1e-5)
+    anchor = 0.75 * anchor + 0.25 * -(TEACHER * LOG_P[0].numpy()).sum(-1).mean()
+    found, logged, *_ = loss(objective, anchor=0.5, grade_share=0.25)
+    assert float(found) == pytest.approx(0.5 * anchor + beside, rel=1e-5)
+    assert float(logged) == pytest.approx(anchor, rel=1e-5)
+
+
+@pytest.mark.parametrize("objective", get_args(Objective))
+def test_a_window_is_trained_by_its_objectives_function(objective, monkeypatch):
+    monkeypatch.setattr(objectives, FUNCTIONS.get(objective, "oc_sft"), lambda *_, **__: torch.tensor(7.0))
+    assert loss(objective)[0] == 7

@@ -1,0 +1,95 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steadyscore.window.presentation import align, markers, permutation, permutations, places, windows
+
+sizes = st.integers(1, 40)
+ids = st.text(min_size=1, max_size=8)
+
+
+@given(n=sizes, count=st.integers(1, 12), seed=st.integers(0, 99), query=ids)
+def test_permutations_are_bijections_without_repeats_while_factorial_allows(n, count, seed, query):
+    found = permutations(n, count, seed=seed, query_id=query)
+    assert found.shape == (count, n)
+    assert all(sorted(row) == list(range(n)) for row in found.tolist())
+    distinct = len({tuple(row) for row in found.tolist()})
+    assert distinct == min(count, math.factorial(n) if n < 10 else count)
+
+
+@given(n=sizes, seed=st.integers(0, 99), query=ids)
+def test_a_permutation_depends_on_seed_query_and_index_only(n, seed, query):
+    many = permutations(n, 6, seed=seed, query_id=query)
+    assert np.array_equal(many[:3], permutations(n, 3, seed=seed, query_id=query))
+    assert np.array_equal(many[4], permutation(n, seed=seed, query_id=query, index=4))
+
+
+def test_permutations_differ_between_queries_and_seeds():
+    base = permutations(20, 1, seed=0, query_id="a")
+    assert not np.array_equal(base, permutations(20, 1, seed=0, query_id="b"))
+    assert not np.array_equal(base, permutations(20, 1, seed=1, query_id="a"))
+
+
+def test_every_slot_is_equally_likely():
+    first = [permutation(5, seed=0, query_id=str(q), index=0)[0] for q in range(2000)]
+    assert np.abs(np.bincount(first, minlength=5) / 2000 - 0.2).max() < 0.04
+
+
+def test_the_reference_scheme_has_the_golden_vectors():
+    """The released code's: global Mersenne-Twister seeds, the same for every query, repeats included."""
+    ten = permutations(10, 2, seed=0, query_id="any", scheme="reference").tolist()
+    assert ten == [[7, 8, 1, 5, 3, 4, 2, 0, 9, 6], [6, 8, 9, 7, 5, 3, 0, 4, 1, 2]]
+    four = [tuple(row) for row in permutations(4, 10, seed=0, query_id="q", scheme="reference").tolist()]
+    assert four[0] == (2, 0, 1, 3)
+    assert four[1] == four[3] == (3, 0, 2, 1)
+    assert four[9] == (0, 1, 2, 3)
+    assert len(set(four)) == 9
+
+
+@given(n=sizes, width=st.integers(1, 45), rule=st.sampled_from(["contiguous", "round_robin"]), query=ids)
+def test_windows_hold_every_candidate_once_and_align_restores_identity(n, width, rule, query):
+    order = permutation(n, seed=3, query_id=query, index=0)
+    cut = windows(order, width, rule)
+    assert sorted(i for w in cut for i in w.candidates) == list(range(n))
+    assert max(len(w.candidates) for w in cut) <= width
+    values = np.linspace(0, 1, n)
+    assert np.array_equal(align([values[list(w.candidates)] for w in cut], cut, n), values)
+    slots, index = places(cut, n)
+    assert all(cut[index[i]].candidates[slots[i]] == i for i in range(n))
+
+
+def test_contiguous_leaves_a_short_tail_and_round_robin_balances():
+    """Pool 6 at width 4 is 4 + 2, or 3 + 3."""
+    assert [w.candidates for w in windows(range(6), 4)] == [(0, 1, 2, 3), (4, 5)]
+    assert [w.candidates for w in windows(range(6), 4, "round_robin")] == [(0, 2, 4), (1, 3, 5)]
+
+
+@pytest.mark.parametrize("scheme", ["numeric", "letters", "roman", "doc", "random3"])
+def test_markers_are_distinct(scheme):
+    assert len(set(markers(scheme, 120))) == 120
+
+
+def test_markers_read_as_they_should():
+    assert markers("numeric", 2) == ["1", "2"]
+    assert markers("letters", 28)[-2:] == ["AA", "AB"]
+    assert markers("roman", 9)[3:] == ["iv", "v", "vi", "vii", "viii", "ix"]
+    assert markers("doc", 1) == ["Doc-1"]
+    assert all(len(m) == 3 for m in markers("random3", 5))
+    assert markers("random3", 5, seed=1) != markers("random3", 5, seed=2)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: windows(range(3), 0),
+        lambda: windows(range(3), 2, "spiral"),
+        lambda: markers("runes", 2),
+        lambda: permutations(3, 1, seed=0, query_id="q", scheme="x"),
+    ],
+)
+def test_unknown_choices_are_refused(call):
+    with pytest.raises(ValueError, match=r"unknown|at least"):
+        call()
