@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import steadyscore
@@ -74,6 +76,7 @@ def test_everything_that_is_not_a_document_is_named_at_once():
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.text(max_size=4), min_size=1, max_size=6), st.randoms())
+@example(["", "", "", "\r"], Random(0))
 def test_the_order_given_never_decides_for_a_scorer_without_order_effect(texts, random):
     shuffled = random.sample(texts, len(texts))
     first, second = (steadyscore.rerank(by_length, "what", each) for each in (texts, shuffled))

@@ -32,7 +32,6 @@ from . import (
     name_failed,
     note,
     page_of,
-    positive,
     print_audits,
     print_below,
     print_json,
@@ -40,7 +39,7 @@ from . import (
     settings_of,
     threshold_of,
 )
-from .flags import add_field, add_fields
+from .flags import add_field, add_fields, positive
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,7 +20,8 @@ from ..errors import InputError, UsageError
 from ..machine.disk import scratch_beside
 from ..machine.progress import bar
 from ..terms import Collection, Instance
-from . import add_json, examples, note, positive, print_json, print_table
+from . import add_json, examples, note, print_json, print_table
+from .flags import positive
 
 SPARE = 1000
 """Queries drawn beyond what the parts of a training pool need; the texts that recur are far fewer."""

@@ -22,10 +22,10 @@ from . import (
     engine_options,
     examples,
     note_failed,
-    positive,
     print_table,
     settings_of,
 )
+from .flags import positive
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -52,5 +52,5 @@ def _in_order(ranked: Any, count: int) -> list[float]:
 
 def _place_and_score(result: Any) -> tuple[int, float]:
     if isinstance(result, Mapping):
-        return int(result.get("corpus_id", result.get("index"))), float(result["score"])  # type: ignore[arg-type]
+        return int(result.get("corpus_id", result.get("index"))), float(result["score"])
     return int(result.doc_id if hasattr(result, "doc_id") else result.index), float(result.score)

@@ -13,7 +13,6 @@ from ..engines.address import open_engine
 from ..engines.objects import open_object
 from ..errors import InputError
 from ..terms import Candidate, Collection, Instance, PromptStyle, TaskName
-from ..window.prompt import shown
 from .mitigations import mitigate
 from .score import AuditConfig, scorer_for
 from .scorer import Settings
@@ -154,7 +153,9 @@ def _candidate(id: str, document: Document) -> Candidate:
 
 
 def _text(document: Document) -> str:
-    return shown(_candidate("", document), None)
+    """Title and text as they were given: documents that differ in a blank are two."""
+    candidate = _candidate("", document)
+    return candidate.text if candidate.title is None else f"{candidate.title}\n{candidate.text}"
 
 
 def _ids(documents: Sequence[Document]) -> list[str]:

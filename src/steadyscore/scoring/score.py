@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ..collection import Data, Source, open_collection
-from ..engines import Backend, Engine, EngineOptions, Recording, TrainedSettings
+from ..engines import Backend, Engine, EngineOptions, Recording
 from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
 from ..machine.bounds import Positive
@@ -27,6 +27,7 @@ from ..machine.disk import lock_folder
 from ..measures.measurement import Threshold, with_scores
 from ..measures.planning import balanced_orders
 from ..models.adapter import prompt_mistakes, refuse_mismatches
+from ..models.card import TrainedSettings
 from ..runs.folder import Run, versions
 from ..runs.layout import Coverage, FailedQuery, QueryRow, Session, ShrunkWindow
 from ..runs.table import FIRST_STAGE, Scored

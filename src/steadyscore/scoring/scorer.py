@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..engines import Backend, Capabilities, Engine, Grader, Recording, Reranker, TrainedSettings, Watch
+from ..engines import Backend, Capabilities, Engine, Grader, Recording, Reranker, Watch
 from ..errors import InputError, ModelError, WindowTooLong
 from ..machine.bounds import Positive
+from ..models.card import TrainedSettings
 from ..runs.table import Scored
 from ..tasks import Task
 from ..terms import LARGEST_SCORE, Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window

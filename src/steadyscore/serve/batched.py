@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from ..engines import Engine, Grader, Reranker, TrainedSettings
+from ..engines import Engine, Grader, Reranker
+from ..models.card import TrainedSettings
 from ..terms import Prompt
 from ..window.readout import SlotLogits
 from .batcher import Admission, Batcher

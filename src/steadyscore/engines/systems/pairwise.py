@@ -74,7 +74,8 @@ def copeland(logits: np.ndarray) -> np.ndarray:
     margins = (logits - logits.T) / 2
     others = max(len(logits) - 1, 1)
     wins: np.ndarray = (margins > 0).sum(axis=1) + (margins == 0).sum(axis=1) / 2
-    return wins - 0.5 + np.tanh(margins.sum(axis=1) / others) / 4.01
+    standing: np.ndarray = wins - 0.5 + np.tanh(margins.sum(axis=1) / others) / 4.01
+    return standing
 
 
 def _encode(tokenizer: Any, query: str, first: str, second: str) -> list[int]:
