@@ -46,7 +46,8 @@ class Turn:
     def __call__(self, keys: torch.Tensor) -> torch.Tensor:
         """(n, heads, tokens, width), turned in float32."""
         wide = keys.float()
-        return self._rotate(wide, wide, self._cos, self._sin)[1].to(keys.dtype)
+        turned: torch.Tensor = self._rotate(wide, wide, self._cos, self._sin)[1]
+        return turned.to(keys.dtype)
 
 
 # -- the whole way
@@ -112,7 +113,8 @@ def _attend(
     index = set_sight.texts[:, None, :, None].expand(-1, key.shape[1], -1, key.shape[-1])
     keys = torch.cat([key, set_sight.turn(key.gather(2, index))], dim=2)
     values = torch.cat([value, value.gather(2, index)], dim=2)
-    return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, keys, values, set_sight.mask, **how)
+    attended: tuple[torch.Tensor, None] = ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, keys, values, set_sight.mask, **how)
+    return attended
 
 
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION, _attend)

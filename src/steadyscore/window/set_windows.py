@@ -63,7 +63,8 @@ def visible_alone(prompt: Prompt, tokens: int) -> np.ndarray:
     owner[: len(prompt.prefix)] = 0
     for number, (first, _, end) in enumerate(prompt.candidates, start=1):
         owner[first:end] = number
-    return np.tri(tokens, dtype=bool) & ((owner[:, None] == owner[None, :]) | (owner[None, :] == 0))
+    visible: np.ndarray = np.tri(tokens, dtype=bool) & ((owner[:, None] == owner[None, :]) | (owner[None, :] == 0))
+    return visible
 
 
 def text_tokens(prompt: Prompt) -> np.ndarray:
