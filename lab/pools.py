@@ -2,9 +2,9 @@
 
     python lab/pools.py ../shared/data OUT
 
-Writes OUT/{train,dev,dl19,dl21,scifact,antique,hotpotqa,2wiki,rmb}.jsonl, and for the long runs OUT/long.jsonl (windows of ten to
-train on), OUT/tune.jsonl (pools that people graded, to choose teachers and settings by) and OUT/watch.jsonl (a few of them, for the
-curve of a run). In these three, relevance stands on the scale of 0 to 3. Nothing of it is part of the package.
+Writes OUT/{train,dev,dl19,dl21,scifact,antique,hotpotqa,2wiki,rmb}.jsonl, and for the long runs OUT/long.jsonl (windows of ten
+to train on), OUT/tune.jsonl (pools that people graded, to choose teachers and settings by) and OUT/watch.jsonl (a few of them,
+for the curve of a run). In these three, relevance stands on the scale of 0 to 3. Nothing of it is part of the package.
 """
 
 from __future__ import annotations
