@@ -2,7 +2,8 @@
 
     python lab/study.py OUT/long.jsonl OUT/tune.jsonl
 
-Fits on the graded pools of the first file, measures on the second, and prints one table. Web pools, which nobody graded, are left out.
+Fits on the graded pools of the first file, measures on the second, and prints one table. Web pools are left out: nobody graded
+them.
 """
 
 from __future__ import annotations
@@ -102,10 +103,8 @@ def main() -> None:
         gap = "" if reference is None else interval(paired_interval(rows, reference, scheme="queries"))
         middle = mean_interval(rows, scheme="queries").value
         print(f"| {name} | " + " | ".join(f"{r.mean():.3f}" for r in rows) + f" | {middle:.3f} | {gap} |")
-    print(
-        "\nweights of raw scores:",
-        json.dumps({n: dict(zip(MEMBERS, w.round(3).tolist(), strict=True)) for n, w in candidates(train).items()}),
-    )
+    weights = {name: dict(zip(MEMBERS, w.round(3).tolist(), strict=True)) for name, w in candidates(train).items()}
+    print("\nweights of raw scores:", json.dumps(weights))
     print("\nleave one source out, fitted on the others, nDCG@10 on the one (train pools):")
     for left in train:
         rest = {s: q for s, q in train.items() if s != left}
