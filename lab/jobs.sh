@@ -5,6 +5,7 @@
 #   lab/jobs.sh                 every job, in order
 #   lab/jobs.sh NAME...         only these
 #   lab/jobs.sh --list          their names
+#   DRY_RUN=1 lab/jobs.sh NAME  only check a training job and estimate its cost (in its log)
 #
 # LAB: folder of data, labels and runs (default /work/lab). SHARED: the collections (default /work/shared/data). PYTHON: an
 # environment with the package's dependencies (and onnxruntime for labels from the cross-encoder).
@@ -26,7 +27,7 @@ student() { # NAME SEED LABELS flags...
   steadyscore train --base smollm2-135m --initial "$here/warm-start" --data "$LAB/pools/long.jsonl" --labels "$LAB/$labels" \
     --width 10 --chars 300 --prompt compact --layers 8-29 --rank 8 --alpha 16 --dropout 0 --batch 2 --steps 500 \
     --learning-rate 3e-4 --held-out-data "$LAB/pools/watch.jsonl" --evaluate-every 100 --checkpoint-every 20 \
-    --seed "$seed" --out "$LAB/runs/$name" "$@"
+    --seed "$seed" --out "$LAB/runs/$name" ${DRY_RUN:+--dry-run} "$@"
 }
 oc=(--objective oc_sft --views 2 --weight-convention variance --ramp 0.217) # the paper's ramp: 500 of 2,305 steps
 
