@@ -25,13 +25,13 @@ student() { # NAME SEED LABELS flags...
   local name=$1 seed=$2 labels=$3
   shift 3
   steadyscore train --base smollm2-135m --initial "$here/warm-start" --data "$LAB/pools/long.jsonl" --labels "$LAB/$labels" \
-    --width 10 --chars 300 --prompt compact --layers 8-29 --rank 8 --alpha 16 --dropout 0 --batch 2 --steps 500 \
-    --learning-rate 3e-4 --held-out-data "$LAB/pools/watch.jsonl" --evaluate-every 100 --checkpoint-every 20 \
-    --seed "$seed" --out "$LAB/runs/$name" ${DRY_RUN:+--dry-run} "$@"
+    --pool 10 --width 10 --chars 300 --prompt compact --layers 8-29 --rank 8 --alpha 16 --dropout 0 --batch 2 --steps 500 \
+    --learning-rate 3e-4 --held-out-data "$LAB/pools/watch.jsonl" --held-out-permutations 2 --evaluate-every 250 \
+    --checkpoint-every 20 --seed "$seed" --out "$LAB/runs/$name" ${DRY_RUN:+--dry-run} "$@"
 }
 oc=(--objective oc_sft --views 2 --weight-convention variance --ramp 0.217) # the paper's ramp: 500 of 2,305 steps
 
-# 48 pools of the tuning data, six sources and more, under six orders.
+# 48 pools of the tuning data, of all its sources, under six orders.
 tuned() { # NAME
   [[ -f $LAB/runs/$1/train.json ]] || { echo "$1 is not trained yet" >&2; return 1; }
   steadyscore audit --scorer "smollm2-135m+$LAB/runs/$1" --data "$LAB/pools/tune.jsonl" --queries 48 --pool 10 --width 10 \
@@ -58,11 +58,20 @@ run() {
 
 all=(pools labels single-42 oc-42 tune-single-42 tune-oc-42 augmentation-42 tune-augmentation-42 single-43 oc-43 tune-single-43
   tune-oc-43 labels-self self-averaged-42 self-single-42 tune-self-averaged-42 tune-self-single-42 oc20-42 tune-oc20-42)
-if [[ ${1:-} == --list ]]; then printf '%s\n' "${all[@]}"; exit 0; fi
-exec 9> "$LAB/jobs.lock"
-flock -n 9 || { echo "another lab/jobs.sh is running: see $LAB/logs" >&2; exit 1; }
-for job in "${@:-${all[@]}}"; do
-  echo "$(date -u +%FT%TZ) $job begins" >> "$LAB/logs/jobs.log"
-  run "$job" >> "$LAB/logs/$job.log" 2>&1 || { echo "$(date -u +%FT%TZ) $job failed: $LAB/logs/$job.log" >> "$LAB/logs/jobs.log"; exit 1; }
-  echo "$(date -u +%FT%TZ) $job ends" >> "$LAB/logs/jobs.log"
-done
+
+note() { echo "$(date -u +%FT%TZ) $*" >> "$LAB/logs/jobs.log"; }
+
+main() { # a function, so that the whole script is read before the first job begins
+  if [[ ${1:-} == --list ]]; then printf '%s\n' "${all[@]}"; exit 0; fi
+  exec 9> "$LAB/jobs.lock" # a job inherits it: the lock lasts as long as any of them
+  flock -n 9 || { echo "another lab/jobs.sh is running: see $LAB/logs" >&2; exit 1; }
+  local job
+  for job in "${@:-${all[@]}}"; do
+    note "$job begins"
+    run "$job" >> "$LAB/logs/$job.log" 2>&1 || { note "$job failed: $LAB/logs/$job.log"; exit 1; }
+    note "$job ends"
+  done
+  exit 0
+}
+
+main "$@"
