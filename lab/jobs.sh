@@ -20,6 +20,13 @@ mkdir -p "$LAB/logs" "$LAB/runs"
 
 steadyscore() { nice -n 10 "$PYTHON" -m steadyscore "$@"; }
 
+# Finished labels stay as they are, whatever becomes of the teacher's files.
+labelled() { # MIXTURE FOLDER
+  [[ -f $LAB/$2/labels.parquet ]] || (cd "$here" && MIXTURE=$1 steadyscore label --scorer python:teacher:graded \
+    --data "$LAB/pools/long.jsonl" --teacher-orders 1 --width 10 --chars 300 --rank-first-stage \
+    --watch members.py mixture.json --out "$LAB/$2")
+}
+
 # What every student shares: the start, the windows, how they are shown, the optimizer. 500 steps of two windows.
 student() { # NAME SEED LABELS flags...
   local name=$1 seed=$2 labels=$3
@@ -41,8 +48,9 @@ tuned() { # NAME
 run() {
   case $1 in
     pools) [[ -f $LAB/pools/watch.jsonl ]] || nice -n 10 "$PYTHON" "$here/pools.py" "$SHARED" "$LAB/pools" ;;
-    labels) (cd "$here" && steadyscore label --scorer python:teacher:graded --data "$LAB/pools/long.jsonl" --teacher-orders 1 \
-      --width 10 --chars 300 --rank-first-stage --watch mixture.json --out "$LAB/labels-graded") ;;
+    labels) labelled fast labels-graded ;;
+    members-mpnet) nice -n 10 "$PYTHON" "$here/members.py" mpnet "$LAB/pools/long.jsonl" ;;
+    labels-mpnet) labelled mpnet labels-mpnet ;;
     single-42 | single-43) student "$1" "${1##*-}" labels-graded --objective single_order ;;
     oc-42 | oc-43) student "$1" "${1##*-}" labels-graded "${oc[@]}" --weight 5 ;;
     oc20-42) student "$1" 42 labels-graded "${oc[@]}" --weight 20 ;;
@@ -57,7 +65,8 @@ run() {
 }
 
 all=(pools labels single-42 oc-42 tune-single-42 tune-oc-42 augmentation-42 tune-augmentation-42 single-43 oc-43 tune-single-43
-  tune-oc-43 labels-self self-averaged-42 self-single-42 tune-self-averaged-42 tune-self-single-42 oc20-42 tune-oc20-42)
+  tune-oc-43 labels-self self-averaged-42 self-single-42 tune-self-averaged-42 tune-self-single-42 oc20-42 tune-oc20-42
+  members-mpnet labels-mpnet)
 
 note() { echo "$(date -u +%FT%TZ) $*" >> "$LAB/logs/jobs.log"; }
 

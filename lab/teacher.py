@@ -2,9 +2,9 @@
 
     steadyscore label --scorer python:teacher:score --data OUT/train.jsonl --teacher-orders 1 --out OUT/labels
 
-`score` is the cosine of all-MiniLM-L6-v2 (the teacher of the shipped adapters; needs MINILM). `mixture` is the weighted sum that
-`study.py` fitted, and `graded` the same with human grades where the collection named by GRADED has them. `members.py` says which
-folders the environment must name. Run from this folder.
+`score` is the cosine of all-MiniLM-L6-v2 (the teacher of the shipped adapters; needs MINILM). `mixture` is a weighted sum that
+`study.py` fitted, the one of `mixture.json` that MIXTURE names, and `graded` the same with human grades where the collection
+named by GRADED has them. `members.py` says which folders the environment must name. Run from this folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def score(query: str, candidates: list[str]) -> list[float]:
 
 @lru_cache(maxsize=1)
 def _fitted() -> dict:
-    return json.loads((Path(__file__).parent / "mixture.json").read_text())
+    return json.loads((Path(__file__).parent / "mixture.json").read_text())[os.environ["MIXTURE"]]
 
 
 def weighted_sum(query: str, candidates: list[str]) -> np.ndarray:
