@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 from members import CHARS, MEMBERS, pools
 from scipy.optimize import minimize
-from steadyscore.intervals import collection_mean, paired_interval
-from steadyscore.metrics import ndcg
+
+from steadyscore.measures.intervals import collection_mean, paired_interval
+from steadyscore.measures.ranking import ndcg
 
 Features = dict[str, list[tuple[np.ndarray, np.ndarray]]]
 """Source -> for each query, raw scores of the members (n, members) and human grades (n,)."""
