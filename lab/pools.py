@@ -137,7 +137,7 @@ def training(data: Path, held_out: set[str]) -> Iterator[Instance]:
 
 def mixed(found: Iterable[Instance]) -> list[Instance]:
     """Each pool once, in an order that a hash of its id decides, so that a run of any length sees all sources."""
-    from steadyscore.presentation import generator
+    from steadyscore.window.presentation import generator
 
     return sorted({i.id: i for i in found}.values(), key=lambda i: generator("lab", i.id).random())
 
