@@ -2,7 +2,9 @@
 
     python lab/pools.py ../shared/data OUT
 
-Writes OUT/{train,dev,dl19,dl21,scifact,antique,hotpotqa,2wiki,rmb}.jsonl. Nothing of it is part of the package.
+Writes OUT/{train,dev,dl19,dl21,scifact,antique,hotpotqa,2wiki,rmb}.jsonl, and for the long runs OUT/long.jsonl (windows of ten
+to train on), OUT/tune.jsonl (pools that people graded, to choose teachers and settings by) and OUT/watch.jsonl (a few of them,
+for the curve of a run). In these three, relevance stands on the scale of 0 to 3. Nothing of it is part of the package.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from steadyscore.collection import write
+from steadyscore.collection import read_instances, write
 from steadyscore.terms import Candidate, Collection, Instance
 from steadyscore.window.prompt import collapse
 
@@ -121,7 +123,6 @@ def web(data: Path) -> Iterator[Instance]:
 
 def training(data: Path, held_out: set[str]) -> Iterator[Instance]:
     """A hash of the query decides the order, so that a run of any length sees all sources."""
-    from steadyscore.window.presentation import generator
 
     hotpot = data / "hotpotqa"
     found = [
@@ -131,15 +132,106 @@ def training(data: Path, held_out: set[str]) -> Iterator[Instance]:
         *multihop(hotpot / "ten_passages_two_gold.jsonl", 0, 100),
         *multihop(hotpot / "train_sample.jsonl", 0),
     ]
+    yield from apart("train", found, held_out)
+
+
+def mixed(found: Iterable[Instance]) -> list[Instance]:
+    """Each pool once, in an order that a hash of its id decides, so that a run of any length sees all sources."""
+    from steadyscore.window.presentation import generator
+
+    return sorted({i.id: i for i in found}.values(), key=lambda i: generator("lab", i.id).random())
+
+
+def apart(name: str, found: Iterable[Instance], held_out: set[str]) -> Iterator[Instance]:
+    """Pools without any text that is held out."""
     removed = 0
-    for one in sorted({i.id: i for i in found}.values(), key=lambda i: generator("lab", i.id).random()):
+    for one in mixed(found):
         kept = tuple(c for c in one.pool if key(c.text) not in held_out)
         removed += len(one.pool) - len(kept)
         if key(one.query) in held_out or len(kept) < 5:
             removed += len(kept)
             continue
         yield instance(one.id, one.query, [(c.id, c.text, c.relevance) for c in kept])
-    print(f"train: {removed} candidates left out because an evaluation collection has them or their query", file=sys.stderr)
+    print(f"{name}: {removed} candidates left out because an evaluation collection has them or their query", file=sys.stderr)
+
+
+# -- the long runs
+
+
+def graded(source: str, pools: Iterable[Instance], count: int, *, top: int = 3, size: int = 10) -> list[Instance]:
+    """The first pools of a source in which people tell candidates apart, cut to `size`, their grades stretched to 0 to 3."""
+    found = []
+    for one in pools:
+        titled = [(c.id, f"{c.title}. {c.text}" if c.title else c.text, c.relevance or 0) for c in one.pool[:size]]
+        shown = [(i, text, min(3, round(3 * r / top))) for i, text, r in titled]
+        if len(shown) >= 5 and len({r for _, _, r in shown}) > 1:
+            found.append(instance(f"{source}-{one.id}", one.query, shown))
+        if len(found) == count:
+            break
+    return found
+
+
+def abstracts(data: Path) -> Iterator[Instance]:
+    """SciFact's training claims. Their abstracts stand in the pools of the test claims too: to choose by, not to train on."""
+    corpus = {row["docid"]: f"{row['title']}. {row['text']}" for row in rows(data / "scifact/corpus.jsonl")}
+    ranked = {row["qid"]: row["docids"] for row in rows(data / "scifact/run_bm25_top100_train.jsonl")}
+    for claim in rows(data / "scifact/claims_train.jsonl"):
+        shown = [(i, corpus[i], int(i in claim["cited_doc_ids"])) for i in ranked[claim["claim_id"]]]
+        yield instance(claim["claim_id"], claim["claim"], shown)
+
+
+def cranfield(data: Path) -> Iterator[Instance]:
+    corpus = {row["docid"]: row["text"] for row in rows(data / "cranfield/corpus.jsonl")}
+    queries = {row["qid"]: row["text"] for row in rows(data / "cranfield/queries.jsonl")}
+    judged = {(row["qid"], row["docid"]): row["grade"] for row in rows(data / "cranfield/qrels.jsonl") if not row["source_doc"]}
+    for row in rows(data / "cranfield/run_bm25_top100.jsonl"):
+        shown = [(i, corpus[i], judged.get((row["qid"], i), 0)) for i in row["docids"]]
+        yield instance(row["qid"], queries[row["qid"]], shown)
+
+
+def long_runs(data: Path) -> list[Instance]:
+    """A thousand windows of ten: two fifths web passages, the rest graded by people."""
+    hotpot, forum = data / "hotpotqa", data / "semeval-cqa"
+    multihops = [*multihop(hotpot / "ten_passages_two_gold.jsonl", 0, 100), *multihop(hotpot / "train_sample.jsonl", 0)]
+    return [
+        *[i for i in web(data) if not i.id.endswith("-30")],
+        *graded("squad", squad(data, "train", 500), 180, top=1),
+        *graded("wikiqa", (i for i in wikiqa(data, "train") if len(i.pool) >= 8), 140, top=1),
+        *graded("hotpotqa", multihops, 120, top=1),
+        *graded("comments", read_instances(forum / "comments_train.jsonl"), 80),
+        *graded("related", read_instances(forum / "related_questions_train.jsonl"), 60),
+        *graded("trecqa", read_instances(data / "trecqa/pools_train.jsonl"), 60, top=1),
+    ]
+
+
+def tuning(data: Path, count: int) -> list[Instance]:
+    """The first pools of eight sources, `count` each: all for which people's grades may choose something."""
+    forum = data / "semeval-cqa"
+    return [
+        *graded("squad", squad(data, "dev", 100), count, top=1),
+        *graded("wikiqa", (i for i in wikiqa(data, "dev") if len(i.pool) == 10), count, top=1),
+        *graded("hotpotqa", multihop(data / "hotpotqa/ten_passages_two_gold.jsonl", 600, 700), count, top=1),
+        *graded("comments", read_instances(forum / "comments_dev.jsonl"), count),
+        *graded("related", read_instances(forum / "related_questions_dev.jsonl"), count),  # it has 16
+        *graded("trecqa", read_instances(data / "trecqa/pools_dev.jsonl"), count, top=1),
+        *graded("scifact", abstracts(data), count, top=1, size=20),
+        *graded("cranfield", cranfield(data), count, size=20),
+    ]
+
+
+def other_evaluations(data: Path) -> Iterator[Instance]:
+    """Collections kept for evaluation that have no file here."""
+    yield from wikiqa(data, "test")
+    for name in ("comments", "related_questions", "comments_pool100"):
+        yield from read_instances(data / f"semeval-cqa/{name}_test.jsonl")
+    yield from read_instances(data / "trecqa/pools_test.jsonl")
+    sentences = [(row["docid"], row["text"], None) for row in rows(data / "climate-fever/corpus.jsonl")]
+    for claim in rows(data / "climate-fever/claims.jsonl"):
+        yield instance(claim["claim_id"], claim["claim"], sentences if claim["claim_id"] == "0" else ())
+
+
+def texts_of(found: Iterable[Instance]) -> set[str]:
+    return {key(text) for i in found for text in (i.query, *(c.text for c in i.pool))}
 
 
 def main() -> None:
@@ -155,10 +247,17 @@ def main() -> None:
         "rmb": ("response_ranking", list(responses(data))),
     }
     dev = [*squad(data, "dev", 40), *(i for i in wikiqa(data, "dev") if len(i.pool) == 10)][:80]
-    held_out = {
-        key(t) for _, found in [*evaluations.values(), ("", dev)] for i in found for t in (i.query, *(c.text for c in i.pool))
+    held_out = texts_of([*(i for _, found in evaluations.values() for i in found), *dev])
+    tune = mixed(tuning(data, 24))
+    watch = mixed(tuning(data, 2))
+    kept_from_long = held_out | texts_of(tune) | texts_of(other_evaluations(data))
+    made = evaluations | {
+        "dev": ("passage_reranking", dev),
+        "train": ("passage_reranking", training(data, held_out)),
+        "long": ("passage_reranking", apart("long", long_runs(data), kept_from_long)),
+        "tune": ("passage_reranking", tune),
+        "watch": ("passage_reranking", watch),
     }
-    made = evaluations | {"dev": ("passage_reranking", dev), "train": ("passage_reranking", training(data, held_out))}
     for name, (task, found) in made.items():
         count = write(out / f"{name}.jsonl", Collection(name, task, chars=CHARS), found)  # type: ignore[arg-type]
         print(name, count, "queries")

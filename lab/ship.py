@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from steadyscore.summary import audited
 
+from steadyscore.audits.load import load_run
 from steadyscore.models.adapter import WEIGHTS
 from steadyscore.models.card import read_card, write_card
 from steadyscore.runs.folder import Run
@@ -42,10 +42,11 @@ def main() -> None:
     card = read_card(args.trained) | {"name": args.out.name, "initial": start, "licence": "other", "about": ABOUT}
     if args.tuned:
         run = Run.open(args.tuned)
-        _, figures = audited(run)
-        told = {name: round(figures["measures"][name]["value"], 3) for name in ("overlap", "retention")}
-        on = f"{figures['coverage']['queries']} queries of {run.record['collection']}"
-        card["cutoff"] = {"value": round(figures["cutoff"]["value"], 3), **told, "how": figures["cutoff"]["how"], "on": on}
+        audit = load_run(run)
+        measured = {name: round(audit.figures[name].value, 3) for name in ("overlap", "retention")}
+        cutoff = audit.to_json()["cutoff"]
+        on = f"{len(audit.queries)} queries of {audit.collection}"
+        card["cutoff"] = {"value": round(cutoff["value"], 3), **measured, "how": cutoff["how"], "on": on}
     write_card(args.out, card)
 
 

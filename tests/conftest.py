@@ -13,8 +13,10 @@ from tests.helpers.models import byte_tokenizer, tiny_causal
 from tests.helpers.paths import SHARED
 from tests.helpers.pools import some_instances, write_collection
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job that a shell put in the background: Ctrl-C is tested too
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A job that a shell put in the background ignores Ctrl-C, and one under nohup the hangup; both are tested.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 

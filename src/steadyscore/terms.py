@@ -23,7 +23,7 @@ TaskName = str
 Partition = Literal["contiguous", "round_robin"]
 Markers = Literal["numeric", "letters", "roman", "doc", "random3"]
 Placeholder = Literal["0", "1", "2", "3", "?"]
-PromptStyle = Literal["paper", "compact", "isolated"]
+PromptStyle = Literal["paper", "compact", "isolated", "set"]
 Verdict = Literal["SUPPORTED", "REFUTED", "NOT ENOUGH INFO"]
 
 
@@ -128,6 +128,8 @@ class Prompt:
     """Token ids of the grades 0, 1, 2, 3."""
     candidates: tuple[tuple[int, int, int], ...] = ()
     """Where candidates must not see each other: first token, closing marker and end of each. Else empty."""
+    segment: int = 0
+    """In a set window, how many tokens at the end of each candidate see the others' texts. Else 0."""
 
     def __len__(self) -> int:
         return len(self.prefix) + len(self.body)

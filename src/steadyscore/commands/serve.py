@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from ..engines.address import check_address
 from ..machine.credentials import check_credentials
@@ -15,6 +15,7 @@ from ..machine.extras import SERVER, check_installed
 from ..models.embedded import DEFAULT
 from ..serve.settings import Limits, ServerSettings, default_workers, read_keys, require_token_on_public_host
 from ..tasks import TASKS
+from ..terms import PromptStyle
 from . import add_engine, engine_options, examples, note, refuse
 from .flags import above_zero, from_flags, positive
 
@@ -62,6 +63,11 @@ def add_server(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--chars", type=positive, metavar="N", help="characters kept of each document (default: the adapter's, else 1200)"
+    )
+    parser.add_argument(
+        "--prompt",
+        choices=get_args(PromptStyle),
+        help="how a window is worded and read (default: the adapter's, else the paper's)",
     )
     parser.add_argument(
         "--fit",

@@ -33,11 +33,11 @@ class Capabilities:
     distribution: Literal["exact", "top_k", "none"] = "none"
     label_mass: bool = False
     order_free: bool = False
-    """True where a candidate's score cannot depend on the others by construction."""
+    """True where the order of the candidates cannot change a score by construction."""
     lora: bool = False
     deterministic: bool = False
     isolation: bool = False
-    """Can keep the candidates of a window from seeing each other."""
+    """Can keep the candidates of a window from seeing each other; a set window needs that too."""
     parity: str | None = None
     """What the parity check says of an engine that is not `hf`, or why it could not look."""
 

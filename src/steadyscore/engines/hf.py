@@ -12,6 +12,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,10 @@ from ..models.adapter import attach, split_address
 from ..models.card import read_card
 from ..models.embedded import EMBEDDED, embedded_scorers, gguf_path, model_path
 from ..terms import Prompt
+from ..window import set_windows
 from ..window.encoding import Encoder
 from ..window.readout import SlotLogits
-from . import Capabilities, Engine, EngineOptions, hf_isolated
+from . import Capabilities, Engine, EngineOptions, hf_isolated, hf_set, set_probe
 from .device import device_of
 from .generator import Generator, Ids, label_log_probabilities
 
@@ -50,6 +52,7 @@ class TransformersEngine(Engine, Generator):
             isolation=hf_isolated.is_possible(model.config.get_text_config()),
         )
         self._identity = identity
+        self._sets_checked = False
 
     @classmethod
     def open(cls, address: str, options: EngineOptions) -> TransformersEngine:
@@ -92,7 +95,10 @@ class TransformersEngine(Engine, Generator):
         alone: list[int] = []
         for prefix, members in _by_prefix(prompts):
             found = [prompts[i] for i in members]
-            if hf_isolated.recur(found):
+            if found[0].segment:
+                for i, reading in zip(members, self._read_sets(found, label_mass), strict=True):
+                    readings[i] = reading
+            elif hf_isolated.recur(found):
                 for i, states in zip(members, hf_isolated.slot_states(self.model, found, self.options.batch_tokens), strict=True):
                     readings[i] = self._read(states, prompts[i].grade_tokens, label_mass)
             elif self.options.share_prefix:
@@ -110,14 +116,27 @@ class TransformersEngine(Engine, Generator):
     @torch.inference_mode()
     def plain_logits(self, prompt: Prompt) -> SlotLogits:
         """The textbook way: one full forward, logits of every position, rows picked afterwards."""
+        if prompt.segment:
+            return SlotLogits(self.slot_logits([prompt])[0].cpu().numpy())
         options = hf_isolated.whole([prompt], len(prompt), self.model) if prompt.candidates else {}
         ids = self._tensor([(*prompt.prefix, *prompt.body)])
         logits = self.model(input_ids=ids, use_cache=False, **options).logits[0].float()
         return SlotLogits(logits[list(prompt.slots)][:, list(prompt.grade_tokens)].cpu().numpy())
 
+    def check_sets(self) -> None:
+        """Refuse a model that cannot read a window as a set; examined once."""
+        if not self._sets_checked:
+            self._sets_checked = True  # the examination reads sets itself
+            try:
+                set_probe.check(self)
+            except Exception:
+                self._sets_checked = False
+                raise
+
     def slot_logits(self, prompts: Sequence[Prompt]) -> list[torch.Tensor]:
         """Grade logits (B, 4) of each prompt from one forward pass, with gradients: what training uses."""
-        states = self._slot_states(list(prompts), 0, None)
+        is_set = any(prompt.segment for prompt in prompts)  # training shows windows of one kind
+        states = hf_set.whole_states(self.model, prompts) if is_set else self._slot_states(list(prompts), 0, None)
         return [self.project(rows, self._tensor(p.grade_tokens)).float() for rows, p in zip(states, prompts, strict=True)]
 
     @torch.inference_mode()
@@ -161,6 +180,17 @@ class TransformersEngine(Engine, Generator):
         hidden = self.model.base_model(input_ids=ids, **options).last_hidden_state
         return [row[self._tensor(p.slots) - shared] for row, p in zip(hidden, batch, strict=True)]
 
+    def _read_sets(self, prompts: Sequence[Prompt], label_mass: bool) -> Iterator[SlotLogits]:
+        """Set windows: each distinct set is read once, in its own order of members, whatever orders were asked for."""
+        self.check_sets()
+        known: dict[Prompt, SlotLogits] = {}
+        for prompt in prompts:
+            unordered = replace(prompt, slots=())
+            if unordered not in known:
+                states = hf_set.member_states(self.model, prompt, self.options.batch_tokens)
+                known[unordered] = self._read(states, prompt.grade_tokens, label_mass)
+            yield _pick_rows(known[unordered], set_windows.members(prompt))
+
     def _read(self, states: torch.Tensor, grade_tokens: Sequence[int], label_mass: bool) -> SlotLogits:
         grades = self._tensor(grade_tokens)
         if not label_mass:
@@ -183,6 +213,11 @@ class TransformersEngine(Engine, Generator):
         return torch.tensor(ids, dtype=torch.long, device=self.model.device)
 
 
+def _pick_rows(read: SlotLogits, rows: Sequence[int]) -> SlotLogits:
+    """Some rows of what was read, in the order asked for."""
+    return SlotLogits(read.logits[list(rows)], None if read.label_mass is None else read.label_mass[list(rows)])
+
+
 def final_scale(logits: torch.Tensor, config: Any) -> torch.Tensor:
     """What some families do to their logits after the output matrix: Granite divides, Cohere multiplies, Gemma caps."""
     if scaling := getattr(config, "logits_scaling", None):
@@ -195,8 +230,9 @@ def final_scale(logits: torch.Tensor, config: Any) -> torch.Tensor:
 
 
 def _by_prefix(prompts: Sequence[Prompt]) -> Iterator[tuple[Sequence[int], list[int]]]:
-    order = sorted(range(len(prompts)), key=lambda i: (prompts[i].prefix, i))
-    for prefix, members in groupby(order, key=lambda i: prompts[i].prefix):
+    """Windows of one query and one kind together."""
+    order = sorted(range(len(prompts)), key=lambda i: (prompts[i].prefix, prompts[i].segment, i))
+    for (prefix, _), members in groupby(order, key=lambda i: (prompts[i].prefix, prompts[i].segment)):
         yield prefix, list(members)
 
 

@@ -46,36 +46,36 @@ def slot_states(model: Any, prompts: Sequence[Prompt], batch_tokens: int) -> Ite
     """Last hidden states at the slots of each prompt, (B, hidden) each. The prompts belong to one query."""
     start = prompts[0].candidates[0][0]
     cache = DynamicCache()
-    _read(model, cache, [_ids(prompts[0])[:start]], np.arange(start))
-    head = _states(cache, 0, 0, start)
+    read_behind(model, cache, [_ids(prompts[0])[:start]], np.arange(start))
+    head = states_of(cache, 0, 0, start)
     read: dict[tuple[int, ...], torch.Tensor] = {}
     texts = sorted(dict.fromkeys(text for prompt in prompts for text in _texts(prompt)), key=len, reverse=True)
     while texts:
         count = max(1, batch_tokens // max(len(texts[0]), 1))
         batch, texts = texts[:count], texts[count:]
         longest = len(batch[0])
-        cache = _cache(head, len(batch))
+        cache = cache_of(head, len(batch))
         if longest:
             # Padding stands on the right, where a causal model does not see it, and is cut off again.
-            _read(model, cache, [(*text, *[0] * (longest - len(text))) for text in batch], start + np.arange(longest))
-        read |= {text: _states(cache, row, start, start + len(text)) for row, text in enumerate(batch)}
+            read_behind(model, cache, [(*text, *[0] * (longest - len(text))) for text in batch], start + np.arange(longest))
+        read |= {text: states_of(cache, row, start, start + len(text)) for row, text in enumerate(batch)}
     for prompt in prompts:
         yield _window(model, prompt, torch.cat([head, *(read[text] for text in _texts(prompt))], dim=-2))
 
 
 def _window(model: Any, prompt: Prompt, states: torch.Tensor) -> torch.Tensor:
     """The pass over markers and skeleton, behind the states of what stands before the candidates and of their texts."""
-    ids, tokens, cache = _ids(prompt), len(prompt), _cache(states, 1)
+    ids, tokens, cache = _ids(prompt), len(prompt), cache_of(states, 1)
     text = [i for first, closing, _ in prompt.candidates for i in range(first, closing)]
     known = [*range(prompt.candidates[0][0]), *text]
     new = np.setdiff1d(np.arange(tokens), known)
     seen = isolation.visible(prompt.candidates, tokens)[np.ix_(new, [*known, *new])]
     placed = isolation.positions(prompt.candidates, tokens)[new]
-    hidden = _read(model, cache, [[ids[i] for i in new]], placed, seen)
+    hidden = read_behind(model, cache, [[ids[i] for i in new]], placed, seen)
     return hidden[0, np.searchsorted(new, prompt.slots)]
 
 
-def _read(model: Any, cache: Any, rows: Sequence[Sequence[int]], placed: np.ndarray, seen: Any = None) -> torch.Tensor:
+def read_behind(model: Any, cache: Any, rows: Sequence[Sequence[int]], placed: np.ndarray, seen: Any = None) -> torch.Tensor:
     """One forward pass behind what `cache` holds; it is added to the cache."""
     options = {} if seen is None else {"attention_mask": additive(seen[None], model)}
     ids, places = (torch.as_tensor(found, dtype=torch.long, device=model.device) for found in (rows, placed[None]))
@@ -97,12 +97,12 @@ def additive(seen: np.ndarray, model: Any) -> torch.Tensor:
     return mask.masked_fill_(torch.from_numpy(~seen[:, None]).to(model.device), torch.finfo(model.dtype).min)
 
 
-def _states(cache: Any, row: int, first: int, end: int) -> torch.Tensor:
+def states_of(cache: Any, row: int, first: int, end: int) -> torch.Tensor:
     """(layers, 2, heads, tokens, width): keys and values of some tokens of a row."""
     return torch.stack([torch.stack([layer.keys[row], layer.values[row]])[..., first:end, :] for layer in cache.layers])
 
 
-def _cache(states: torch.Tensor, rows: int) -> DynamicCache:
+def cache_of(states: torch.Tensor, rows: int) -> DynamicCache:
     cache = DynamicCache()
     for layer, (keys, values) in enumerate(states):
         cache.update(keys.expand(rows, -1, -1, -1), values.expand(rows, -1, -1, -1), layer)

@@ -69,6 +69,8 @@ def _presentation(address: str, collection: Collection, config: AuditConfig) -> 
     settings = settings_for(config, collection, read_card(folder)["settings"] if folder else {})
     if settings.width is not None:
         return settings, settings.width
+    if settings.prompt == "set":
+        return settings, None
     if KINDS[kind].grades:
         return settings, TASKS[collection.task].width
     system = SYSTEMS.get(rest.partition("@")[0]) if kind == "system" else None

@@ -12,7 +12,7 @@ from ..engines import EngineOptions
 from ..engines.address import open_engine
 from ..engines.objects import open_object
 from ..errors import InputError
-from ..terms import Candidate, Collection, Instance, TaskName
+from ..terms import Candidate, Collection, Instance, PromptStyle, TaskName
 from .mitigations import mitigate
 from .score import AuditConfig, scorer_for
 from .scorer import Settings
@@ -83,10 +83,11 @@ class Ranker:
         task: TaskName = "passage_reranking",
         width: int | None = None,
         chars: int | None = None,
+        prompt: PromptStyle | None = None,
         mitigations: Sequence[str] = (),
         options: EngineOptions | None = None,
     ):
-        config = AuditConfig(settings=Settings(width=width, label_mass=False), chars=chars)
+        config = AuditConfig(settings=Settings(width=width, prompt=prompt, label_mass=False), chars=chars)
         backend = open_engine(scorer, options) if isinstance(scorer, str) else open_object(scorer)
         self.scorer: Any = mitigate(scorer_for(backend, Collection("texts", task), config), mitigations)
         self.name = self.scorer.name
@@ -114,6 +115,7 @@ def rerank(
     task: TaskName = "passage_reranking",
     width: int | None = None,
     chars: int | None = None,
+    prompt: PromptStyle | None = None,
     mitigations: Sequence[str] = (),
     options: EngineOptions | None = None,
 ) -> Ranking:
@@ -124,11 +126,12 @@ def rerank(
     documents    texts, or dicts with `text` and, where there is one, `title`
     top_k        only the first of the ranking
     width        documents per prompt; by default the task's for a language model, all of them for other scorers
+    prompt       how a pool is worded and read; by default as an adapter was trained
     mitigations  ways to serve the scorer that make it steadier, such as `self-consistency:4`
     """
     given = list(documents)
     _check_documents(given)
-    ranker = Ranker(scorer, task=task, width=width, chars=chars, mitigations=mitigations, options=options)
+    ranker = Ranker(scorer, task=task, width=width, chars=chars, prompt=prompt, mitigations=mitigations, options=options)
     ranked = enumerate(ranker.rank(query, given, top_k), 1)
     return Ranking(query, (RankedDocument(rank, index, score, given[index]) for rank, (index, score) in ranked))
 

@@ -184,7 +184,7 @@ def _begin(scorer: PoolScorer, source: Source, folder: Path, config: AuditConfig
         collection=collection.name,
         task=collection.task,
         source=source.name,
-        capabilities=scorer.backend.capabilities.to_json(),
+        capabilities=scorer.capabilities.to_json(),
         command=command,
     )
 

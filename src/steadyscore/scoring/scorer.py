@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..engines import Backend, Engine, Grader, Recording, Reranker, Watch
+from ..engines import Backend, Capabilities, Engine, Grader, Recording, Reranker, Watch
 from ..errors import InputError, ModelError, WindowTooLong
 from ..machine.bounds import Positive
 from ..models.card import TrainedSettings
@@ -19,6 +19,7 @@ from ..terms import LARGEST_SCORE, Instance, Markers, Partition, Placeholder, Pr
 from ..window import readout
 from ..window.presentation import align, places, windows
 from ..window.prompt import CHARS_PER_TOKEN, PromptText, prompt_hash, prompt_text, shown
+from ..window.set_windows import reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class Settings:
     placeholder: Placeholder = "0"
     """Grade that fills the answer skeleton."""
     prompt: PromptStyle | None = None
-    """How a window is worded and read: in the printed words, in a compact layout that small models learn sooner, or in that
-    layout with candidates that do not see each other (default: the adapter's, else the paper's)."""
+    """How a window is worded and read: in the printed words, in a compact layout that small models learn sooner, in that
+    layout with candidates that do not see each other, or as a set without an order (default: the adapter's, else the paper's)."""
     instruction: str | None = None
     fit: Literal["refuse", "shrink"] = "refuse"
     """A window too long for the model: refuse it, or cut its candidates further."""
@@ -85,6 +86,12 @@ class PoolScorer(ABC):
     def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
         """Scores under several orders, (P, n), as the arrays every measure takes: columns sorted by candidate id."""
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the backend can tell; order-free where it reads the whole pool as one set."""
+        told = self.backend.capabilities
+        return replace(told, order_free=True) if self.settings.prompt == "set" and self.width is None else told
+
     def watch(self) -> Watch:
         """The files behind the backend, which may change while `identity` stays."""
         return self.backend.watch()
@@ -107,9 +114,10 @@ class Scorer(PoolScorer):
     def __init__(self, backend: Backend, task: Task, settings: Settings | None = None):
         self.backend, self.task = backend, task
         self.settings = resolve_settings(settings or Settings(), backend.trained_settings)
-        if self.settings.prompt == "isolated" and isinstance(backend, Grader) and not backend.capabilities.isolation:
+        asked = self.settings.prompt
+        if asked in ("isolated", "set") and isinstance(backend, Grader) and not backend.capabilities.isolation:
             raise ModelError(
-                f"{backend.name} cannot keep candidates from seeing each other, which --prompt isolated asks for. "
+                f"{backend.name} cannot keep candidates from seeing each other, which --prompt {asked} asks for. "
                 "The hf engine can, for models with full attention and fixed rotary positions, without --mitigation pine."
             )
         self.shrunk = []
@@ -127,6 +135,8 @@ class Scorer(PoolScorer):
     def width(self) -> int | None:
         if self.settings.width is not None:
             return self.settings.width
+        if self.settings.prompt == "set":
+            return None  # texts are read once each, whatever the pool: there is nothing to cut
         return self.task.width if isinstance(self.backend, Grader) else self.backend.width
 
     def identity(self) -> dict[str, Any]:
@@ -137,7 +147,7 @@ class Scorer(PoolScorer):
             "width": self.width,
         }
         if isinstance(self.backend, Grader):
-            system = self.task.compact if self.settings.prompt in ("compact", "isolated") else self.task.system
+            system = self.task.compact if self.settings.prompt in ("compact", "isolated", "set") else self.task.system
             template = "\ue000".join(self.backend.encoder.template(system)) if isinstance(self.backend, Engine) else ""
             s = self.settings
             identity["prompt_hash"] = prompt_hash(self.task, s.markers, s.placeholder, s.prompt or "paper", template)
@@ -193,7 +203,7 @@ class Scorer(PoolScorer):
         prompts = [[self.prompt(instance, window) for window in cut] for cut in cuts]
         # Two presentations may hold the same window (always at width 1): one prompt, one pass, one score.
         unique = list(dict.fromkeys(prompt for row in prompts for prompt in row))
-        self._tokens += sum(map(token_count, unique))
+        self._tokens += sum(map(token_count, {_unordered(prompt) for prompt in unique}))
         readings = dict(zip(unique, grader.grade_logits(unique, label_mass=told), strict=True))
         n = len(instance.pool)
         grades = np.stack(
@@ -216,18 +226,18 @@ class Scorer(PoolScorer):
             return self._text(instance, window, self.settings.chars)
         engine: Engine = self.backend
         prompt = self._encoded(instance, window, self.settings.chars)
-        if len(prompt) <= engine.context:
+        if reach(prompt) <= engine.context:
             return prompt
-        refusal = WindowTooLong(len(window.candidates), window.index + 1, instance.id, len(prompt), engine.context)
+        refusal = WindowTooLong(len(window.candidates), window.index + 1, instance.id, reach(prompt), engine.context)
         if self.settings.fit == "refuse":
             raise refusal
         longest = max(len(shown(instance.pool[i], self.settings.chars)) for i in window.candidates)
         low, high = 0, longest  # low always fits, high never does
-        if len(self._encoded(instance, window, 0)) > engine.context:
+        if reach(self._encoded(instance, window, 0)) > engine.context:
             raise refusal
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if len(self._encoded(instance, window, middle)) <= engine.context else (low, middle)
+            low, high = (middle, high) if reach(self._encoded(instance, window, middle)) <= engine.context else (low, middle)
         self.shrunk.append((instance.id, window.index, low))
         return self._encoded(instance, window, low)
 
@@ -303,6 +313,11 @@ def _shape_of(answer: Any, found: np.ndarray | None) -> str:
     if found is None:
         return f"a {type(answer).__name__} that is not a list of numbers"
     return f"{found.size} scores" if found.ndim == 1 else f"an array of shape {found.shape}"
+
+
+def _unordered(prompt: Prompt | PromptText) -> Prompt | PromptText:
+    """What is read of a prompt: orders of a set differ in where their grades are found, and are read once."""
+    return replace(prompt, slots=()) if isinstance(prompt, Prompt) and prompt.segment else prompt
 
 
 def token_count(prompt: Prompt | PromptText) -> int:

@@ -48,7 +48,7 @@ class Monitor:
     def offer(self, model: Model, instance: Instance, rule: DecisionRule | None, scores: Array) -> None:
         """Keep a scored request, with the probability that the share states. A single document cannot be reordered."""
         n = len(instance.pool)
-        if n < 2 or model.backend.capabilities.order_free or self._random.random() >= self.share:
+        if n < 2 or model.scorer().capabilities.order_free or self._random.random() >= self.share:
             return
         if rule is None:
             rule = ThresholdRule(model.cutoff) if model.cutoff is not None else TopKRule(min(BUDGET, n - 1))

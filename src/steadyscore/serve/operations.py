@@ -64,6 +64,6 @@ def model_answer(model: Model) -> schemas.ModelAnswer:
         "characters": model.settings.chars,
         "cutoff": model.cutoff,
         "expected_overlap": model.expected_overlap,
-        "capabilities": model.backend.capabilities.to_json(),
+        "capabilities": model.scorer().capabilities.to_json(),
     }
     return schemas.ModelAnswer(id=model.name, created=model.opened, order=facts)

@@ -20,7 +20,7 @@ from ..models.card import read_card
 from ..runs.table import FIRST_STAGE, Scored
 from ..scoring.scorer import Scorer, Settings
 from ..tasks import TASKS, Task
-from ..terms import Array, Candidate, Instance, Prompt
+from ..terms import Array, Candidate, Instance, Prompt, PromptStyle
 from ..window.presentation import permutations, windows
 from .batched import batched_backend
 from .batcher import Admission, Batcher
@@ -66,6 +66,7 @@ class ModelOptions:
     task: str | None = None
     width: int | None = None
     chars: int | None = None
+    prompt: PromptStyle | None = None
     fit: Literal["refuse", "shrink"] = "refuse"
     cutoff: float | None = None
 
@@ -107,7 +108,8 @@ def open_model(
 
 def _settings(asked: ModelOptions, trained: dict[str, Any]) -> Settings:
     known = {key: value for key, value in trained.items() if key in Settings.__dataclass_fields__}
-    stated = {key: value for key, value in (("width", asked.width), ("chars", asked.chars)) if value is not None}
+    named = (("width", asked.width), ("chars", asked.chars), ("prompt", asked.prompt))
+    stated = {key: value for key, value in named if value is not None}
     return Settings(**known | {"fit": asked.fit, "label_mass": False} | stated)
 
 
@@ -218,7 +220,7 @@ class Service:
             once = self.score_orders(model, admission, instance, np.arange(n)[None], width)
             return ScoredDecision(once.scores[0], None if once.grades is None else once.grades[0], 1)
         orders = permutations(n, count, seed=seed, query_id=instance.query)
-        stopped: Stopped = "order_free" if model.backend.capabilities.order_free else "budget"
+        stopped: Stopped = "order_free" if model.scorer(width=width).capabilities.order_free else "budget"
         stops = [1] if stopped == "order_free" else stopping_points(count) if adaptive else [count]
         scores, grades = np.empty((0, n)), None
         for stop in stops:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..engines import Backend, Engine, EngineOptions
 from ..engines.address import open_engine, open_local_model
 from ..models.adapter import AdapterIdentity, adapter_identity, card_for_base, refuse_misfit, split_address
+from ..models.card import scorer_address
 from ..terms import Prompt
 from ..window.readout import SlotLogits
 from .settings import cores
@@ -47,7 +48,8 @@ class SharedBases:
         if ":" in address and not address.startswith("hf:"):
             backend: Backend = open_engine(address, options)
             return backend
-        base, folder = split_address(address)
+        model, folder = split_address(address)
+        base = scorer_address(model)
         if base not in self._bases:
             self._bases[base] = SharedBase(open_local_model(base, options), self.workers, options.allow_base_mismatch)
         return self._bases[base].with_adapter(folder, address)

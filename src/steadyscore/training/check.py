@@ -63,6 +63,12 @@ def _shuffle_mistake(config: TrainConfig) -> str | None:
     return None
 
 
+def _set_mistake(config: TrainConfig) -> str | None:
+    compares = config.prompt == "set" and config.objective in (*SHUFFLED, "marker_consistency")
+    use = "use single_order or order_averaged"
+    return f"{config.objective} compares presentations of a window, and a set has one; {use}" if compares else None
+
+
 def _teacher_mistake(config: TrainConfig) -> str | None:
     is_single = config.objective == "order_averaged" and config.teacher_orders == 1
     return "order_averaged with teacher_orders 1 is single_order; name it so, or raise teacher_orders" if is_single else None
@@ -109,6 +115,7 @@ RULES = (
     Rule(("objective", "views"), _views_mistake),
     Rule(("objective", "widths"), _width_mistake),
     Rule(("objective", "shuffle"), _shuffle_mistake),
+    Rule(("objective", "prompt"), _set_mistake),
     Rule(("objective", "teacher_orders"), _teacher_mistake),
     Rule(("objective", "dropout"), _dropout_mistake),
     Rule(("base", "layers"), _layers_mistake),

@@ -77,7 +77,7 @@ def resolve_plan(config: TrainConfig, collection: Collection) -> Plan:
     return Plan(
         config=config,
         task=task,
-        settings=_settings(config, collection, max(widths)),
+        settings=_settings(config, collection, None if config.prompt == "set" else max(widths)),  # a set is the whole pool
         weight=_weight(config, task),
         widths=widths,
         shuffle=shuffle,
@@ -106,7 +106,7 @@ def layer_indices(layers: str | None) -> tuple[int, ...] | None:
     return tuple(range(int(first), int(last or first) + 1))
 
 
-def _settings(config: TrainConfig, collection: Collection, width: int) -> Settings:
+def _settings(config: TrainConfig, collection: Collection, width: int | None) -> Settings:
     return Settings(
         width=width,
         chars=config.chars if config.chars is not None else collection.chars,

@@ -52,6 +52,8 @@ def open_base(config: TrainConfig, accelerator: Accelerator) -> TransformersEngi
     engine = open_local_model(config.base, EngineOptions(device=str(accelerator.device), dtype=config.dtype, share_prefix=False))
     if not isinstance(engine, TransformersEngine):
         raise InputError(f"{config.base} cannot be trained; a base is an embedded model, a folder or a hub id.")
+    if config.prompt == "set" and engine.capabilities.isolation:
+        engine.check_sets()
     return engine
 
 

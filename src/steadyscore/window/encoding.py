@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import ModelError
 from ..terms import GRADES, Prompt
+from . import set_windows
 from .prompt import SKELETON_HEADER, Piece, PromptText, skeleton_line
 
 _BODY = "\ue000user turn\ue001"
@@ -133,6 +134,8 @@ class Encoder:
 
     def prompt(self, text: PromptText) -> Prompt:
         """A window as ids, with its slots checked."""
+        if text.is_set:
+            return self.set_prompt(text)
         before, after = self.template(text.system)
         prefix = [*self.fixed(before), *self.pieces(text.prefix)]
         pieces = [self.pieces((piece,)) for piece in text.body]
@@ -145,6 +148,21 @@ class Encoder:
             slots=tuple(start + slot for slot in slots),
             grade_tokens=grade_tokens,
             candidates=_candidates(len(prefix), [len(piece) for piece in pieces]) if text.isolated else (),
+        )
+
+    def set_prompt(self, text: PromptText, *, is_sorted: bool = True) -> Prompt:
+        """A set window as ids; its answer lines end where the grade is read."""
+        before, after = self.template(text.system)
+        lead, *pieces = text.body
+        skeleton, slots, grade_tokens = self.skeleton(text.markers[:1], text.placeholder)
+        header = self.fixed(SKELETON_HEADER)
+        return set_windows.lay_out(
+            prefix=(*self.fixed(before), *self.pieces(text.prefix), *self.fixed(lead.text)),
+            texts=[self.plain(piece.text) for piece in pieces[::2]],
+            closing=(*self.fixed(pieces[1].text), *self.fixed(after), *header),
+            line=skeleton[len(header) : slots[0] + 1],
+            grade_tokens=grade_tokens,
+            is_sorted=is_sorted,
         )
 
 

