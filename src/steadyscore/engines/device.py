@@ -6,7 +6,7 @@ from ..errors import InputError
 
 
 def device_of(asked: str | None) -> str:
-    """The device asked for; without a word, CUDA where there is one."""
+    """The device asked for; where none is, CUDA if there is one, else the CPU."""
     here = present()
     if asked is None:
         return "cuda" if "cuda:0" in here else "cpu"

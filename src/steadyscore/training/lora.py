@@ -1,4 +1,4 @@
-"""LoRA's linear layers in training: what peft's compute, in the same time, with half as much kept for the backward pass.
+"""LoRA's linear layers in training: what peft's compute, in about the same time, with half as much kept for the backward pass.
 
 y = x Wᵀ + c + s · drop(x) Aᵀ Bᵀ, W and c frozen (rank r, s = alpha / r). peft keeps the dropped copy of x and its float mask,
 and makes the low-rank term three times before it is added. Here the term is added in place, and what is kept is x itself
