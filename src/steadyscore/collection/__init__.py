@@ -99,7 +99,7 @@ def from_records(data: Any, name: str = "data", task: TaskName = "passage_rerank
 
 
 def read_instances(path: str | Path) -> Iterator[Instance]:
-    """Instances in file order. At the first bad line the rest of the file is checked too: all mistakes are told at once."""
+    """Instances in file order. At the first bad line the rest of the file is checked too: all mistakes are named at once."""
     path = Path(path)
     seen: set[str] = set()
     for _, record in _records(path):

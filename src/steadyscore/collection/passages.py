@@ -47,7 +47,7 @@ class Files:
 
 
 def find(folder: Path, format: str, split: str) -> Files:
-    """The files of a folder; every absent or ambiguous one is told at once."""
+    """The files of a folder; every absent or ambiguous one is named at once."""
     mistakes, found = [], {}
     for role, patterns in ROLES[format].items():
         wanted = [pattern.format(split=split) for pattern in patterns]

@@ -46,7 +46,7 @@ def rewardbench2(record: dict[str, Any], number: int) -> Instance:
 
 
 def rm_bench(record: dict[str, Any], number: int) -> Instance:
-    """THU-KEG/RM-Bench: three chosen and three rejected responses in three styles. Ids are told apart by domain."""
+    """THU-KEG/RM-Bench: three chosen and three rejected responses in three styles. Ids differ by domain."""
     id = field_value(record, "id", (str, int))
     return _chosen_rejected(record, f"{record['domain']}-{id}" if record.get("domain") else id, 6)
 

@@ -1,6 +1,6 @@
 """Lines of topics, judgements, corpora and runs, in the layouts of TREC, BEIR and MS MARCO.
 
-Which layout it is is told from the line itself. Mistakes go to the report with file and line; reading goes on.
+The line itself shows which layout it is. Mistakes go to the report with file and line; reading goes on.
 """
 
 from __future__ import annotations

@@ -91,8 +91,8 @@ def probe(args: argparse.Namespace) -> list[dict[str, Any]]:
 
     try:
         backend = open_engine(args.scorer, engine_options(args), check_parity=False)
-        told = ", ".join(f"{name} {_show_capability(value)}" for name, value in backend.capabilities.to_json().items())
-        rows = [{"check": f"{args.scorer} can tell", "result": told, "ok": True}]
+        capabilities = ", ".join(f"{name} {_show_capability(value)}" for name, value in backend.capabilities.to_json().items())
+        rows = [{"check": f"{args.scorer} can tell", "result": capabilities, "ok": True}]
         if isinstance(backend, Engine):
             return rows + check_readout(backend, args)
         return rows if isinstance(backend, Recording) else rows + score_trial_pool(backend)

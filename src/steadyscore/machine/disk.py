@@ -104,7 +104,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def scratch_beside(path: Path, suffix: str = "") -> Path:
-    """A hidden name in the same folder that carries the process id, so that what a killed process left can be told."""
+    """A hidden name in the same folder that carries the process id, so that what a killed process left can be recognised."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp{suffix}")
 
 

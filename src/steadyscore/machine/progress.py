@@ -186,8 +186,8 @@ def progress_line(chain: Sequence[Job], now: float) -> str:
     """What is being done, how far it is, its rate and the time left: of the innermost job, inside those it is a part of."""
     outer, inner = chain[0], chain[-1]
     places = [f"{job.unit} {job.count + 1} of {job.total}" for job in chain[:-1]]
-    told = ", ".join([*filter(None, [*places, _place(inner, len(chain) > 1)]), *_pace(chain, now), *filter(None, [outer.remark])])
-    return f"{outer.what}: {told}" if told else outer.what
+    text = ", ".join([*filter(None, [*places, _place(inner, len(chain) > 1)]), *_pace(chain, now), *filter(None, [outer.remark])])
+    return f"{outer.what}: {parts}" if parts else outer.what
 
 
 def _place(work: Job, is_inside: bool) -> str:
@@ -199,14 +199,14 @@ def _place(work: Job, is_inside: bool) -> str:
 def _pace(chain: Sequence[Job], now: float) -> list[str]:
     outer, inner = chain[0], chain[-1]
     spent, gained = now - outer.began, inner.count - inner.initial
-    told = [_rate(60 * gained / (now - inner.began))] if gained and now > inner.began else []
+    parts = [_rate(60 * gained / (now - inner.began))] if gained and now > inner.began else []
     done = _units_done(chain)
     if outer.total is not None and done:
         ahead = max(outer.total - outer.initial - done, 0)
-        told.append(f"about {duration(spent * ahead / done)} left")
+        parts.append(f"about {duration(spent * ahead / done)} left")
     elif spent >= 60 and not gained:
-        told.append(f"{duration(spent)} so far")
-    return told
+        parts.append(f"{duration(spent)} so far")
+    return parts
 
 
 def _units_done(chain: Sequence[Job]) -> float:

@@ -18,7 +18,7 @@ from .ranking import ranking
 
 
 def parse_measures(names: Sequence[str]) -> list[Any]:
-    """Measures by name; all that ir_measures cannot compute on this machine are told at once."""
+    """Measures by name; all that ir_measures cannot compute on this machine are named at once."""
     if not names:
         return []
     check_installed("--ir", "ir_measures")

@@ -26,12 +26,12 @@ def drawing(grid: Grid, filled: Filled) -> str:
 
 def _words(grid: Grid) -> str:
     """What the panel shows, for readers that cannot see it: the first and last value of every series."""
-    told = []
+    lines = []
     for line, values in zip(grid.block.rows, grid.values, strict=True):
         numbers = [value.value for value in values if value.value is not None]
         if numbers:
-            told.append(f"{line.label}: {numbers[0]:.3f}" + (f" to {numbers[-1]:.3f}" if len(numbers) > 1 else ""))
-    return f"{grid.block.axes[1]} against {grid.block.axes[0]}. " + "; ".join(told) + "."
+            lines.append(f"{line.label}: {numbers[0]:.3f}" + (f" to {numbers[-1]:.3f}" if len(numbers) > 1 else ""))
+    return f"{grid.block.axes[1]} against {grid.block.axes[0]}. " + "; ".join(lines) + "."
 
 
 def _lines(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:

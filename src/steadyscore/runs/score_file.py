@@ -101,8 +101,8 @@ def _read_columns(file: Path) -> Rows:
     except UnicodeDecodeError as refusal:
         raise InputError(f"{file} holds bytes that are not UTF-8. Save it as UTF-8.") from refusal
     except (pa.ArrowException, OSError, EOFError, zlib.error, csv.Error) as refusal:
-        told = str(refusal).splitlines()[0] if str(refusal) else type(refusal).__name__
-        raise InputError(_ragged_lines(file) or f"{file} cannot be read as {kind[1:]}: {told}") from refusal
+        reason = str(refusal).splitlines()[0] if str(refusal) else type(refusal).__name__
+        raise InputError(_ragged_lines(file) or f"{file} cannot be read as {kind[1:]}: {reason}") from refusal
     rows = Rows(table, str(file), lambda indices: _lines_of(file, indices))
     return check_columns(rows)
 

@@ -63,7 +63,7 @@ def estimate(
 
 
 def _presentation(address: str, collection: Collection, config: AuditConfig) -> tuple[Settings, int | None]:
-    """Settings and width that `scorer_for` will give the scorer of an address, told without opening it."""
+    """Settings and width that `scorer_for` will give the scorer of an address, found without opening it."""
     kind, _, rest = parse_address(address)
     folder = split_address(rest)[1] if kind == "hf" or (kind == "vllm" and "@http" not in rest) else None
     settings = settings_for(config, collection, read_card(folder)["settings"] if folder else {})

@@ -75,7 +75,7 @@ class AuditConfig:
 
 
 Progress = Callable[[Iterable[Instance], int | None], Iterable[Instance]]
-"""Instances as they come, and how many there will be -> the same instances, told to the user."""
+"""Instances as they come, and how many there will be -> the same instances, with progress shown to the user."""
 
 NOISE_REPEATS = 3
 NOISE_QUERIES = 20

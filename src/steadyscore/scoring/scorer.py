@@ -89,8 +89,8 @@ class PoolScorer(ABC):
     @property
     def capabilities(self) -> Capabilities:
         """What the backend can tell; order-free where it reads the whole pool as one set."""
-        told = self.backend.capabilities
-        return replace(told, order_free=True) if self.settings.prompt == "set" and self.width is None else told
+        known = self.backend.capabilities
+        return replace(known, order_free=True) if self.settings.prompt == "set" and self.width is None else known
 
     def watch(self) -> Watch:
         """The files behind the backend, which may change while `identity` stays."""
@@ -199,12 +199,12 @@ class Scorer(PoolScorer):
 
     def _read_grader(self, instance: Instance, cuts: list[list[Window]]) -> dict[str, np.ndarray | None]:
         grader: Grader = self.backend  # type: ignore[assignment]
-        told = self.settings.label_mass and grader.capabilities.label_mass
+        reads_mass = self.settings.label_mass and grader.capabilities.label_mass
         prompts = [[self.prompt(instance, window) for window in cut] for cut in cuts]
         # Two presentations may hold the same window (always at width 1): one prompt, one pass, one score.
         unique = list(dict.fromkeys(prompt for row in prompts for prompt in row))
         self._tokens += sum(map(token_count, {_unordered(prompt) for prompt in unique}))
-        readings = dict(zip(unique, grader.grade_logits(unique, label_mass=told), strict=True))
+        readings = dict(zip(unique, grader.grade_logits(unique, label_mass=reads_mass), strict=True))
         n = len(instance.pool)
         grades = np.stack(
             [
@@ -213,7 +213,7 @@ class Scorer(PoolScorer):
             ]
         )
         mass = None
-        if told:
+        if reads_mass:
             masses = [[np.asarray(readings[p].label_mass) for p in row] for row in prompts]
             mass = np.stack([align(row, cut, n) for row, cut in zip(masses, cuts, strict=True)])
         # A grade that was written is a score; only what was read as a distribution is kept as one.

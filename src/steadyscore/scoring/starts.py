@@ -127,17 +127,17 @@ def _change_remarks(noted: Sequence[Start], scored: Sequence[int]) -> list[str]:
     later = [start for start in noted[last + 1 :] if start.changed]
     found = []
     if during:
-        told = "; ".join(f"{', '.join(start.changed)} (after {start.queries_before} queries)" for start in during)
+        changes = "; ".join(f"{', '.join(start.changed)} (after {start.queries_before} queries)" for start in during)
         count = len(during) + 1
-        found.append(f"scored by {NUMBERS.get(count, count)} versions: {told}.")
+        found.append(f"scored by {NUMBERS.get(count, count)} versions: {changes}.")
     if later:
-        told = "; ".join(change for start in later for change in start.changed)
-        found.append(f"its scorer changed after its table was scored: {told}.")
+        changes = "; ".join(change for start in later for change in start.changed)
+        found.append(f"its scorer changed after its table was scored: {changes}.")
     return found
 
 
 def _version_remarks(scored: Sequence[Start]) -> list[str]:
     names = dict.fromkeys(name for start in scored for name in start.versions)
     seen = {name: list(dict.fromkeys(start.versions.get(name, "not installed") for start in scored)) for name in names}
-    told = [f"{name} {', then '.join(values)}" for name, values in seen.items() if len(values) > 1]
-    return [f"scored under several versions of what it runs on: {'; '.join(told)}."] if told else []
+    changes = [f"{name} {', then '.join(values)}" for name, values in seen.items() if len(values) > 1]
+    return [f"scored under several versions of what it runs on: {'; '.join(changes)}."] if changes else []
