@@ -187,7 +187,7 @@ def progress_line(chain: Sequence[Job], now: float) -> str:
     outer, inner = chain[0], chain[-1]
     places = [f"{job.unit} {job.count + 1} of {job.total}" for job in chain[:-1]]
     text = ", ".join([*filter(None, [*places, _place(inner, len(chain) > 1)]), *_pace(chain, now), *filter(None, [outer.remark])])
-    return f"{outer.what}: {parts}" if parts else outer.what
+    return f"{outer.what}: {text}" if text else outer.what
 
 
 def _place(work: Job, is_inside: bool) -> str:
