@@ -19,7 +19,7 @@ from steadyscore.integrations import Ranker
 from steadyscore.models import adapter
 from steadyscore.models.card import model_card, read_card
 from steadyscore.scoring.scorer import Scorer, Settings
-from steadyscore.serve.shared_base import Bases
+from steadyscore.serve.shared_base import SharedBases
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.training import merge
 from steadyscore.training.loop import train_adapter
@@ -162,7 +162,7 @@ def merge_it(world, folder):
 
 
 def serve_it(world, folder):
-    Bases().open(f"hf:{world / 'base'}+{folder}", EngineOptions())
+    SharedBases().open(f"hf:{world / 'base'}+{folder}", EngineOptions())
 
 
 def start_from_it(world, folder):
