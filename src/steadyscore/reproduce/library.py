@@ -28,7 +28,7 @@ from .recipe import Side
 from .scale import Choices, scaled
 
 
-class Missing(InputError):
+class MissingRun(InputError):
     """A run that a cell needs is not there, not complete or not the one that was asked for."""
 
 
@@ -92,7 +92,7 @@ class Library:
             return fitting_run(Path(given), self._expected(job))
         found = self.store.find_run(job.content, side.permutations)
         if found is None:
-            raise Missing(f"{_named(side, base, seed, collection)} is not scored yet.")
+            raise MissingRun(f"{_named(side, base, seed, collection)} is not scored yet.")
         return found
 
     def _expected(self, job: Job) -> str:
@@ -118,7 +118,7 @@ class Library:
         place = (other, base, other.seeds[0], collection)
         cutoff = self.measured(*place).cutoff.value
         if cutoff is None:
-            raise Missing(f"{side.matched_to} on {collection} has no tuned cutoff to match.")
+            raise MissingRun(f"{side.matched_to} on {collection} has no tuned cutoff to match.")
         return replace(own, retention=studies.fitted_retention(self.queries(*place), cutoff, own))
 
     def _measured(self, side: Side, base: str, seed: int, collection: str) -> Measured:
@@ -136,14 +136,14 @@ class Library:
         label = reader_label(reader_name(side.reader, self.choices), EVIDENCE, side.serving)
         found = reader_results(run, [query.query_id for query in queries])
         if label not in found:
-            raise Missing(f"{_named(side, base, seed, collection)} was not read by the {side.reader} reader yet.")
+            raise MissingRun(f"{_named(side, base, seed, collection)} was not read by the {side.reader} reader yet.")
         return found[label]
 
     def noise(self, side: Side, base: str, seed: int, collection: str) -> Measured:
         """Measures of one presentation that was scored repeatedly, at the cutoff of the run."""
         run = self.run(side, base, seed, collection)
         if not (repeats := run.read_noise()):
-            raise Missing(f"{_named(side, base, seed, collection)} has no noise floor yet.")
+            raise MissingRun(f"{_named(side, base, seed, collection)} has no noise floor yet.")
         cutoff = self.measured(side, base, seed, collection).cutoff.value
         return measure(repeats, replace(own_threshold(run), cutoff=cutoff))
 
@@ -165,7 +165,7 @@ class Library:
         if values is None and name in MEASURES and MEASURES[name].value is not None:
             values = np.full(len(ids), np.nan)  # it was measured, and is undefined for every query
         if values is None:
-            raise Missing(f"{_named(*place)} has no {name}: `steadyscore measures list` says what it needs.")
+            raise MissingRun(f"{_named(*place)} has no {name}: `steadyscore measures list` says what it needs.")
         return Observation(side.system, base, seed, task_of(collection), collection, ids, values)
 
 
@@ -173,10 +173,10 @@ def fitting_run(folder: Path, collection: str) -> Run:
     """A finished run of the user, where it scored the collection that is asked for."""
     run = Run.open(folder)
     if not run.is_complete:
-        raise Missing(f"{folder} is not complete. Run the command that made it again first.")
+        raise MissingRun(f"{folder} is not complete. Run the command that made it again first.")
     names = {run.record["collection"], run.record.get("source")}
     if collection not in names and Path(collection).stem not in names:
-        raise Missing(f"{folder} scored {run.record['collection']}, not {collection}. Name a run of {collection}.")
+        raise MissingRun(f"{folder} scored {run.record['collection']}, not {collection}. Name a run of {collection}.")
     return run
 
 

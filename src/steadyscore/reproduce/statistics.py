@@ -29,7 +29,7 @@ from .collate import (
 )
 from .derived import derive
 from .jobs import PLACES, Request, data_of, teacher_side
-from .library import Library, Missing, better_of
+from .library import Library, MissingRun, better_of
 from .names import bases_in, collections_in, task_of
 from .recipe import Cell, Side, changed
 
@@ -51,10 +51,10 @@ def observations(cell: Cell, library: Library) -> list[Observation]:
                         for sign, side in sides
                     ]
                     found.append(replace(combine(terms), base=base, seed=i))
-                except Missing as missing:
+                except MissingRun as missing:
                     absent.append((i, str(missing)))
     if absent:
-        raise Missing(_half_finished(absent, found, count))
+        raise MissingRun(_half_finished(absent, found, count))
     return found
 
 
