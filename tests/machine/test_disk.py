@@ -13,6 +13,8 @@ import pytest
 
 from steadyscore.collection import cache_folder as collections_folder
 from steadyscore.collection import open_collection, read_instances, write
+from steadyscore.engines import Capabilities
+from steadyscore.engines.generator import Generator
 from steadyscore.errors import InputError, StorageError
 from steadyscore.machine import disk
 from steadyscore.machine.disk import LOCK, NO_LOCKS, atomic_folder, cache_folder, lock_folder, make_folder, write_json
@@ -21,10 +23,11 @@ from steadyscore.scoring.estimate import keep_speed
 from steadyscore.tasks import TASKS
 
 
-class Speaker:
+class Speaker(Generator):
     """A reader that always says the same."""
 
     name, context = "speaker", 10_000
+    capabilities = Capabilities(gives="score")
 
     def identity(self):
         return {"kind": "speaker"}

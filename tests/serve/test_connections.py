@@ -214,7 +214,7 @@ def ask_until_the_end(url: str, begun: threading.Semaphore) -> str:
                 status = client.post("/v1/rerank", json={"query": QUERY, "documents": DOCUMENTS}).status_code
             except httpx.TransportError as failure:
                 return type(failure).__name__
-            assert status in (200, 429)
+            assert status in (200, 429, 503)  # a server that shuts down says so
             begun.release()
 
 
