@@ -38,7 +38,7 @@ CONSTRAINTS ?= /dev/null
 CORE_TESTS := $(addprefix tests/,test_errors.py test_floors.py test_packaging.py test_public_names.py audits/test_compare.py \
   $(addprefix collection/test_,$(addsuffix .py,collection claims multidoc_qa responses splits)) machine/test_disk.py machine/test_progress.py \
   $(addprefix measures/test_,$(addsuffix .py,answers decomposition ensembles flips instability measurement planning preference ranking \
-  registry simulate threshold validation)) readers/test_outputs.py runs/test_score_file.py runs/test_table.py scoring/test_perturb.py \
+  registry simulate threshold validation)) readers/test_outputs.py runs/test_score_file.py runs/test_table.py \
   training/test_select.py window/test_presentation.py window/test_prompt.py window/test_readout.py)
 test-python:
 	set -e; folder=.venv-core/$$($(PYTHON) -c 'import platform; print(platform.python_version())')-$(notdir $(CONSTRAINTS)); \
