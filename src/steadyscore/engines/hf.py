@@ -129,7 +129,7 @@ class TransformersEngine(Engine, Generator):
             self._sets_checked = True  # the examination reads sets itself
             try:
                 set_probe.check(self)
-            except Exception:
+            except BaseException:  # also where the user stopped it: an examination counts only when it ended
                 self._sets_checked = False
                 raise
 
