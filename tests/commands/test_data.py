@@ -323,21 +323,12 @@ def big(path, queries: int, size: int = 10):
     return path
 
 
+def build_command(*how, source, out) -> list[str]:
+    return [sys.executable, *how, "data", "build", "big", "--format", "jsonl", "--from", str(source), "--out", str(out)]
+
+
 def peak(source, out) -> int:
-    command = [
-        sys.executable,
-        "-c",
-        CONVERT,
-        "data",
-        "build",
-        "big",
-        "--format",
-        "jsonl",
-        "--from",
-        str(source),
-        "--out",
-        str(out),
-    ]
+    command = build_command("-c", CONVERT, source=source, out=out)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return int(done.stdout.splitlines()[-1])
 
@@ -355,20 +346,7 @@ def test_a_hundred_thousand_instances_take_less_than_500_mb(tmp_path):
 
 def test_killed_conversions_leave_nothing_half_written(tmp_path):
     source, out, rng = big(tmp_path / "in.jsonl", 3000), tmp_path / "out" / "x.jsonl", random.Random(3)
-    command = [
-        sys.executable,
-        "-m",
-        "steadyscore",
-        "data",
-        "build",
-        "big",
-        "--format",
-        "jsonl",
-        "--from",
-        str(source),
-        "--out",
-        str(out),
-    ]
+    command = build_command("-m", "steadyscore", source=source, out=out)
     for _ in range(4):
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         time.sleep(0.3 + rng.random())

@@ -16,6 +16,8 @@ def system_line(system: str, label: str = "", /, is_rival: bool = False, group: 
     return Line(label or SYSTEMS[system].label, joined(Fields(system=system), given), group, is_rival)
 
 
+SIX = ("off-the-shelf", "single-order", "order-averaged", "permutation-augmentation", "debias-first", "oc-sft")
+"""The variants that the mitigation tables compare, in the paper's order."""
 FOUR = tuple(system_line(name) for name in ("off-the-shelf", "single-order", "order-averaged", "oc-sft"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..names import BASES, RERANKING, RESPONSES, TWELVE
 from ..recipe import Artifact, Block, Fields, Line, joined, line, minus
-from .common import ALL_SEEDS, collection_lines, measure_line, system_line
+from .common import ALL_SEEDS, SIX, collection_lines, measure_line, system_line
 
 PER_BASE = Artifact(
     "jaccard-perbase",
@@ -206,17 +206,7 @@ PAIR_FLIP = Artifact(
         Block(
             "",
             collection_lines(RESPONSES),
-            tuple(
-                system_line(name, is_rival=True)
-                for name in (
-                    "off-the-shelf",
-                    "single-order",
-                    "order-averaged",
-                    "permutation-augmentation",
-                    "debias-first",
-                    "oc-sft",
-                )
-            ),
+            tuple(system_line(name, is_rival=True) for name in SIX),
             Fields(measure="pair_flip"),
             corner="Collection",
             bold="best",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..names import GROUPS
 from ..recipe import Artifact, Block, Fields, Line, gain_of_gains, line, minus
-from .common import ALL_SEEDS, FOUR, NDCG, TAU, collection_lines, measure_line, system_line, variants_by_measure
+from .common import ALL_SEEDS, FOUR, NDCG, SIX, TAU, collection_lines, measure_line, system_line, variants_by_measure
 
 ROUND_ROBIN = Fields(partition="round_robin")
 
@@ -32,17 +32,7 @@ PARTITION_CONTROLS = Artifact(
         ),
         Block(
             "(b) Partition effect on instability",
-            tuple(
-                system_line(name)
-                for name in (
-                    "off-the-shelf",
-                    "single-order",
-                    "order-averaged",
-                    "permutation-augmentation",
-                    "debias-first",
-                    "oc-sft",
-                )
-            ),
+            tuple(system_line(name) for name in SIX),
             (
                 line(
                     "Round-robin minus contiguous τ-PSI",
