@@ -77,7 +77,10 @@ def reader_kind(task: Task) -> ReaderKind:
     """What a reader of this task writes; a task that nobody reads for is refused."""
     if task.reader is None:
         readable = " or ".join(sorted(name for name, known in TASKS.items() if known.reader))
-        raise InputError(f"a reader reads for {readable}; {task.name} has neither verdicts nor answers.")
+        raise InputError(
+            f"a reader reads for {readable}; {task.name} has neither verdicts nor answers. "
+            "SciFact and Climate-FEVER get verdicts by `steadyscore data build NAME --from FOLDER --verdicts FILE`."
+        )
     return task.reader
 
 

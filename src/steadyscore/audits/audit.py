@@ -18,7 +18,7 @@ from typing import Any, TypedDict, Unpack
 from ..collection import Data, Source, open_collection
 from ..engines import Backend, EngineOptions
 from ..engines.address import check_address, open_engine, parse_address
-from ..engines.generator import check_reader
+from ..engines.generator import Decoding, check_reader
 from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
 from ..machine.disk import explaining_os_errors, write_record, write_tables
@@ -83,6 +83,8 @@ class Additions:
     readers: Sequence[str] = ()
     """Frozen models that read the first candidates."""
     reader_k: int = EVIDENCE
+    reader_decoding: Decoding = "greedy"
+    """How a verdict is read."""
     ir: Sequence[str] = ()
     """Further ranking measures that ir_measures knows."""
     serving_permutations: int = 1
@@ -119,6 +121,7 @@ def audit(
     perturb: Sequence[Perturbation] = (),
     readers: Sequence[str] = (),
     reader_k: int = EVIDENCE,
+    reader_decoding: Decoding = "greedy",
     ir: Sequence[str] = (),
     serving_permutations: int = 1,
     curve: bool = False,
@@ -139,7 +142,7 @@ def audit(
     >>> print(steadyscore.audit(lambda query, texts: [len(text) for text in texts], "passages"))
     """
     how = configure(config or AuditConfig(), **settings)
-    additions = Additions(mitigations, perturb, readers, reader_k, ir, serving_permutations, curve)
+    additions = Additions(mitigations, perturb, readers, reader_k, reader_decoding, ir, serving_permutations, curve)
     output = Output(None if out is None else Path(out), report, quiet, command, allow_scorer_change)
     if scores is not None:
         return audit_scores(scores, relevance, how.threshold, additions, output)
@@ -252,14 +255,17 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     own_name = name if name != work.address else run.record["name"]  # a name that the caller gave stays with the run
     run.update_record(threshold=asdict(config.threshold), name=own_name)
     reports = {reader: _read(run, queries, reader, work) for reader in additions.readers}
-    first = [reader_label(reader, additions.reader_k, additions.serving_permutations) for reader in additions.readers[:1]] or None
+    first = [
+        reader_label(reader, additions.reader_k, additions.serving_permutations, additions.reader_decoding)
+        for reader in additions.readers[:1]
+    ] or None
     found = load_run(run, config.threshold, additions.serving_permutations, first, queries=queries, source=source)
     if before is not None and additions.serving_permutations == 1:  # against the first scorer of the call
         reports = {
             reader: replace(
                 report,
                 same_evidence={"against": before.name}
-                | same_evidence_control(before, found, reader, additions.reader_k)._asdict(),
+                | same_evidence_control(before, found, reader, additions.reader_k, additions.reader_decoding)._asdict(),
             )
             for reader, report in reports.items()
         }
@@ -294,7 +300,7 @@ def _read(run: Run, queries: Sequence[Scored], reader: str, work: _Work) -> Read
     additions = work.additions
     found = ask_reader(
         run, work.source, reader, scored=queries, k=additions.reader_k, serving_permutations=additions.serving_permutations,
-        options=work.options, progress=bar(f"{reader} reads", work.output.quiet),
+        decoding=additions.reader_decoding, options=work.options, progress=bar(f"{reader} reads", work.output.quiet),
     )  # fmt: skip
     figures = {name: mean_figure(values) for name, values in found.values.items()}
     return ReaderReport(additions.reader_k, figures, found.asked, found.failed, found.spent)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ..collection import Source
+from ..engines.generator import Decoding
 from ..errors import InputError
 from ..measures.answers import EVIDENCE
 from ..measures.measurement import Cutoff, Measured, Threshold, average_permutations, measure
@@ -79,7 +80,7 @@ def load_run(
     served = serve_ensembles(run.read_queries() if queries is None else queries, serving_permutations)
     by = threshold or own_threshold(run)
     read = reader_results(run, [query.query_id for query in served])
-    at_this_budget = [label for label in read if label_parts(label)[2] == serving_permutations]
+    at_this_budget = [label for label in read if label_parts(label).serving_permutations == serving_permutations]
     reader = next((label for label in (at_this_budget if readers is None else readers) if label in at_this_budget), None)
     measured = _measure(run, served, by, serving_permutations, read.get(reader or ""))
     noise = run.read_noise() if serving_permutations == 1 else []  # of single presentations: an average moves less
@@ -138,15 +139,17 @@ def budget_values(run: Run, queries: Sequence[Scored], by: Threshold, most: int 
     read = reader_results(run, [query.query_id for query in queries])
     by_budget = {}
     for budget in budgets:
-        reader = next((label for label in read if label_parts(label)[2] == budget), "")
+        reader = next((label for label in read if label_parts(label).serving_permutations == budget), "")
         values = _measure(run, serve_ensembles(queries, budget), by, budget, read.get(reader)).values
         by_budget[budget] = {name: float(np.nanmean(each)) for name, each in values.items()}
     return by_budget
 
 
-def same_evidence_control(before: Audit, after: Audit, address: str, k: int = EVIDENCE) -> SameEvidence:
+def same_evidence_control(
+    before: Audit, after: Audit, address: str, k: int = EVIDENCE, decoding: Decoding = "greedy"
+) -> SameEvidence:
     """Flips of one reader where two scorers showed it the same candidates (§F.3)."""
-    label = reader_label(address, k)
+    label = reader_label(address, k, decoding=decoding)
     sides = [(audit.queries, audit.outputs(label)) for audit in (before, after)]
     found = compare_on_same_evidence(after.task, sides[0], sides[1], k)
     if not found.queries:

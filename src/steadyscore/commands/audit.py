@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from ..audits.audit import Additions, Output, audit_scorers, audit_scores, open_sources
 from ..audits.estimate import estimate_audit
 from ..audits.result import Audit
 from ..audits.table import text_table
 from ..collection import Source
+from ..engines.generator import Decoding
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import parse_measures
 from ..measures.measurement import Threshold
@@ -74,6 +76,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--reader-k", type=positive, default=EVIDENCE, metavar="K", help=f"candidates a reader is shown (default {EVIDENCE})"
+    )
+    parser.add_argument(
+        "--reader-decoding",
+        choices=get_args(Decoding),
+        default="greedy",
+        help="how a verdict is read: token by token among the labels (default), or as the label likeliest as a whole",
     )
     parser.add_argument(
         "--ir", nargs="+", default=[], metavar="NAME", help="further ranking measures that ir_measures knows, such as P@5"
@@ -142,6 +150,7 @@ def additions_of(args: argparse.Namespace) -> Additions:
         perturb=args.perturb,
         readers=args.reader,
         reader_k=args.reader_k,
+        reader_decoding=args.reader_decoding,
         ir=args.ir,
         serving_permutations=args.serving_permutations,
         curve=args.curve,

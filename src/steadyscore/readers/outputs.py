@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..engines.generator import Decoding
 from ..measures import answers as arithmetic
 from ..measures.intervals import mean_interval
 from ..runs.folder import Run
@@ -20,19 +21,41 @@ from ..terms import Array, Verdict
 Outputs = dict[str, list[str]]
 """query id -> what a reader wrote, in the order of the permutations"""
 
-LABEL = re.compile(r"(?P<address>.*) k=(?P<k>\d+)(?: K=(?P<K>\d+))?")
+LABEL = re.compile(r"(?P<address>.*) k=(?P<k>\d+)(?: K=(?P<K>\d+))?(?P<likeliest> likeliest)?")
 
 
-def reader_label(address: str, k: int, serving_permutations: int = 1) -> str:
-    """A reader's name in `outputs.parquet`: the same model at another k or budget is another reader."""
-    return f"{address} k={k}" + (f" K={serving_permutations}" if serving_permutations > 1 else "")
+class ReaderName(NamedTuple):
+    """A reader's name in `outputs.parquet`, taken apart."""
+
+    address: str
+    k: int
+    """Candidates that it is shown."""
+    serving_permutations: int
+    decoding: Decoding
 
 
-def label_parts(label: str) -> tuple[str, int, int]:
-    """(address, k, K) of a reader's name."""
+def reader_label(address: str, k: int, serving_permutations: int = 1, decoding: Decoding = "greedy") -> str:
+    """A reader's name in `outputs.parquet`: the same model at another k, budget or decoding is another reader."""
+    budget = f" K={serving_permutations}" if serving_permutations > 1 else ""
+    return f"{address} k={k}{budget}" + (" likeliest" if decoding == "likeliest" else "")
+
+
+def label_parts(label: str) -> ReaderName:
     parts = LABEL.fullmatch(label)
     assert parts is not None
-    return parts["address"], int(parts["k"]), int(parts["K"] or 1)
+    return ReaderName(parts["address"], int(parts["k"]), int(parts["K"] or 1), "likeliest" if parts["likeliest"] else "greedy")
+
+
+def readable_queries(run: Run) -> set[str]:
+    """Ids of the queries that readers of a run read and that its flips count.
+
+    A claim without a verdict, such as a disputed one of Climate-FEVER, is left out (§5). A flip itself needs no gold: where no
+    claim of the run has a verdict, all of them count.
+    """
+    rows = run.read(QUERIES_FILE).select(["query_id", "verdict"]).to_pylist()
+    has_verdict = {row["query_id"] for row in rows if row["verdict"] is not None}
+    is_claims = reader_kind(TASKS[run.record["task"]]).writes == "verdict"
+    return has_verdict if is_claims and has_verdict else {row["query_id"] for row in rows}
 
 
 @dataclass(frozen=True)
@@ -42,6 +65,8 @@ class ReaderResult:
     outputs: Outputs
     values: dict[str, Array]
     """measure -> (Q,) over the run's queries; NaN where the reader gave nothing usable, or nothing is gold."""
+    unread: Sequence[str] = ()
+    """Queries that should have an output and have none."""
 
 
 def write_outputs(run: Run, label: str, outputs: Outputs) -> None:
@@ -69,20 +94,27 @@ def reader_results(run: Run, query_ids: Sequence[str], serving_permutations: int
     """Every reader of a run (of one serving budget, where given), the first one first, over the queries named."""
     if not (written := _read_outputs(run)):
         return {}
+    readable = readable_queries(run)
     gold = {row["query_id"]: row for row in run.read(QUERIES_FILE).to_pylist()}
     task, results = TASKS[run.record["task"]], {}
-    for label, outputs in written.items():
-        if serving_permutations in (None, label_parts(label)[2]):
+    for label, all_outputs in written.items():
+        outputs = {query_id: output for query_id, output in all_outputs.items() if query_id in readable}
+        if serving_permutations in (None, label_parts(label).serving_permutations):
             rows = [reader_measures(task, outputs.get(i), gold[i]["answers"] or (), gold[i]["verdict"]) for i in query_ids]
             values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-            results[label] = ReaderResult(outputs, {name: each for name, each in values.items() if not np.isnan(each).all()})
+            defined = {name: each for name, each in values.items() if not np.isnan(each).all()}
+            results[label] = ReaderResult(outputs, defined, [i for i in query_ids if i in readable and i not in outputs])
     return results
 
 
 def shared_readers(runs: Sequence[Run], serving_permutations: int = 1) -> list[str]:
     """Readers of one serving budget that read every one of some runs: only their figures can be compared."""
     written = [_read_outputs(run) for run in runs]
-    return [r for r in written[0] if label_parts(r)[2] == serving_permutations and all(r in other for other in written)]
+    return [
+        r
+        for r in written[0]
+        if label_parts(r).serving_permutations == serving_permutations and all(r in other for other in written)
+    ]
 
 
 def reader_measures(
