@@ -1,7 +1,8 @@
 """The reader consumer: a frozen model reads the first k candidates of every permutation (§5, §F.3).
 
-Both are decoded greedily; a verdict can be nothing but one of the three labels. Equal evidence in equal order is one prompt, read once ever: outputs are stored by the
-hash of the prompt, so that a stopped reader resumes where it was and a flip is never noise.
+Verdicts and answers are decoded greedily; a verdict can be nothing but one of the three labels. Equal evidence in equal order is one prompt,
+read once ever: outputs are stored by the hash of the prompt, so that a stopped reader resumes where it was and a flip is
+never noise.
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ def ask_reader(
 ) -> ReaderRun:
     """Have a reader read the first k under every permutation of a run, write its outputs beside it and measure them.
 
-    Claims without a verdict are not read where others have one (`readable_queries`). A caller that holds the queries of the run passes them as `scored`.
+    Claims without a verdict are not read where others have one (`readable_queries`). A caller that holds the queries of the
+    run passes them as `scored`.
     """
     reader = Reader(engine or open_reader(address, options), TASKS[run.record["task"]], decoding)
     before = reader.engine.spent()
