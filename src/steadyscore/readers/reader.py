@@ -1,8 +1,8 @@
 """The reader consumer: a frozen model reads the first k candidates of every permutation (§5, §F.3).
 
-Verdicts and answers are decoded greedily; a verdict can be nothing but one of the three labels. Equal evidence in equal order is one prompt,
-read once ever: outputs are stored by the hash of the prompt, so that a stopped reader resumes where it was and a flip is
-never noise.
+Verdicts and answers are decoded greedily; a verdict can be nothing but one of the three labels. Equal evidence in equal order
+is one prompt, read once ever: outputs are stored by the hash of the prompt, so that a stopped reader resumes where it was
+and a flip is never noise.
 """
 
 from __future__ import annotations
