@@ -26,6 +26,7 @@ from .labels import (
     Scale,
     first_orders,
     from_judgements,
+    is_subset,
     label_collection,
     label_quality,
     nested_subset,
@@ -56,7 +57,7 @@ class LabelConfig:
     rank_first_stage: bool = False
     """Also score the first-stage order, which `--propensity rankings` reads."""
     subset: Positive | None = None
-    """A nested subset of N queries."""
+    """A nested subset of N queries; training on it leaves out the others."""
     seed: int = 0
     """Seed of orders, controls and subsets."""
 
@@ -158,16 +159,17 @@ def _label(work: _Work) -> Labelled:
     labels, failed = (_derive(work), []) if is_derived else _score(work)
     changed, unmatched = _change(labels, work)
     if is_derived or changed is not labels:
-        write_labels(work.out, changed, _record(work))
+        write_labels(work.out, changed, _record(work, changed))
     cutoff = TASKS[work.source.collection.task].quality_cutoff
     quality = label_quality(changed, work.source, cutoff)
     return Labelled(work.out, changed, quality, failed + unmatched, len(labels) + len(failed))
 
 
-def _record(work: _Work) -> dict[str, Any]:
+def _record(work: _Work, labels: Sequence[Label]) -> dict[str, Any]:
     """What a derived label folder keeps of how it was made."""
     config = work.config
-    asked = {"from": work.named, "teacher_orders": config.teacher_orders, "control": config.control, "subset": config.subset}
+    subset = config.subset or (len(labels) if work.start is not None and is_subset(work.start) else None)
+    asked = {"from": work.named, "teacher_orders": config.teacher_orders, "control": config.control, "subset": subset}
     return asked | {"recalibrated_to": config.recalibrate_to, "seed": config.seed, "command": list(work.command)}
 
 
