@@ -208,21 +208,29 @@ def audit_scorers(
     """Score, measure and keep every scorer on every collection; each collection is opened once."""
     sources = open_sources(scorers, data, additions)
     with _working_folder(output) as folder:
-        places = {
-            (name, source.name): folder / slug(source.collection.name) / slug(name) if len(scorers) * len(sources) > 1 else folder
-            for name in scorers
-            for source in sources
-        }
+        places = run_folders(folder, scorers, sources)
         audits: list[Audit] = []
         for name, scorer in scorers.items():
             with job(f"loading {name}", unit=""):
-                backend = _open(name, scorer, options, additions, [places[name, source.name] for source in sources], output)
+                backend = open_backend(
+                    name, scorer, options, additions, [places[name, source.name] for source in sources], output
+                )
             for source in sources:
                 before = next((audit for audit in audits if audit.opened is source), None)
                 address = scorer if isinstance(scorer, str) else None
                 work = _Work(config, options, additions, output, source, places[name, source.name], address)
                 audits.append(_audit_one(backend, name, work, before))
         return _write_results(Audits(audits), output)
+
+
+def run_folders(folder: Path, scorers: Iterable[str], sources: Sequence[Source]) -> dict[tuple[str, str], Path]:
+    """(scorer, collection) -> where its run goes."""
+    names = list(scorers)
+    return {
+        (name, source.name): folder / slug(source.collection.name) / slug(name) if len(names) * len(sources) > 1 else folder
+        for name in names
+        for source in sources
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +347,7 @@ def _open_source(data: Data, opened: list[Source], is_read: bool) -> None:
     opened.append(source)
 
 
-def _open(
+def open_backend(
     name: str, scorer: Any, options: EngineOptions, additions: Additions, folders: Iterable[Path], output: Output
 ) -> Backend:
     """An opened scorer: the faster engine for an embedded model on a CPU; a run that has begun keeps its own."""

@@ -11,6 +11,7 @@ from ..audits.audit import Additions, Output, audit_scorers, audit_scores, open_
 from ..audits.estimate import estimate_audit
 from ..audits.result import Audit
 from ..audits.table import text_table
+from ..audits.workers import AuditWork
 from ..collection import Source
 from ..engines.generator import Decoding
 from ..measures.answers import EVIDENCE
@@ -42,6 +43,7 @@ from . import (
     threshold_of,
 )
 from .flags import add_field, add_fields, positive
+from .workers import add_workers, run_workers
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,6 +92,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost, and stop")
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
+    add_workers(parser)
     add_json(parser)
     add_presentation(parser)
     add_threshold(parser)
@@ -130,7 +133,10 @@ def run(args: argparse.Namespace) -> int:
     scorers, config = {address: address for address in args.scorer}, config_of(args)
     if args.dry_run:
         return _estimate(args, config, open_sources(scorers, args.data, additions_of(args), is_plan=True))
-    audits = audit_scorers(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
+    work = AuditWork(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
+    if (code := run_workers(args, work)) is not None:
+        return code
+    audits = audit_scorers(scorers, args.data, config, work.options, work.additions, work.output)
     print_audits(audits, args.json)
     return name_failed(audits)
 
