@@ -11,6 +11,7 @@ import numpy as np
 
 from ..measures import answers as arithmetic
 from ..measures.intervals import mean_interval
+from ..measures.reading import Reading, ranked_permuted
 from ..runs.folder import Run
 from ..runs.layout import OUTPUTS_FILE, QUERIES_FILE, output_schema
 from ..runs.table import Scored
@@ -20,12 +21,13 @@ from ..terms import Array, Verdict
 Outputs = dict[str, list[str]]
 """query id -> what a reader wrote, in the order of the permutations"""
 
-LABEL = re.compile(r"(?P<address>.*) k=(?P<k>\d+)(?: K=(?P<K>\d+))?")
+LABEL = re.compile(r"(?P<address>.*) k=(?P<k>\d+)(?: K=(?P<K>\d+))?(?: \[(?P<reading>.*)\])?")
 
 
-def reader_label(address: str, k: int, serving_permutations: int = 1) -> str:
-    """A reader's name in `outputs.parquet`: the same model at another k or budget is another reader."""
-    return f"{address} k={k}" + (f" K={serving_permutations}" if serving_permutations > 1 else "")
+def reader_label(address: str, k: int, serving_permutations: int = 1, reading: Reading | None = None) -> str:
+    """A reader's name in `outputs.parquet`: the same model at another k, budget or reading of the scores is another reader."""
+    budget = f" K={serving_permutations}" if serving_permutations > 1 else ""
+    return f"{address} k={k}{budget}" + (f" [{words}]" if reading and (words := reading.words()) else "")
 
 
 def label_parts(label: str) -> tuple[str, int, int]:
@@ -33,6 +35,13 @@ def label_parts(label: str) -> tuple[str, int, int]:
     parts = LABEL.fullmatch(label)
     assert parts is not None
     return parts["address"], int(parts["k"]), int(parts["K"] or 1)
+
+
+def has_read(label: str, serving_permutations: int, reading: Reading) -> bool:
+    """Whether a reader was shown what is served at this budget under this reading of the scores."""
+    parts = LABEL.fullmatch(label)
+    assert parts is not None
+    return int(parts["K"] or 1) == serving_permutations and (parts["reading"] or "") == reading.words()
 
 
 @dataclass(frozen=True)
@@ -79,10 +88,10 @@ def reader_results(run: Run, query_ids: Sequence[str], serving_permutations: int
     return results
 
 
-def shared_readers(runs: Sequence[Run], serving_permutations: int = 1) -> list[str]:
-    """Readers of one serving budget that read every one of some runs: only their figures can be compared."""
-    written = [_read_outputs(run) for run in runs]
-    return [r for r in written[0] if label_parts(r)[2] == serving_permutations and all(r in other for other in written)]
+def shared_readers(runs: Sequence[Run], serving_permutations: int = 1, reading: Reading | None = None) -> list[str]:
+    """Readers of one serving budget and reading that read every one of some runs: only their figures can be compared."""
+    written, how = [_read_outputs(run) for run in runs], reading or Reading()
+    return [r for r in written[0] if has_read(r, serving_permutations, how) and all(r in other for other in written)]
 
 
 def reader_measures(
@@ -126,7 +135,7 @@ def compare_on_same_evidence(
     A positive reduction cannot come from other evidence: only the order of the same evidence is left.
     """
     flip = arithmetic.verdict_flip if reader_kind(task).writes == "verdict" else arithmetic.answer_flip
-    scored = [{q.query_id: q.permuted for q in queries if q.query_id in read} for queries, read in (before, after)]
+    scored = [{q.query_id: ranked_permuted(q) for q in queries if q.query_id in read} for queries, read in (before, after)]
     shared = [i for i in scored[0] if i in scored[1] and scored[0][i].shape == scored[1][i].shape]
     if not shared:
         return SameEvidence(0, None, None, None, None)
