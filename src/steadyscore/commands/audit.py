@@ -9,6 +9,7 @@ from typing import get_args
 
 from ..audits.audit import Additions, Output, audit_scorers, audit_scores, open_sources
 from ..audits.estimate import estimate_audit
+from ..audits.load import reading_from
 from ..audits.result import Audit
 from ..audits.table import text_table
 from ..audits.workers import AuditWork
@@ -17,6 +18,7 @@ from ..engines.generator import Decoding
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import parse_measures
 from ..measures.measurement import Threshold
+from ..measures.reading import Reading
 from ..scoring.mitigations import MITIGATIONS
 from ..scoring.perturbation import PERTURBATIONS
 from ..scoring.score import AuditConfig, Cut
@@ -25,6 +27,7 @@ from . import (
     add_engine,
     add_json,
     add_presentation,
+    add_reading,
     add_scorer_change,
     add_threshold,
     add_watch,
@@ -96,6 +99,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     add_presentation(parser)
     add_threshold(parser)
+    add_reading(parser)
     add_budget(parser)
     add_engine(parser)
     add_watch(parser)
@@ -115,6 +119,7 @@ def config_of(args: argparse.Namespace) -> AuditConfig:
         chars=args.chars,
         cut=Cut(args.queries, args.pool),
         threshold=threshold_of(args) or Threshold(),
+        reading=reading_from(args.readout, args.ties) or Reading(),
         noise_floor=args.noise_floor,
     )
 
@@ -126,6 +131,11 @@ def run(args: argparse.Namespace) -> int:
         *(["--scorer is missing: say what to audit, for example --scorer smollm2-135m."] if not args.scorer else []),
         *(["--data is missing: name a collection or a file; `steadyscore data list` prints the names."] if not args.data else []),
         *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
+        *(
+            ["--ties input has no meaning in a mean of several orders: leave it out, or --serving-permutations and --curve."]
+            if _tied(args)
+            else []
+        ),
         *([_too_many(args)] if args.serving_permutations > args.permutations else []),
         *(["--perturb markers measures the scorer itself; leave out --mitigation."] if _renamed(args) else []),
     )
@@ -173,6 +183,10 @@ def _too_many(args: argparse.Namespace) -> str:
     return f"{asked} averages more orders than the {args.permutations} that are scored. Lower it, or raise --permutations."
 
 
+def _tied(args: argparse.Namespace) -> bool:
+    return args.ties == "input" and (args.serving_permutations > 1 or args.curve)
+
+
 def _renamed(args: argparse.Namespace) -> bool:
     return bool(args.mitigation) and "markers" in args.perturb
 
@@ -188,7 +202,8 @@ def _audit_scores(args: argparse.Namespace) -> int:
     )
     parse_measures(args.ir)
     threshold = threshold_of(args) or Threshold()
-    audits = audit_scores(args.scores, args.relevance, threshold, additions_of(args), output_of(args))
+    reading = reading_from(args.readout, args.ties)
+    audits = audit_scores(args.scores, args.relevance, threshold, additions_of(args), output_of(args), reading)
     if args.json:
         whole = audits.to_json()
         print_json({key: whole[key] for key in ("measures", "coverage", "cutoff")} | page_of(audits))

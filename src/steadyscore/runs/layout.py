@@ -24,6 +24,7 @@ from typing_extensions import TypedDict
 
 from ..errors import InputError
 from ..tasks import TASKS
+from ..terms import Readout, Ties
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -190,6 +191,13 @@ class StoredThreshold(TypedDict, total=False):
     retention: float | None
 
 
+class StoredReading(TypedDict, total=False):
+    """How a run's table was last read: the fields of `measures.reading.Reading`."""
+
+    readout: Readout
+    ties: Ties
+
+
 class SetAside(TypedDict):
     """A damaged file that was moved to `damaged/`."""
 
@@ -220,6 +228,7 @@ class RunRecord(TypedDict):
     sessions: NotRequired[list[Session]]
     coverage: NotRequired[Coverage]
     threshold: NotRequired[StoredThreshold]
+    reading: NotRequired[StoredReading]
     files: NotRequired[list[str]]
     """Tables that must be there."""
     set_aside: NotRequired[list[SetAside]]

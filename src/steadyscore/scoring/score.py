@@ -26,6 +26,7 @@ from ..machine.credentials import redact
 from ..machine.disk import lock_folder
 from ..measures.measurement import Threshold, with_scores
 from ..measures.planning import balanced_orders
+from ..measures.reading import Reading
 from ..models.adapter import prompt_mistakes, refuse_mismatches
 from ..models.card import TrainedSettings
 from ..runs.folder import Run, versions
@@ -67,6 +68,7 @@ class AuditConfig:
     """Characters kept of each candidate (default: the collection's)."""
     cut: Cut = field(default_factory=Cut)
     threshold: Threshold = field(default_factory=Threshold)
+    reading: Reading = field(default_factory=Reading)
     noise_floor: bool = False
     """Also score one order repeatedly in other batches, and print what that alone moves."""
 

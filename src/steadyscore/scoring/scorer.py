@@ -13,7 +13,7 @@ from ..engines import Backend, Capabilities, Engine, Grader, Recording, Reranker
 from ..errors import InputError, ModelError, WindowTooLong
 from ..machine.bounds import Positive
 from ..models.card import TrainedSettings
-from ..runs.table import Scored
+from ..runs.table import FIRST_STAGE, Scored
 from ..tasks import Task
 from ..terms import LARGEST_SCORE, Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window
 from ..window import readout
@@ -158,6 +158,8 @@ class Scorer(PoolScorer):
 
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
         presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
+        if isinstance(self.backend, Recording):
+            return self._recalled_row(instance, presented)
         rows = self._present(instance, presented[None])["scores"]
         assert rows is not None
         scores: np.ndarray = rows[0]
@@ -194,6 +196,15 @@ class Scorer(PoolScorer):
         assert isinstance(self.backend, Recording)
         found = self.backend.recall(instance, permutations)
         return replace(found, relevance=instance.relevance(found.candidate_ids), ideal=ideal_gains(instance))
+
+    def _recalled_row(self, instance: Instance, order: np.ndarray) -> np.ndarray:
+        """A recording's scores of the first-stage order, (n,) in pool order: of another order it knows only the number."""
+        found = self._recalled(instance, [FIRST_STAGE])
+        is_first_stage = bool((order == np.arange(len(instance.pool))).all())
+        if not len(found.scores) or not (is_first_stage or self.capabilities.order_free):
+            raise InputError(f"{self.name} holds no scores of this order of query {instance.id}, and cannot score anew.")
+        score_of = dict(zip(found.candidate_ids, found.scores[0].tolist(), strict=True))
+        return np.array([score_of[candidate.id] for candidate in instance.pool])
 
     # -- graders: grades at slots
 
