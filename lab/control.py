@@ -1,6 +1,6 @@
 """What sorting cannot do: a scorer under another sorting of the pool, and after one candidate was dropped or replaced.
 
-    python lab/control.py SET_SCORER COLLECTION [--queries 8] [--pool 20]
+    python lab/control.py SET_SCORER COLLECTION [--queries 8] [--pool 20] [--width 10]
 
 For set windows, and for causal and isolated windows served in a canonical order (a salted hash of each text, as the
 mitigation of that name does): τ-PSI, overlap of the top 30 % and pair flip between two salts, and before and after one
@@ -67,12 +67,12 @@ def changes(scorer: Scorer, instance: Instance, size: int) -> Iterator[list[floa
     yield compared(before[stay], scores(scorer, replaced)[: len(stay)])
 
 
-def scorers(address: str, task: Task) -> Iterator[tuple[str, Scorer]]:
+def scorers(address: str, task: Task, width: int) -> Iterator[tuple[str, Scorer]]:
     plain = {"chars": CHARS, "label_mass": False}
     yield "set", Scorer(open_engine(address), task, Settings(prompt="set", **plain))
-    yield "canonical order, isolated, OC-SFT", Scorer(open_engine("smollm2-135m-oc"), task, Settings(width=10, **plain))
+    yield "canonical order, isolated, OC-SFT", Scorer(open_engine("smollm2-135m-oc"), task, Settings(width=width, **plain))
     start = open_engine("smollm2-135m+lab/warm-start")
-    yield "canonical order, causal, the common start", Scorer(start, task, Settings(width=10, prompt="compact", **plain))
+    yield "canonical order, causal, the common start", Scorer(start, task, Settings(width=width, prompt="compact", **plain))
 
 
 def main() -> None:
@@ -81,11 +81,12 @@ def main() -> None:
     parser.add_argument("collection")
     parser.add_argument("--queries", type=int, default=8)
     parser.add_argument("--pool", type=int, default=20)
+    parser.add_argument("--width", type=int, default=10, help="of the causal and isolated windows")
     args = parser.parse_args()
     source = open_collection(args.collection)
     pools = [i for i, _ in zip(source.instances(), range(args.queries), strict=False)]
     print("| | | τ-PSI | overlap | pair flip | mean change of a score |\n|---|---|" + "---:|" * 4)
-    for name, scorer in scorers(args.scorer, TASKS[source.collection.task]):
+    for name, scorer in scorers(args.scorer, TASKS[source.collection.task], args.width):
         table = np.array([list(changes(scorer, pool, args.pool)) for pool in pools])  # (queries, changes, measures)
         for change, columns in zip(CHANGES, table.transpose(1, 2, 0), strict=True):
             found = [mean_interval([values], scheme="queries") for values in columns]
