@@ -81,7 +81,7 @@ def load_run(
     read = reader_results(run, [query.query_id for query in served])
     at_this_budget = [label for label in read if label_parts(label)[2] == serving_permutations]
     reader = next((label for label in (at_this_budget if readers is None else readers) if label in at_this_budget), None)
-    measured = _measure(run, served, by, serving_permutations, read.get(reader or ""))
+    measured = measure_run(run, served, by, serving_permutations, read.get(reader or ""))
     noise = run.read_noise() if serving_permutations == 1 else []  # of single presentations: an average moves less
     floor = measure(noise, replace(by, cutoff=measured.cutoff.value)) if noise else None
     record = run.record
@@ -112,7 +112,9 @@ def serve_ensembles(queries: Sequence[Scored], serving_permutations: int = 1) ->
     return queries if serving_permutations == 1 else [average_permutations(query, serving_permutations) for query in queries]
 
 
-def _measure(run: Run, served: Sequence[Scored], by: Threshold, serving_permutations: int, read: ReaderResult | None) -> Measured:
+def measure_run(
+    run: Run, served: Sequence[Scored], by: Threshold, serving_permutations: int = 1, read: ReaderResult | None = None
+) -> Measured:
     """Every measure that a run allows: of its scores, of what perturbations moved, of a reader."""
     measured = measure(served, by)
     beside = run.read_perturbed(measured.query_ids) if serving_permutations == 1 else {}
@@ -139,7 +141,7 @@ def budget_values(run: Run, queries: Sequence[Scored], by: Threshold, most: int 
     by_budget = {}
     for budget in budgets:
         reader = next((label for label in read if label_parts(label)[2] == budget), "")
-        values = _measure(run, serve_ensembles(queries, budget), by, budget, read.get(reader)).values
+        values = measure_run(run, serve_ensembles(queries, budget), by, budget, read.get(reader)).values
         by_budget[budget] = {name: float(np.nanmean(each)) for name, each in values.items()}
     return by_budget
 

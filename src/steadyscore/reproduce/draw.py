@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..machine.extras import absent_modules
-from ..report.figures import Style, _draw, choose_styles
+from ..report.figures import Style, choose_styles, draw_svg
 from .layout import Filled, Grid
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def drawing(grid: Grid, filled: Filled) -> str:
     title = f"{filled.artifact.number} {grid.block.title}".strip()
     look = choose_styles([line.label for line in grid.block.rows])
     paint = {"lines": _lines, "points": _points, "boxes": _boxes}[grid.block.draw or "lines"]
-    return _draw(title, lambda ax: paint(ax, grid, look), description=_words(grid))
+    return draw_svg(title, lambda ax: paint(ax, grid, look), description=_words(grid))
 
 
 def _words(grid: Grid) -> str:

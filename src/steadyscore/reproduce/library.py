@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..audits.load import own_threshold, serve_ensembles
+from ..audits.load import is_ranking, measure_run, own_threshold, serve_ensembles
 from ..errors import InputError
 from ..measures.answers import EVIDENCE
 from ..measures.decomposition import silver_beta
@@ -70,6 +70,11 @@ def better_of(name: str) -> str:
     return MEASURES[name].better if name in MEASURES else BETTER.get(name, "neither")
 
 
+def needs_cutoff(name: str) -> bool:
+    known = MEASURES.get(name.removeprefix("floor:"))
+    return known is not None and "cutoff" in known.needs
+
+
 class Library:
     """What the store holds, for the cells of a scale."""
 
@@ -123,13 +128,9 @@ class Library:
 
     def _measured(self, side: Side, base: str, seed: int, collection: str) -> Measured:
         """Every measure of the scores, of what perturbations moved, and of the side's reader."""
-        queries = self.queries(side, base, seed, collection)
-        found = measure(queries, self.threshold(side, base, seed, collection))
-        run = self.run(side, base, seed, collection)
-        beside = run.read_perturbed(found.query_ids) if side.serving == 1 else {}
-        if side.reader:
-            beside |= self.readings(side, base, seed, collection).values
-        return replace(found, values=found.values | beside)
+        place = (side, base, seed, collection)
+        read = self.readings(*place) if side.reader else None
+        return measure_run(self.run(*place), self.queries(*place), self.threshold(*place), side.serving, read)
 
     def readings(self, side: Side, base: str, seed: int, collection: str) -> ReaderResult:
         run, queries = self.run(side, base, seed, collection), self.queries(side, base, seed, collection)
@@ -150,6 +151,8 @@ class Library:
     def observation(self, side: Side, base: str, seed: int, collection: str, name: str) -> Observation:
         """One measure of one run, query by query; one value where only the whole collection has it."""
         place = (side, base, seed, collection)
+        if needs_cutoff(name) and is_ranking(self.run(*place).record):
+            raise MissingRun(f"{_named(*place)} gives a ranking, and {name} needs scores that a cutoff can be set on.")
         if name.startswith("floor:"):
             noise = self.noise(*place)
             ids, values = noise.query_ids, noise.values.get(name.removeprefix("floor:"))
