@@ -81,8 +81,9 @@ class Library:
     def __init__(self, store: Store, choices: Choices):
         self.store, self.choices = store, choices
         self.run = cache(self._run)
-        self.queries = cache(self._queries)
-        self.measured = cache(self._measured)
+        self._opened: dict[Path, Run] = {}
+        self._queries_of = cache(self._read)
+        self._measured_of: dict[tuple[Path, Side], Measured] = {}
 
     def side(self, side: Side) -> Side:
         return scaled(side, self.choices)
@@ -94,20 +95,23 @@ class Library:
         """The complete run of a side, of the store or of the user."""
         job = self.job(side, base, seed, collection)
         if given := self.choices.run(side.system, base, seed, collection):
-            return fitting_run(Path(given), self._expected(job))
+            run = fitting_run(Path(given), self._expected(job))
+            return self._opened.setdefault(run.folder, run)
         found = self.store.find_run(job.content, side.permutations)
         if found is None:
             raise MissingRun(f"{_named(side, base, seed, collection)} is not scored yet.")
-        return found
+        return self._opened.setdefault(found.folder, found)
 
     def _expected(self, job: Job) -> str:
         value = job.data.value
         is_derived = value["part"] is not None or value["arrangement"] != "first-stage"
         return derived_name(job.data) if is_derived else str(value["collection"])
 
-    def _queries(self, side: Side, base: str, seed: int, collection: str) -> list[Scored]:
+    def queries(self, side: Side, base: str, seed: int, collection: str) -> list[Scored]:
         """A run's queries under the first M permutations, read out as the side says, each as its K-ensembles."""
-        run = self.run(side, base, seed, collection)
+        return self._queries_of(self.run(side, base, seed, collection), replace(side, collections=""))
+
+    def _read(self, run: Run, side: Side) -> list[Scored]:
         stored = [studies.first_permutations(query, side.permutations) for query in run.read_queries()]
         read = [studies.read_out(query, side.readout) for query in stored]
         if side.ties == "input_position":
@@ -126,11 +130,18 @@ class Library:
             raise MissingRun(f"{side.matched_to} on {collection} has no tuned cutoff to match.")
         return replace(own, retention=studies.fitted_retention(self.queries(*place), cutoff, own))
 
-    def _measured(self, side: Side, base: str, seed: int, collection: str) -> Measured:
-        """Every measure of the scores, of what perturbations moved, and of the side's reader."""
+    def measured(self, side: Side, base: str, seed: int, collection: str) -> Measured:
+        """Every measure of the scores, of what perturbations moved, and of the side's reader.
+
+        A run that stands for several of the paper's collections is measured once; a matched cutoff may differ between them.
+        """
         place = (side, base, seed, collection)
-        read = self.readings(*place) if side.reader else None
-        return measure_run(self.run(*place), self.queries(*place), self.threshold(*place), side.serving, read)
+        run = self.run(*place)
+        key = (run.folder, side if side.matched_to else replace(side, collections=""))
+        if key not in self._measured_of:
+            read = self.readings(*place) if side.reader else None
+            self._measured_of[key] = measure_run(run, self.queries(*place), self.threshold(*place), side.serving, read)
+        return self._measured_of[key]
 
     def readings(self, side: Side, base: str, seed: int, collection: str) -> ReaderResult:
         run, queries = self.run(side, base, seed, collection), self.queries(side, base, seed, collection)
