@@ -110,7 +110,7 @@ def load_run(
     at_this_budget = [label for label in read if has_read(label, serving_permutations, how)]
     reader = next((label for label in (at_this_budget if readers is None else readers) if label in at_this_budget), None)
     is_as_scored = serving_permutations == 1 and how.is_plain
-    measured = _measure(run, served, by, read.get(reader or ""), is_as_scored=is_as_scored)
+    measured = measure_run(run, served, by, read.get(reader or ""), is_as_scored=is_as_scored)
     noise = run.read_noise() if is_as_scored else []  # of single presentations: an average moves less
     floor = measure(noise, replace(by, cutoff=measured.cutoff.value)) if noise else None
     record = run.record
@@ -165,7 +165,9 @@ def serve_ensembles(queries: Sequence[Scored], serving_permutations: int = 1) ->
     return queries if serving_permutations == 1 else [average_permutations(query, serving_permutations) for query in queries]
 
 
-def _measure(run: Run, served: Sequence[Scored], by: Threshold, read: ReaderResult | None, *, is_as_scored: bool) -> Measured:
+def measure_run(
+    run: Run, served: Sequence[Scored], by: Threshold, read: ReaderResult | None = None, *, is_as_scored: bool
+) -> Measured:
     """Every measure that a run allows: of its scores, of what perturbations moved (single presentations only), of a reader."""
     measured = measure(served, by)
     beside = run.read_perturbed(measured.query_ids) if is_as_scored else {}
@@ -201,7 +203,7 @@ def budget_values(
     for budget in budgets:
         reader = next((label for label in read if has_read(label, budget, how)), "")
         is_as_scored = budget == 1 and how.is_plain
-        values = _measure(run, serve_ensembles(queries, budget), by, read.get(reader), is_as_scored=is_as_scored).values
+        values = measure_run(run, serve_ensembles(queries, budget), by, read.get(reader), is_as_scored=is_as_scored).values
         by_budget[budget] = {name: float(np.nanmean(each)) for name, each in values.items()}
     return by_budget
 
