@@ -12,6 +12,7 @@ import numpy as np
 from ..engines.generator import Decoding
 from ..measures import answers as arithmetic
 from ..measures.intervals import mean_interval
+from ..measures.reading import Reading, ranked_permuted
 from ..runs.folder import Run
 from ..runs.layout import OUTPUTS_FILE, QUERIES_FILE, output_schema
 from ..runs.table import Scored
@@ -21,7 +22,7 @@ from ..terms import Array, Verdict
 Outputs = dict[str, list[str]]
 """query id -> what a reader wrote, in the order of the permutations"""
 
-LABEL = re.compile(r"(?P<address>.*) k=(?P<k>\d+)(?: K=(?P<K>\d+))?(?P<likeliest> likeliest)?")
+LABEL = re.compile(r"(?P<address>.*) k=(?P<k>\d+)(?: K=(?P<K>\d+))?(?P<likeliest> likeliest)?(?: \[(?P<reading>.*)\])?")
 
 
 class ReaderName(NamedTuple):
@@ -32,18 +33,24 @@ class ReaderName(NamedTuple):
     """Candidates that it is shown."""
     serving_permutations: int
     decoding: Decoding
+    reading: str
+    """How the scores behind its evidence were read, in words; empty for the usual way."""
 
 
-def reader_label(address: str, k: int, serving_permutations: int = 1, decoding: Decoding = "greedy") -> str:
-    """A reader's name in `outputs.parquet`: the same model at another k, budget or decoding is another reader."""
+def reader_label(
+    address: str, k: int, serving_permutations: int = 1, reading: Reading | None = None, decoding: Decoding = "greedy"
+) -> str:
+    """A reader's name in `outputs.parquet`: the same model at another k, budget, decoding or reading of scores is another one."""
     budget = f" K={serving_permutations}" if serving_permutations > 1 else ""
-    return f"{address} k={k}{budget}" + (" likeliest" if decoding == "likeliest" else "")
+    decoded = " likeliest" if decoding == "likeliest" else ""
+    return f"{address} k={k}{budget}{decoded}" + (f" [{words}]" if reading and (words := reading.words()) else "")
 
 
 def label_parts(label: str) -> ReaderName:
     parts = LABEL.fullmatch(label)
     assert parts is not None
-    return ReaderName(parts["address"], int(parts["k"]), int(parts["K"] or 1), "likeliest" if parts["likeliest"] else "greedy")
+    decoding: Decoding = "likeliest" if parts["likeliest"] else "greedy"
+    return ReaderName(parts["address"], int(parts["k"]), int(parts["K"] or 1), decoding, parts["reading"] or "")
 
 
 def readable_queries(run: Run) -> set[str]:
@@ -56,6 +63,12 @@ def readable_queries(run: Run) -> set[str]:
     has_verdict = {row["query_id"] for row in rows if row["verdict"] is not None}
     is_claims = reader_kind(TASKS[run.record["task"]]).writes == "verdict"
     return has_verdict if is_claims and has_verdict else {row["query_id"] for row in rows}
+
+
+def has_read(label: str, serving_permutations: int, reading: Reading) -> bool:
+    """Whether a reader was shown what is served at this budget under this reading of the scores."""
+    parts = label_parts(label)
+    return parts.serving_permutations == serving_permutations and parts.reading == reading.words()
 
 
 @dataclass(frozen=True)
@@ -107,14 +120,10 @@ def reader_results(run: Run, query_ids: Sequence[str], serving_permutations: int
     return results
 
 
-def shared_readers(runs: Sequence[Run], serving_permutations: int = 1) -> list[str]:
-    """Readers of one serving budget that read every one of some runs: only their figures can be compared."""
-    written = [_read_outputs(run) for run in runs]
-    return [
-        r
-        for r in written[0]
-        if label_parts(r).serving_permutations == serving_permutations and all(r in other for other in written)
-    ]
+def shared_readers(runs: Sequence[Run], serving_permutations: int = 1, reading: Reading | None = None) -> list[str]:
+    """Readers of one serving budget and reading that read every one of some runs: only their figures can be compared."""
+    written, how = [_read_outputs(run) for run in runs], reading or Reading()
+    return [r for r in written[0] if has_read(r, serving_permutations, how) and all(r in other for other in written)]
 
 
 def reader_measures(
@@ -158,7 +167,7 @@ def compare_on_same_evidence(
     A positive reduction cannot come from other evidence: only the order of the same evidence is left.
     """
     flip = arithmetic.verdict_flip if reader_kind(task).writes == "verdict" else arithmetic.answer_flip
-    scored = [{q.query_id: q.permuted for q in queries if q.query_id in read} for queries, read in (before, after)]
+    scored = [{q.query_id: ranked_permuted(q) for q in queries if q.query_id in read} for queries, read in (before, after)]
     shared = [i for i in scored[0] if i in scored[1] and scored[0][i].shape == scored[1][i].shape]
     if not shared:
         return SameEvidence(0, None, None, None, None)

@@ -26,6 +26,7 @@ from ..machine.disk import cache_folder, explaining_os_errors, make_folder, open
 from ..measures import answers as arithmetic
 from ..measures.answers import EVIDENCE
 from ..measures.measurement import average_permutations
+from ..measures.reading import Reading, ranked_permuted
 from ..runs.folder import Run
 from ..runs.table import Scored
 from ..scoring.score import naming_failures
@@ -145,6 +146,7 @@ def ask_reader(
     scored: Sequence[Scored] | None = None,
     k: int = EVIDENCE,
     serving_permutations: int = 1,
+    reading: Reading | None = None,
     decoding: Decoding = "greedy",
     options: EngineOptions | None = None,
     engine: Any = None,
@@ -153,11 +155,12 @@ def ask_reader(
     """Have a reader read the first k under every permutation of a run, write its outputs beside it and measure them.
 
     Claims without a verdict are not read where others have one (`readable_queries`). A caller that holds the queries of the
-    run passes them as `scored`.
+    run passes them as `scored`, as they are stored.
     """
     reader = Reader(engine or open_reader(address, options), TASKS[run.record["task"]], decoding)
     before = reader.engine.spent()
-    stored = run.read_queries() if scored is None else scored
+    how = reading or Reading()
+    stored = [how.read(query) for query in (run.read_queries() if scored is None else scored)]
     served = stored if serving_permutations == 1 else [average_permutations(query, serving_permutations) for query in stored]
     readable = readable_queries(run)
     queries = {query.query_id: query for query in served if query.query_id in readable}
@@ -169,7 +172,7 @@ def ask_reader(
             outputs[instance.id] = _read_query(reader, instance, queries[instance.id], k)
     if failed and not outputs:
         raise InputError(f"{address} read none of the {len(queries)} queries: {failed[0].reason}.")
-    label = reader_label(address, k, serving_permutations, decoding)
+    label = reader_label(address, k, serving_permutations, how, decoding)
     write_outputs(run, label, outputs)
     values = reader_results(run, [query.query_id for query in served])[label].values
     return ReaderRun(values, failed, reader.asked, reader.engine.spent_since(before))
@@ -178,7 +181,7 @@ def ask_reader(
 def _read_query(reader: Reader, instance: Instance, query: Scored, k: int) -> list[str]:
     index = {candidate.id: i for i, candidate in enumerate(instance.pool)}
     columns = np.array([index[candidate] for candidate in query.candidate_ids])
-    return reader.read(instance, [columns[shown].tolist() for shown in arithmetic.evidence(query.permuted, k)])
+    return reader.read(instance, [columns[shown].tolist() for shown in arithmetic.evidence(ranked_permuted(query), k)])
 
 
 def _digest(text: str) -> str:

@@ -217,7 +217,7 @@ def _readers(audits: list[Audit]) -> ReaderTable | None:
 
 
 def _reader_row(label: str, audit: Audit, first: Audit) -> ReaderRow:
-    read, (address, shown, budget, decoding) = audit.readers[label], label_parts(label)
+    read, (address, shown, budget, decoding, _) = audit.readers[label], label_parts(label)
     kind = audit.task.reader
     assert kind is not None
     known = audit.figures if label == audit.reader else {name: mean_figure(values) for name, values in read.values.items()}
