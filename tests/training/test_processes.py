@@ -12,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from steadyscore.cli import main
 from steadyscore.errors import InputError
+from steadyscore.training import loop
 from steadyscore.training.launcher import launch_command
 from steadyscore.training.loop import train_adapter
 from tests.helpers import tiny
@@ -119,6 +121,26 @@ def test_two_machines_start_with_one_command(world, one, tmp_path, capsys):
     at = len(LAUNCH)
     finish(start(words), start([*words[:at], "--machine_rank", "1", *words[at:]]))
     same(world / "one", tmp_path / "two")
+
+
+class Gathering:
+    """The part of Accelerate that a check needs, with a second process that sees another folder."""
+
+    device = "cpu"
+
+    def __init__(self, other):
+        self.other = torch.tensor([other])
+
+    def gather(self, own):
+        return torch.cat([own, self.other])
+
+
+def test_processes_that_see_different_folders_do_not_go_on(tmp_path):
+    last = tmp_path / "checkpoints/step-000100"
+    loop._check_shared(tmp_path, "training", last, Gathering([100, 1]))
+    for other in ([-1, 1], [100, 0]):
+        with pytest.raises(InputError, match=r"is not the same folder for every process: .* Put --out on storage that all"):
+            loop._check_shared(tmp_path, "training", last, Gathering(other))
 
 
 # -- what is printed
