@@ -106,28 +106,11 @@ def test_primacy_and_u_shape_are_found_where_planted_and_not_in_noise():
     assert studies.slot_preference(*(0.7 + noise)) == (False, False)
 
 
-def test_gains_count_what_improves_and_regresses():
-    found = studies.gains([0.1, 0.5, 0.5, 0.9], [0.3, 0.5, 0.4, 1.0], [0.9, 0.4, 0.1, 0.7])
-    assert (found.improving, found.regressing) == (0.75, 0.25)
-    assert found.correlation == pytest.approx(abs(np.corrcoef([0.2, 0.0, -0.1, 0.1], [0.9, 0.4, 0.1, 0.7])[0, 1]))
-
-
-def test_a_correlation_needs_three_places_that_vary():
-    assert np.isnan(studies.correlation([1, 2, np.nan], [1, 2, 3]))
-    assert np.isnan(studies.correlation([1, 1, 1], [1, 2, 3]))
-    assert studies.correlation([1, 2, 3, np.nan], [2, 4, 6, 9]) == pytest.approx(1.0)
-
-
 def test_flips_on_crossing_queries_are_a_share_of_all_flips():
     gold = [1.0, 0.0, 0.0]
     crossing = Scored("a", ("0", "1", "2"), np.arange(2), np.array([[3.0, 2, 1], [1, 3, 2]]), relevance=np.array(gold))
     steady = Scored("b", ("0", "1", "2"), np.arange(2), np.array([[3.0, 2, 1], [3, 1, 2]]), relevance=np.array(gold))
     assert studies.flips_on_crossing([crossing, steady]) == 0.5
-
-
-def test_permutations_that_reverse_a_leader_are_counted():
-    assert studies.leader_reversals([0.6, 0.7, 0.4], 0.5) == 1
-    assert studies.leader_reversals([0.6, 0.7, 0.8], 0.5) == 0
 
 
 def test_instability_across_runs_compares_their_first_stage_rows():

@@ -260,8 +260,9 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     reports = {reader: _read(run, queries, reader, work) for reader in additions.readers}
     served = (additions.reader_k, additions.serving_permutations, config.reading)
     first = [reader_label(reader, *served) for reader in additions.readers[:1]] or None
-    how = {"reading": config.reading, "queries": queries, "source": source}
-    found = load_run(run, config.threshold, additions.serving_permutations, first, **how)
+    found = load_run(
+        run, config.threshold, additions.serving_permutations, first, reading=config.reading, queries=queries, source=source
+    )
     if before is not None and additions.serving_permutations == 1:  # against the first scorer of the call
         reports = {
             reader: replace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -77,15 +78,20 @@ def collect_audits(
     given: Sequence[Given], load: Callable[[Sequence[Run]], list[Audit]], *, is_measured_anew: bool
 ) -> list[Audit]:
     """Audits as they are, and those of the runs in and below folders, loaded together and measured as was asked."""
-    folders = [Path(one) for one in given if isinstance(one, str | Path)]
-    ready = [one for one in given if not isinstance(one, str | Path)]
-    if ready and is_measured_anew:
+    runs = {place: find_runs([Path(one)]) for place, one in enumerate(given) if isinstance(one, str | Path)}
+    if len(runs) < len(given) and is_measured_anew:
         raise InputError(
             "a threshold, serving permutations, a readout and a tie rule are for run folders; "
             "audits in memory are measured already."
         )
-    audits = [audit for one in ready for audit in ([one] if isinstance(one, Audit) else one)]
-    return audits + (load(find_runs(folders)) if folders else [])
+    loaded = iter(load([run for found in runs.values() for run in found]) if runs else [])
+    audits: list[Audit] = []
+    for place, one in enumerate(given):  # in the order they were named: the first is a baseline
+        if isinstance(one, Audit):
+            audits.append(one)
+        else:
+            audits += islice(loaded, len(runs[place])) if place in runs else one  # type: ignore[arg-type]
+    return audits
 
 
 def load_run(

@@ -120,11 +120,7 @@ def run(args: argparse.Namespace) -> int:
         *(["--scorer is missing: say what to audit, for example --scorer smollm2-135m."] if not args.scorer else []),
         *(["--data is missing: name a collection or a file; `steadyscore data list` prints the names."] if not args.data else []),
         *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
-        *(
-            ["--ties input has no meaning in a mean of several orders: leave it out, or --serving-permutations and --curve."]
-            if _tied(args)
-            else []
-        ),
+        *([TIED] if _tied(args) else []),
         *([_too_many(args)] if args.serving_permutations > args.permutations else []),
         *(["--perturb markers measures the scorer itself; leave out --mitigation."] if _renamed(args) else []),
     )
@@ -168,8 +164,11 @@ def _too_many(args: argparse.Namespace) -> str:
     return f"{asked} averages more orders than the {args.permutations} that are scored. Lower it, or raise --permutations."
 
 
+TIED = "--ties input has no meaning in a mean of several orders: leave it out, or --serving-permutations and --curve."
+
+
 def _tied(args: argparse.Namespace) -> bool:
-    return args.ties == "input" and (args.serving_permutations > 1 or args.curve)
+    return bool(args.ties == "input" and (args.serving_permutations > 1 or args.curve))
 
 
 def _renamed(args: argparse.Namespace) -> bool:

@@ -14,13 +14,13 @@ from ..errors import InputError
 from ..measures.answers import EVIDENCE
 from ..measures.decomposition import silver_beta
 from ..measures.measurement import Measured, Threshold, measure
+from ..measures.observations import Observation
 from ..measures.reading import Reading
 from ..measures.registry import MEASURES
 from ..readers.outputs import ReaderResult, reader_label, reader_results
 from ..runs.folder import Run
 from ..runs.table import Scored
 from . import studies
-from .collate import Observation
 from .derived import derived_name
 from .execute import Store, reader_name
 from .jobs import Beside, Job, job_of, request_of
