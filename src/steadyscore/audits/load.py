@@ -12,7 +12,7 @@ import numpy as np
 from ..collection import Source
 from ..errors import InputError
 from ..measures.answers import EVIDENCE
-from ..measures.measurement import Cutoff, Measured, Threshold, average_permutations, measure
+from ..measures.measurement import Cutoff, Measured, Threshold, average_permutations, fitted_retention, measure
 from ..measures.reading import Reading
 from ..measures.registry import MEASURES
 from ..readers.outputs import (
@@ -110,7 +110,8 @@ def load_run(
     """
     how = _possible_reading(reading, run, serving_permutations)
     served = serve_ensembles(read_queries(run.read_queries() if queries is None else queries, how), serving_permutations)
-    by = threshold or own_threshold(run)
+    given = threshold or own_threshold(run)
+    by = match_threshold(given, run.record["collection"], serving_permutations, how)
     read = reader_results(run, [query.query_id for query in served])
     at_this_budget = [label for label in read if has_read(label, serving_permutations, how)]
     reader = next((label for label in (at_this_budget if readers is None else readers) if label in at_this_budget), None)
@@ -129,7 +130,7 @@ def load_run(
         figures=mean_figures(measured, floor),
         folder=run.folder,
         opened=source,
-        threshold=by,
+        threshold=given,
         serving_permutations=serving_permutations,
         reading=how,
         readers=read,
@@ -140,6 +141,23 @@ def load_run(
 def own_threshold(run: Run) -> Threshold:
     """What the run was last audited with, so that a gate, a comparison or a page decides as the audit did."""
     return Threshold(**run.record.get("threshold", {}))
+
+
+def match_threshold(by: Threshold, collection: str, serving_permutations: int, reading: Reading) -> Threshold:
+    """A threshold that is matched to another run, as the share that this run's own cutoff keeps; any other as it is."""
+    if by.retention_of is None:
+        return by
+    runs = find_runs([Path(by.retention_of)])
+    run = next((run for run in runs if run.record["collection"] == collection), None)
+    if run is None:
+        known = ", ".join(sorted({run.record["collection"] for run in runs}))
+        raise InputError(f"{by.retention_of} holds no run on {collection} to match the retention of; it has {known}.")
+    tuned = replace(by, retention_of=None, retention=None)
+    queries = serve_ensembles(read_queries(run.read_queries(), reading), serving_permutations)
+    cutoff = measure(queries, tuned).cutoff
+    if cutoff.value is None:
+        raise InputError(f"{run.folder} has no cutoff whose retention could be matched: {cutoff.how}.")
+    return replace(tuned, retention=fitted_retention(queries, cutoff.value, tuned))
 
 
 def own_reading(run: Run) -> Reading:
@@ -206,7 +224,8 @@ def budget_values(
     for budget in budgets:
         reader = next((label for label in read if has_read(label, budget, how)), "")
         is_as_scored = budget == 1 and how.is_plain
-        values = _measure(run, serve_ensembles(queries, budget), by, read.get(reader), is_as_scored=is_as_scored).values
+        matched = match_threshold(by, run.record["collection"], budget, how)
+        values = _measure(run, serve_ensembles(queries, budget), matched, read.get(reader), is_as_scored=is_as_scored).values
         by_budget[budget] = {name: float(np.nanmean(each)) for name, each in values.items()}
     return by_budget
 

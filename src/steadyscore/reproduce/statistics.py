@@ -9,7 +9,7 @@ import numpy as np
 
 from ..collection import open_collection
 from ..errors import InputError
-from ..measures import gains
+from ..measures import gains, places
 from ..measures.answers import EVIDENCE
 from ..measures.intervals import Discordance, mean_interval
 from ..measures.observations import Observation, combine, discordance_of
@@ -190,7 +190,7 @@ def slot_value(cell: Cell, library: Library) -> Value:
     slot, profiles, queries = int(cell.at) - 1, [], 0
     for place in _places(cell, library):
         found = library.queries(*place)
-        profile = studies.slot_profile(found, gold=cell.second == "gold").profile
+        profile = places.slot_profile(found, gold=cell.second == "gold").profile
         queries += len(found)
         if slot < len(profile):
             profiles.append(profile[slot])

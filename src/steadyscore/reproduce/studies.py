@@ -1,4 +1,4 @@
-"""Studies that are arithmetic on stored runs: the first stage, slots, widths, decisions.
+"""Studies that are arithmetic on stored runs: the first stage, widths, decisions.
 
 Every function takes queries as a run stores them (`Scored`), or arrays, and returns numbers. Nothing here scores.
 """
@@ -7,27 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InputError
-from ..measures.decomposition import (
-    Components,
-    SlotResidual,
-    collection_slot_residual,
-    slot_residual,
-    variance_shares,
-    width_effect,
-)
+from ..measures.decomposition import width_effect
 from ..measures.gains import quality_by_permutation
 from ..measures.instability import tau_psi
 from ..measures.intervals import mean_interval
-from ..measures.measurement import Threshold, with_scores
+from ..measures.measurement import with_scores
 from ..measures.preference import gold_crossing, pair_flip
-from ..measures.ranking import is_relevant, ndcg
-from ..measures.threshold import retention, split_queries
+from ..measures.ranking import ndcg
 from ..runs.table import FIRST_STAGE, Scored
 
 Array = NDArray[np.float64]
@@ -114,37 +106,6 @@ def first_stage_correlation(query: Scored) -> FirstStageCorrelation:
     return FirstStageCorrelation(correlation(served), float(np.mean([correlation(row) for row in query.permuted])))
 
 
-# -- slots and companions
-
-
-def variance_components(queries: Sequence[Scored], protocol: Literal["unbiased", "reference"] = "reference") -> Components:
-    """Slot, window and remaining variance of a collection in squared score units: means over queries."""
-    table = np.array([variance_shares(*_placed(query), protocol=protocol) for query in queries], float)
-    table = table[~np.isnan(table).any(axis=1)]
-    if not len(table):
-        return Components(*[float("nan")] * 4)
-    return Components(*(float(value) for value in table.mean(axis=0)))
-
-
-def slot_profile(queries: Sequence[Scored], *, gold: bool = False) -> SlotResidual:
-    """What each slot adds to a score; with `gold` only to relevant candidates. Queries without one are left out."""
-    width = max(int(_placed(query)[1].max()) + 1 for query in queries)
-    found = []
-    for query in queries:
-        kept = is_relevant(query.gold) if gold else None
-        if kept is None or kept.any():
-            scores, slots, _ = _placed(query)
-            found.append(slot_residual(scores, slots, width, kept))
-    return collection_slot_residual(found) if found else SlotResidual(np.full(width, np.nan), float("nan"))
-
-
-def _placed(query: Scored) -> tuple[Array, Array, Array]:
-    if query.slots is None or query.windows is None:
-        raise InputError(f"query {query.query_id} has no stored places, which slots and windows need.")
-    keep = query.permutations != FIRST_STAGE
-    return query.permuted, query.slots[keep], query.windows[keep]
-
-
 # -- widths
 
 
@@ -189,15 +150,6 @@ def flips_on_crossing(queries: Sequence[Scored]) -> float:
     flips = np.array([float(pair_flip(query.permuted)) for query in judged])
     crosses = np.array([float(gold_crossing(query.permuted, query.gold)) for query in judged])
     return float(np.nansum(flips * crosses) / flips.sum()) if flips.sum() > 0 else float("nan")
-
-
-def fitted_retention(queries: Sequence[Scored], cutoff: float, threshold: Threshold) -> float:
-    """The share of the pool that a cutoff keeps on the half it was fitted on: what another scorer's cutoff is matched to."""
-    ids = [query.query_id for query in queries]
-    fit_ids, _ = split_queries(ids, threshold.seed, protocol="hashed")
-    half = set(np.asarray(fit_ids).tolist())
-    rows = [q.permuted[0] if q.first_stage is None else q.first_stage for q in queries if q.query_id in half]
-    return float(np.mean([retention((row >= cutoff)[None]) for row in rows]))
 
 
 class Example(NamedTuple):
