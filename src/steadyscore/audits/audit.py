@@ -18,7 +18,7 @@ from typing import Any, TypedDict, Unpack
 from ..collection import Data, Source, open_collection
 from ..engines import Backend, EngineOptions
 from ..engines.address import check_address, open_engine, parse_address
-from ..engines.generator import check_reader
+from ..engines.generator import Decoding, check_reader
 from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
 from ..machine.disk import explaining_os_errors, write_record, write_tables
@@ -86,6 +86,8 @@ class Additions:
     readers: Sequence[str] = ()
     """Frozen models that read the first candidates."""
     reader_k: int = EVIDENCE
+    reader_decoding: Decoding = "greedy"
+    """How a verdict is read."""
     ir: Sequence[str] = ()
     """Further ranking measures that ir_measures knows."""
     serving_permutations: int = 1
@@ -122,6 +124,7 @@ def audit(
     perturb: Sequence[Perturbation] = (),
     readers: Sequence[str] = (),
     reader_k: int = EVIDENCE,
+    reader_decoding: Decoding = "greedy",
     ir: Sequence[str] = (),
     serving_permutations: int = 1,
     curve: bool = False,
@@ -142,7 +145,7 @@ def audit(
     >>> print(steadyscore.audit(lambda query, texts: [len(text) for text in texts], "passages"))
     """
     how = configure(config or AuditConfig(), **settings)
-    additions = Additions(mitigations, perturb, readers, reader_k, ir, serving_permutations, curve)
+    additions = Additions(mitigations, perturb, readers, reader_k, reader_decoding, ir, serving_permutations, curve)
     output = Output(None if out is None else Path(out), report, quiet, command, allow_scorer_change)
     if scores is not None:
         return audit_scores(scores, relevance, how.threshold, additions, output, how.reading)
@@ -213,21 +216,29 @@ def audit_scorers(
     """Score, measure and keep every scorer on every collection; each collection is opened once."""
     sources = open_sources(scorers, data, additions)
     with _working_folder(output) as folder:
-        places = {
-            (name, source.name): folder / slug(source.collection.name) / slug(name) if len(scorers) * len(sources) > 1 else folder
-            for name in scorers
-            for source in sources
-        }
+        places = run_folders(folder, scorers, sources)
         audits: list[Audit] = []
         for name, scorer in scorers.items():
             with job(f"loading {name}", unit=""):
-                backend = _open(name, scorer, options, additions, [places[name, source.name] for source in sources], output)
+                backend = open_backend(
+                    name, scorer, options, additions, [places[name, source.name] for source in sources], output
+                )
             for source in sources:
                 before = next((audit for audit in audits if audit.opened is source), None)
                 address = scorer if isinstance(scorer, str) else None
                 work = _Work(config, options, additions, output, source, places[name, source.name], address)
                 audits.append(_audit_one(backend, name, work, before))
         return _write_results(Audits(audits), output)
+
+
+def run_folders(folder: Path, scorers: Iterable[str], sources: Sequence[Source]) -> dict[tuple[str, str], Path]:
+    """(scorer, collection) -> where its run goes."""
+    names = list(scorers)
+    return {
+        (name, source.name): folder / slug(source.collection.name) / slug(name) if len(names) * len(sources) > 1 else folder
+        for name in names
+        for source in sources
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +272,7 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     by = match_threshold(config.threshold, run.record["collection"], additions.serving_permutations, config.reading)
     run.update_record(threshold=_stored(by), reading=asdict(config.reading), name=own_name)
     reports = {reader: _read(run, queries, reader, work) for reader in additions.readers}
-    served = (additions.reader_k, additions.serving_permutations, config.reading)
+    served = (additions.reader_k, additions.serving_permutations, config.reading, additions.reader_decoding)
     first = [reader_label(reader, *served) for reader in additions.readers[:1]] or None
     found = load_run(
         run, config.threshold, additions.serving_permutations, first, reading=config.reading, queries=queries, source=source
@@ -271,7 +282,7 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
             reader: replace(
                 report,
                 same_evidence={"against": before.name}
-                | same_evidence_control(before, found, reader, additions.reader_k)._asdict(),
+                | same_evidence_control(before, found, reader, additions.reader_k, additions.reader_decoding)._asdict(),
             )
             for reader, report in reports.items()
         }
@@ -311,7 +322,8 @@ def _read(run: Run, queries: Sequence[Scored], reader: str, work: _Work) -> Read
     additions = work.additions
     found = ask_reader(
         run, work.source, reader, scored=queries, k=additions.reader_k, serving_permutations=additions.serving_permutations,
-        reading=work.config.reading, options=work.options, progress=bar(f"{reader} reads", work.output.quiet),
+        reading=work.config.reading, decoding=additions.reader_decoding, options=work.options,
+        progress=bar(f"{reader} reads", work.output.quiet),
     )  # fmt: skip
     figures = {name: mean_figure(values) for name, values in found.values.items()}
     return ReaderReport(additions.reader_k, figures, found.asked, found.failed, found.spent)
@@ -350,7 +362,7 @@ def _open_source(data: Data, opened: list[Source], is_read: bool) -> None:
     opened.append(source)
 
 
-def _open(
+def open_backend(
     name: str, scorer: Any, options: EngineOptions, additions: Additions, folders: Iterable[Path], output: Output
 ) -> Backend:
     """An opened scorer: the faster engine for an embedded model on a CPU; a run that has begun keeps its own."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..collection import Source
+from ..engines.generator import Decoding
 from ..errors import InputError
 from ..measures.answers import EVIDENCE
 from ..measures.measurement import Cutoff, Measured, Threshold, average_permutations, fitted_retention, measure
@@ -116,7 +117,7 @@ def load_run(
     at_this_budget = [label for label in read if has_read(label, serving_permutations, how)]
     reader = next((label for label in (at_this_budget if readers is None else readers) if label in at_this_budget), None)
     is_as_scored = serving_permutations == 1 and how.is_plain
-    measured = _measure(run, served, by, read.get(reader or ""), is_as_scored=is_as_scored)
+    measured = measure_run(run, served, by, read.get(reader or ""), is_as_scored=is_as_scored)
     noise = run.read_noise() if is_as_scored else []  # of single presentations: an average moves less
     floor = measure(noise, replace(by, cutoff=measured.cutoff.value)) if noise else None
     record = run.record
@@ -188,7 +189,9 @@ def serve_ensembles(queries: Sequence[Scored], serving_permutations: int = 1) ->
     return queries if serving_permutations == 1 else [average_permutations(query, serving_permutations) for query in queries]
 
 
-def _measure(run: Run, served: Sequence[Scored], by: Threshold, read: ReaderResult | None, *, is_as_scored: bool) -> Measured:
+def measure_run(
+    run: Run, served: Sequence[Scored], by: Threshold, read: ReaderResult | None = None, *, is_as_scored: bool
+) -> Measured:
     """Every measure that a run allows: of its scores, of what perturbations moved (single presentations only), of a reader."""
     measured = measure(served, by)
     beside = run.read_perturbed(measured.query_ids) if is_as_scored else {}
@@ -225,14 +228,16 @@ def budget_values(
         reader = next((label for label in read if has_read(label, budget, how)), "")
         is_as_scored = budget == 1 and how.is_plain
         matched = match_threshold(by, run.record["collection"], budget, how)
-        values = _measure(run, serve_ensembles(queries, budget), matched, read.get(reader), is_as_scored=is_as_scored).values
+        values = measure_run(run, serve_ensembles(queries, budget), matched, read.get(reader), is_as_scored=is_as_scored).values
         by_budget[budget] = {name: float(np.nanmean(each)) for name, each in values.items()}
     return by_budget
 
 
-def same_evidence_control(before: Audit, after: Audit, address: str, k: int = EVIDENCE) -> SameEvidence:
+def same_evidence_control(
+    before: Audit, after: Audit, address: str, k: int = EVIDENCE, decoding: Decoding = "greedy"
+) -> SameEvidence:
     """Flips of one reader where two scorers showed it the same candidates (§F.3)."""
-    label = reader_label(address, k, reading=after.reading)
+    label = reader_label(address, k, reading=after.reading, decoding=decoding)
     sides = [(audit.queries, audit.outputs(label)) for audit in (before, after)]
     found = compare_on_same_evidence(after.task, sides[0], sides[1], k)
     if not found.queries:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from ..audits.audit import Additions, Output, audit_scorers, audit_scores, open_sources
 from ..audits.estimate import estimate_audit
 from ..audits.load import reading_from
 from ..audits.result import Audit
 from ..audits.table import text_table
+from ..audits.workers import AuditWork
 from ..collection import Source
+from ..engines.generator import Decoding
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import parse_measures
 from ..measures.measurement import Threshold
@@ -43,6 +46,7 @@ from . import (
     threshold_of,
 )
 from .flags import add_field, add_fields, positive
+from .workers import add_workers, run_workers
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,12 +83,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--reader-k", type=positive, default=EVIDENCE, metavar="K", help=f"candidates a reader is shown (default {EVIDENCE})"
     )
     parser.add_argument(
+        "--reader-decoding",
+        choices=get_args(Decoding),
+        default="greedy",
+        help="how a verdict is read: token by token among the labels (default), or as the label likeliest as a whole",
+    )
+    parser.add_argument(
         "--ir", nargs="+", default=[], metavar="NAME", help="further ranking measures that ir_measures knows, such as P@5"
     )
     parser.add_argument("--curve", action="store_true", help="add every measure at serving budgets K = 1..10 to --json")
     parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost, and stop")
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
+    add_workers(parser)
     add_json(parser)
     add_presentation(parser)
     add_threshold(parser)
@@ -128,7 +139,10 @@ def run(args: argparse.Namespace) -> int:
     scorers, config = {address: address for address in args.scorer}, config_of(args)
     if args.dry_run:
         return _estimate(args, config, open_sources(scorers, args.data, additions_of(args), is_plan=True))
-    audits = audit_scorers(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
+    work = AuditWork(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
+    if (code := run_workers(args, work)) is not None:
+        return code
+    audits = audit_scorers(scorers, args.data, config, work.options, work.additions, work.output)
     print_audits(audits, args.json)
     return name_failed(audits)
 
@@ -148,6 +162,7 @@ def additions_of(args: argparse.Namespace) -> Additions:
         perturb=args.perturb,
         readers=args.reader,
         reader_k=args.reader_k,
+        reader_decoding=args.reader_decoding,
         ir=args.ir,
         serving_permutations=args.serving_permutations,
         curve=args.curve,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..engines.generator import Decoding
 from ..measures import answers as arithmetic
 from ..measures.intervals import mean_interval
 from ..measures.reading import Reading, ranked_permuted
@@ -21,27 +22,53 @@ from ..terms import Array, Verdict
 Outputs = dict[str, list[str]]
 """query id -> what a reader wrote, in the order of the permutations"""
 
-LABEL = re.compile(r"(?P<address>.*) k=(?P<k>\d+)(?: K=(?P<K>\d+))?(?: \[(?P<reading>.*)\])?")
+LABEL = re.compile(r"(?P<address>.*) k=(?P<k>\d+)(?: K=(?P<K>\d+))?(?P<likeliest> likeliest)?(?: \[(?P<reading>.*)\])?")
 
 
-def reader_label(address: str, k: int, serving_permutations: int = 1, reading: Reading | None = None) -> str:
-    """A reader's name in `outputs.parquet`: the same model at another k, budget or reading of the scores is another reader."""
+class ReaderName(NamedTuple):
+    """A reader's name in `outputs.parquet`, taken apart."""
+
+    address: str
+    k: int
+    """Candidates that it is shown."""
+    serving_permutations: int
+    decoding: Decoding
+    reading: str
+    """How the scores behind its evidence were read, in words; empty for the usual way."""
+
+
+def reader_label(
+    address: str, k: int, serving_permutations: int = 1, reading: Reading | None = None, decoding: Decoding = "greedy"
+) -> str:
+    """A reader's name in `outputs.parquet`: the same model at another k, budget, decoding or reading of scores is another one."""
     budget = f" K={serving_permutations}" if serving_permutations > 1 else ""
-    return f"{address} k={k}{budget}" + (f" [{words}]" if reading and (words := reading.words()) else "")
+    decoded = " likeliest" if decoding == "likeliest" else ""
+    return f"{address} k={k}{budget}{decoded}" + (f" [{words}]" if reading and (words := reading.words()) else "")
 
 
-def label_parts(label: str) -> tuple[str, int, int]:
-    """(address, k, K) of a reader's name."""
+def label_parts(label: str) -> ReaderName:
     parts = LABEL.fullmatch(label)
     assert parts is not None
-    return parts["address"], int(parts["k"]), int(parts["K"] or 1)
+    decoding: Decoding = "likeliest" if parts["likeliest"] else "greedy"
+    return ReaderName(parts["address"], int(parts["k"]), int(parts["K"] or 1), decoding, parts["reading"] or "")
+
+
+def readable_queries(run: Run) -> set[str]:
+    """Ids of the queries that readers of a run read and that its flips count.
+
+    A claim without a verdict, such as a disputed one of Climate-FEVER, is left out (§5). A flip itself needs no gold: where no
+    claim of the run has a verdict, all of them count.
+    """
+    rows = run.read(QUERIES_FILE).select(["query_id", "verdict"]).to_pylist()
+    has_verdict = {row["query_id"] for row in rows if row["verdict"] is not None}
+    is_claims = reader_kind(TASKS[run.record["task"]]).writes == "verdict"
+    return has_verdict if is_claims and has_verdict else {row["query_id"] for row in rows}
 
 
 def has_read(label: str, serving_permutations: int, reading: Reading) -> bool:
     """Whether a reader was shown what is served at this budget under this reading of the scores."""
-    parts = LABEL.fullmatch(label)
-    assert parts is not None
-    return int(parts["K"] or 1) == serving_permutations and (parts["reading"] or "") == reading.words()
+    parts = label_parts(label)
+    return parts.serving_permutations == serving_permutations and parts.reading == reading.words()
 
 
 @dataclass(frozen=True)
@@ -51,6 +78,8 @@ class ReaderResult:
     outputs: Outputs
     values: dict[str, Array]
     """measure -> (Q,) over the run's queries; NaN where the reader gave nothing usable, or nothing is gold."""
+    unread: Sequence[str] = ()
+    """Queries that should have an output and have none."""
 
 
 def write_outputs(run: Run, label: str, outputs: Outputs) -> None:
@@ -78,13 +107,16 @@ def reader_results(run: Run, query_ids: Sequence[str], serving_permutations: int
     """Every reader of a run (of one serving budget, where given), the first one first, over the queries named."""
     if not (written := _read_outputs(run)):
         return {}
+    readable = readable_queries(run)
     gold = {row["query_id"]: row for row in run.read(QUERIES_FILE).to_pylist()}
     task, results = TASKS[run.record["task"]], {}
-    for label, outputs in written.items():
-        if serving_permutations in (None, label_parts(label)[2]):
+    for label, all_outputs in written.items():
+        outputs = {query_id: output for query_id, output in all_outputs.items() if query_id in readable}
+        if serving_permutations in (None, label_parts(label).serving_permutations):
             rows = [reader_measures(task, outputs.get(i), gold[i]["answers"] or (), gold[i]["verdict"]) for i in query_ids]
             values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-            results[label] = ReaderResult(outputs, {name: each for name, each in values.items() if not np.isnan(each).all()})
+            defined = {name: each for name, each in values.items() if not np.isnan(each).all()}
+            results[label] = ReaderResult(outputs, defined, [i for i in query_ids if i in readable and i not in outputs])
     return results
 
 

@@ -9,7 +9,8 @@
     measures.parquet     measure_schema: every measure of every query; made anew by each audit
     summary.json         the figures as `--json` prints them; made anew by each audit
     labels.parquet       label_schema: the grades that `label` makes of the scores, beside derived.json
-    shards/              whole queries, appended while scoring; removed once scores.parquet is there
+    shards/              whole queries, appended while scoring or written by workers as parts (`parts.py`); removed once
+                         scores.parquet is there
     damaged/             files that were not what had been written, set aside before they were made again
 
 Every table and JSON object carries its checksum (`machine/checksums.py`).
@@ -163,6 +164,8 @@ class Session(TypedDict, total=False):
 
     start: int
     """Its place among `starts`."""
+    part: str
+    """The part that a worker scored, and the number of its session on it (`parts.py`)."""
     seconds: float
     windows: int
     tokens: int

@@ -239,7 +239,8 @@ class Scorer(PoolScorer):
         prompt = self._encoded(instance, window, self.settings.chars)
         if reach(prompt) <= engine.context:
             return prompt
-        refusal = WindowTooLong(len(window.candidates), window.index + 1, instance.id, reach(prompt), engine.context)
+        size, is_set = len(window.candidates), bool(prompt.segment)
+        refusal = WindowTooLong(size, window.index + 1, instance.id, reach(prompt), engine.context, is_set=is_set)
         if self.settings.fit == "refuse":
             raise refusal
         longest = max(len(shown(instance.pool[i], self.settings.chars)) for i in window.candidates)
@@ -269,8 +270,14 @@ class Scorer(PoolScorer):
             instruction=self.settings.instruction,
             markers=self.settings.markers,
             placeholder=self.settings.placeholder,
-            style=self.settings.prompt or "paper",
+            style=self._style,
         )
+
+    @property
+    def _style(self) -> PromptStyle:
+        """A set of one is the compact prompt of one candidate, token by token; as such it shares passes with others."""
+        asked = self.settings.prompt or "paper"
+        return "compact" if asked == "set" and self.width == 1 else asked
 
     # -- rerankers: scores only
 
