@@ -19,7 +19,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", metavar="NAME|FILE", help="the training collection, for the quality of the labels themselves")
     add_json(parser)
-    examples(parser, "steadyscore teachers --pair labels/first runs/first --pair labels/judged runs/first --data passages")
+    examples(
+        parser,
+        "steadyscore teachers --pair labels/first runs/first --pair labels/judged runs/first",
+        "steadyscore teachers --pair labels/first runs/first --pair labels/judged runs/first --data passages --json",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
