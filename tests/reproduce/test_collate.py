@@ -6,15 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyscore.errors import InputError
+from steadyscore.measures.observations import Observation, average_seeds, combine, discordance_of, group_by
 from steadyscore.reproduce.collate import (
-    Observation,
-    average_seeds,
     below_value,
     closed_value,
-    combine,
-    discordance_of,
     extreme_value,
-    group_by,
     lead_beyond_seed_spread,
     lead_in_the_mean,
     lead_on_every_seed,

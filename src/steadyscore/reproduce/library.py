@@ -11,16 +11,17 @@ import numpy as np
 
 from ..audits.load import is_ranking, measure_run, own_threshold, read_queries, serve_ensembles
 from ..errors import InputError
+from ..measures import places
 from ..measures.answers import EVIDENCE
 from ..measures.decomposition import silver_beta
-from ..measures.measurement import Measured, Threshold, measure
+from ..measures.measurement import Measured, Threshold, fitted_retention, measure
+from ..measures.observations import Observation
 from ..measures.reading import Reading
 from ..measures.registry import MEASURES
 from ..readers.outputs import ReaderResult, reader_label, reader_results
 from ..runs.folder import Run
 from ..runs.table import Scored
 from . import studies
-from .collate import Observation
 from .derived import derived_name
 from .execute import Store, reader_name
 from .jobs import Beside, Job, job_of, request_of
@@ -43,7 +44,7 @@ PER_QUERY: dict[str, Callable[[Scored], float]] = {
 
 def _share(part: str) -> Callable[[Sequence[Scored]], float]:
     def share(queries: Sequence[Scored]) -> float:
-        found = studies.variance_components(queries)
+        found = places.variance_components(queries)
         return float(getattr(found, part)) / found.total if found.total > 0 else float("nan")
 
     return share
@@ -53,9 +54,9 @@ PER_COLLECTION: dict[str, Callable[[Sequence[Scored]], float]] = {
     "slot_share_ols": _share("slot"),
     "window_share_ols": _share("window"),
     "companion_share_ols": _share("companion"),
-    "residual_variance": lambda queries: studies.variance_components(queries).companion,
-    "slot_rms_all": lambda queries: studies.slot_profile(queries).rms,
-    "slot_rms_gold": lambda queries: studies.slot_profile(queries, gold=True).rms,
+    "residual_variance": lambda queries: places.variance_components(queries).companion,
+    "slot_rms_all": lambda queries: places.slot_profile(queries).rms,
+    "slot_rms_gold": lambda queries: places.slot_profile(queries, gold=True).rms,
     "flips_on_crossing": studies.flips_on_crossing,
     "silver_beta": lambda queries: silver_beta([3 * query.permuted for query in queries]).beta,
 }
@@ -126,7 +127,7 @@ class Library:
         cutoff = self.measured(*place).cutoff.value
         if cutoff is None:
             raise MissingRun(f"{side.matched_to} on {collection} has no tuned cutoff to match.")
-        return replace(own, retention=studies.fitted_retention(self.queries(*place), cutoff, own))
+        return replace(own, retention=fitted_retention(self.queries(*place), cutoff, own))
 
     def measured(self, side: Side, base: str, seed: int, collection: str) -> Measured:
         """Every measure of the scores, of what perturbations moved, and of the side's reader.
