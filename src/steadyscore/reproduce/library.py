@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..audits.load import is_ranking, measure_run, own_threshold, serve_ensembles
+from ..audits.load import is_ranking, measure_run, own_threshold, read_queries, serve_ensembles
 from ..errors import InputError
 from ..measures.answers import EVIDENCE
 from ..measures.decomposition import silver_beta
 from ..measures.measurement import Measured, Threshold, measure
+from ..measures.reading import Reading
 from ..measures.registry import MEASURES
 from ..readers.outputs import ReaderResult, reader_label, reader_results
 from ..runs.folder import Run
@@ -113,10 +114,7 @@ class Library:
 
     def _read(self, run: Run, side: Side) -> list[Scored]:
         stored = [studies.first_permutations(query, side.permutations) for query in run.read_queries()]
-        read = [studies.read_out(query, side.readout) for query in stored]
-        if side.ties == "input_position":
-            read = [studies.break_ties_by_position(query) for query in read]
-        return list(serve_ensembles(read, side.serving))
+        return list(serve_ensembles(read_queries(stored, Reading(side.readout, side.ties)), side.serving))
 
     def threshold(self, side: Side, base: str, seed: int, collection: str) -> Threshold:
         """Tuned to F1, or to the share that another system's tuned cutoff keeps on its fitting half, at the same budget."""
@@ -140,7 +138,8 @@ class Library:
         key = (run.folder, side if side.matched_to else replace(side, collections=""))
         if key not in self._measured_of:
             read = self.readings(*place) if side.reader else None
-            self._measured_of[key] = measure_run(run, self.queries(*place), self.threshold(*place), side.serving, read)
+            plain = side.serving == 1 and Reading(side.readout, side.ties).is_plain
+            self._measured_of[key] = measure_run(run, self.queries(*place), self.threshold(*place), read, is_as_scored=plain)
         return self._measured_of[key]
 
     def readings(self, side: Side, base: str, seed: int, collection: str) -> ReaderResult:

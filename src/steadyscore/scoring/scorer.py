@@ -13,7 +13,7 @@ from ..engines import Backend, Capabilities, Engine, Grader, Recording, Reranker
 from ..errors import InputError, ModelError, WindowTooLong
 from ..machine.bounds import Positive
 from ..models.card import TrainedSettings
-from ..runs.table import Scored
+from ..runs.table import FIRST_STAGE, Scored
 from ..tasks import Task
 from ..terms import LARGEST_SCORE, Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window
 from ..window import readout
@@ -158,6 +158,8 @@ class Scorer(PoolScorer):
 
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
         presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
+        if isinstance(self.backend, Recording):
+            return self._recalled_row(instance, presented)
         rows = self._present(instance, presented[None])["scores"]
         assert rows is not None
         scores: np.ndarray = rows[0]
@@ -195,6 +197,15 @@ class Scorer(PoolScorer):
         found = self.backend.recall(instance, permutations)
         return replace(found, relevance=instance.relevance(found.candidate_ids), ideal=ideal_gains(instance))
 
+    def _recalled_row(self, instance: Instance, order: np.ndarray) -> np.ndarray:
+        """A recording's scores of the first-stage order, (n,) in pool order: of another order it knows only the number."""
+        found = self._recalled(instance, [FIRST_STAGE])
+        is_first_stage = bool((order == np.arange(len(instance.pool))).all())
+        if not len(found.scores) or not (is_first_stage or self.capabilities.order_free):
+            raise InputError(f"{self.name} holds no scores of this order of query {instance.id}, and cannot score anew.")
+        score_of = dict(zip(found.candidate_ids, found.scores[0].tolist(), strict=True))
+        return np.array([score_of[candidate.id] for candidate in instance.pool])
+
     # -- graders: grades at slots
 
     def _read_grader(self, instance: Instance, cuts: list[list[Window]]) -> dict[str, np.ndarray | None]:
@@ -228,7 +239,8 @@ class Scorer(PoolScorer):
         prompt = self._encoded(instance, window, self.settings.chars)
         if reach(prompt) <= engine.context:
             return prompt
-        refusal = WindowTooLong(len(window.candidates), window.index + 1, instance.id, reach(prompt), engine.context)
+        size, is_set = len(window.candidates), bool(prompt.segment)
+        refusal = WindowTooLong(size, window.index + 1, instance.id, reach(prompt), engine.context, is_set=is_set)
         if self.settings.fit == "refuse":
             raise refusal
         longest = max(len(shown(instance.pool[i], self.settings.chars)) for i in window.candidates)
@@ -258,8 +270,14 @@ class Scorer(PoolScorer):
             instruction=self.settings.instruction,
             markers=self.settings.markers,
             placeholder=self.settings.placeholder,
-            style=self.settings.prompt or "paper",
+            style=self._style,
         )
+
+    @property
+    def _style(self) -> PromptStyle:
+        """A set of one is the compact prompt of one candidate, token by token; as such it shares passes with others."""
+        asked = self.settings.prompt or "paper"
+        return "compact" if asked == "set" and self.width == 1 else asked
 
     # -- rerankers: scores only
 
