@@ -30,6 +30,10 @@ Better = str
 """`higher`, `lower` or `neither`."""
 
 
+WHOLE = ("*",)
+"""In place of query ids: one value that only the whole collection has."""
+
+
 @dataclass(frozen=True)
 class Observation:
     """What one run gave on one measure, query by query."""
@@ -259,4 +263,5 @@ def _basis(units: Sequence[Observation], cells: Sequence[Observation]) -> Basis:
     counts = [int((~np.isnan(unit.values)).sum()) for unit in units]
     defined = [unit for unit, count in zip(units, counts, strict=True) if count]
     seeds = len({cell.seed for cell in cells})
-    return Basis(sum(counts), len({u.collection for u in defined}), seeds, len({u.base for u in defined}))
+    queries = sum(count for unit, count in zip(units, counts, strict=True) if unit.query_ids != WHOLE)
+    return Basis(queries, len({u.collection for u in defined}), seeds, len({u.base for u in defined}))
