@@ -22,6 +22,7 @@ from ..readers.outputs import ReaderResult, reader_label, reader_results
 from ..runs.folder import Run
 from ..runs.table import Scored
 from . import studies
+from .collate import WHOLE
 from .derived import derived_name
 from .execute import Store, reader_name
 from .jobs import Beside, Job, job_of, request_of
@@ -171,11 +172,11 @@ class Library:
             queries = self.queries(*place)
             ids, values = tuple(q.query_id for q in queries), np.array([PER_QUERY[name](q) for q in queries])
         elif name in PER_COLLECTION:
-            ids, values = ("*",), np.array([PER_COLLECTION[name](self.queries(*place))])
+            ids, values = WHOLE, np.array([PER_COLLECTION[name](self.queries(*place))])
         else:
             measured = self.measured(*place)
             whole = measured.overall.get(name)
-            ids, values = (measured.query_ids, measured.values.get(name)) if whole is None else (("*",), np.array([whole]))
+            ids, values = (measured.query_ids, measured.values.get(name)) if whole is None else (WHOLE, np.array([whole]))
         if values is None and name in MEASURES and MEASURES[name].value is not None:
             values = np.full(len(ids), np.nan)  # it was measured, and is undefined for every query
         if values is None:
