@@ -91,7 +91,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ir", nargs="+", default=[], metavar="NAME", help="further ranking measures that ir_measures knows, such as P@5"
     )
-    parser.add_argument("--curve", action="store_true", help="add every measure at serving budgets K = 1..10 to --json; quality at K = 1 is that of the first-stage order")
+    parser.add_argument(
+        "--curve",
+        action="store_true",
+        help="add every measure at serving budgets K = 1..10 to --json; quality at K = 1 is that of the first-stage order",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost, and stop")
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
