@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
@@ -174,8 +175,9 @@ def _contrasts_of_task(
         pairs = []
         for collection in collections:
             both = [_observed(side, collection, values[side][collection], name) for side in (variant, baseline)]
-            if not set(both[0].query_ids).isdisjoint(both[1].query_ids) and all(len(one.values) for one in both):
+            if not set(both[0].query_ids).isdisjoint(both[1].query_ids):
                 pairs.append(align(both))
+        pairs = [(a, b) for a, b in pairs if not np.isnan(a.values - b.values).all()]
         if not pairs:
             continue
         # Weight 0 leaves out the queries that the other side has no value for: both levels stand on the same queries.
@@ -194,10 +196,16 @@ def _observed(name: str, collection: str, measured: Measured, measure: str) -> O
 
 
 def disagreement(values: Values, quality: str, decision: str, task: str = "") -> Disagreement | None:
-    """Whether two measures have the same winner, collection by collection; None below two variants that have both."""
-    collections = sorted(set.intersection(*(set(by_collection) for by_collection in values.values())))
-    places = [(variant, c) for variant in values for c in collections]
-    if len(values) < 2 or not all({quality, decision} <= values[v][c].values.keys() for v, c in places) or not places:
+    """Whether two measures have the same winner, on every collection on which two variants or more have both; None without."""
+    has_both = [
+        (variant, collection)
+        for variant, runs in values.items()
+        for collection, measured in runs.items()
+        if {quality, decision} <= measured.values.keys()
+    ]
+    counts = Counter(collection for _, collection in has_both)
+    places = [(variant, collection) for variant, collection in has_both if counts[collection] > 1]
+    if not places:
         return None
     systems, better = list(values), (MEASURES[quality].better, MEASURES[decision].better)
     first, second = ([_observed(v, c, values[v][c], name) for v, c in places] for name in (quality, decision))
@@ -205,7 +213,7 @@ def disagreement(values: Values, quality: str, decision: str, task: str = "") ->
     named = [leaders(levels_table(side, systems)[1], systems, way) for side, way in zip((first, second), better, strict=True)]
     winners = {
         collection: (" and ".join(one), " and ".join(other))
-        for collection, one, other in zip(collections, *named, strict=True)
+        for collection, one, other in zip(levels_table(first, systems)[0], *named, strict=True)
         if set(one).isdisjoint(other)
     }
     return Disagreement(task, quality, decision, found.discordant, found.collections, found.median, winners)
@@ -233,13 +241,14 @@ def _gains(audits: Sequence[Audit], baseline: str) -> Iterator[Gain]:
 
 
 def _gain(before: Audit, after: Audit, measure: str) -> Gains | None:
-    """Of one collection, on the queries that both have; None where they share none or have no quality."""
+    """Of one collection, on the queries that both have; None where no query has a quality in both."""
     old, new = (_observed(audit.name, audit.collection, audit.measured, measure) for audit in (before, after))
     if set(old.query_ids).isdisjoint(new.query_ids):
         return None
     shaky = _observed(before.name, before.collection, before.measured, "tau_psi")
     known = [old, new, *([shaky] if shaky.query_ids else [])]
-    return gains(*(one.values for one in align(known)))
+    found = gains(*(one.values for one in align(known)))
+    return None if np.isnan(found.improving) else found
 
 
 def _quality_differences(before: Audit, after: Audit, k: int) -> Array:
