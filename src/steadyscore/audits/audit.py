@@ -1,6 +1,7 @@
 """`steadyscore.audit`: scorers on collections under M permutations, scored once, measured once.
 
-Without `out` nothing is kept: the run folder is a temporary one. With it the same call resumes where it was stopped.
+Without `out` nothing is kept: the run folder is a temporary one. With it the same call resumes where it was stopped, and one
+that asks for more queries or permutations scores only what is missing.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ..scoring.engine_choice import scoring_address
 from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
 from ..scoring.perturbation import Perturbation, score_perturbed
-from ..scoring.score import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
+from ..scoring.score import AuditConfig, Cut, check_query_ids, keep_scores, noise_floor, score_collection, scorer_for
 from ..scoring.scorer import PoolScorer, Settings
 from ..tasks import TASKS, reader_kind
 from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle
@@ -59,6 +60,7 @@ class AuditSettings(TypedDict, total=False):
     noise_floor: bool
     queries: int | None
     pool: int | None
+    query_ids: Sequence[str] | None
     chars: int | None
     width: int | None
     partition: Partition
@@ -70,6 +72,8 @@ class AuditSettings(TypedDict, total=False):
     cutoff: float | None
     match_retention: float | None
     threshold_protocol: str
+    keep_first: int | None
+    keep_share: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,8 @@ def audit(
 
 def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
     """A configuration with some settings changed, each by its own name wherever it stands."""
-    threshold = {"cutoff": "cutoff", "match_retention": "retention", "threshold_protocol": "protocol"}
+    threshold = {"match_retention": "retention", "threshold_protocol": "protocol"}
+    threshold |= {name: name for name in ("cutoff", "keep_first", "keep_share")}
     parts: dict[str, dict[str, Any]] = {"config": {}, "cut": {}, "settings": {}, "threshold": {}}
     unknown = []
     for name, value in settings.items():
@@ -204,6 +209,7 @@ def audit_scorers(
 ) -> Audits:
     """Score, measure and keep every scorer on every collection; each collection is opened once."""
     sources = open_sources(scorers, data, additions)
+    check_query_ids(sources, config.cut)
     with _working_folder(output) as folder:
         places = {
             (name, source.name): folder / slug(source.collection.name) / slug(name) if len(scorers) * len(sources) > 1 else folder
@@ -213,7 +219,8 @@ def audit_scorers(
         audits: list[Audit] = []
         for name, scorer in scorers.items():
             with job(f"loading {name}", unit=""):
-                backend = _open(name, scorer, options, additions, [places[name, source.name] for source in sources], output)
+                folders = [places[name, source.name] for source in sources]
+                backend = open_backend(name, scorer, options, additions, folders, output.say)
             for source in sources:
                 before = next((audit for audit in audits if audit.opened is source), None)
                 address = scorer if isinstance(scorer, str) else None
@@ -333,8 +340,13 @@ def _open_source(data: Data, opened: list[Source], is_read: bool) -> None:
     opened.append(source)
 
 
-def _open(
-    name: str, scorer: Any, options: EngineOptions, additions: Additions, folders: Iterable[Path], output: Output
+def open_backend(
+    name: str,
+    scorer: Any,
+    options: EngineOptions,
+    additions: Additions,
+    folders: Iterable[Path],
+    say: Callable[[str], None] = lambda remark: None,
 ) -> Backend:
     """An opened scorer: the faster engine for an embedded model on a CPU; a run that has begun keeps its own."""
     if not isinstance(scorer, str):
@@ -343,7 +355,7 @@ def _open(
         return open_engine(scorer, options)
     chosen, why = scoring_address(scorer, options, folders)
     if why:
-        output.say(why)
+        say(why)
     return open_engine(chosen, options)
 
 

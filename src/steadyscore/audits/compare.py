@@ -177,7 +177,8 @@ def _check_comparable(audits: Sequence[Audit]) -> None:
         raise InputError("there is nothing to compare. Give audits of two scorers, or their run folders.")
     if len({audit.threshold for audit in audits}) > 1:
         raise InputError(
-            "these runs were audited with different thresholds. Give one for all: --match-retention SHARE or --cutoff X|f1."
+            "these runs were audited with different thresholds. Give one for all: --match-retention SHARE, --keep-share SHARE, "
+            "--keep-first K or --cutoff X|f1."
         )
     for collection in dict.fromkeys(audit.collection for audit in audits):
         readers = {audit.reader for audit in audits if audit.collection == collection} - {None}

@@ -27,6 +27,7 @@ from ..runs.layout import RunRecord
 from ..runs.table import Scored
 from ..tasks import TASKS
 from .figure import mean_figures
+from .first_stage import measure_first_stage
 from .result import Audit, Audits
 
 
@@ -76,7 +77,8 @@ def load_run(
 
     Whoever has just scored it hands over the `queries` and the `source`, so that neither is read again.
     """
-    served = serve_ensembles(run.read_queries() if queries is None else queries, serving_permutations)
+    scored = run.read_queries() if queries is None else queries
+    served = serve_ensembles(scored, serving_permutations)
     by = threshold or own_threshold(run)
     read = reader_results(run, [query.query_id for query in served])
     at_this_budget = [label for label in read if label_parts(label)[2] == serving_permutations]
@@ -84,11 +86,11 @@ def load_run(
     measured = _measure(run, served, by, serving_permutations, read.get(reader or ""))
     noise = run.read_noise() if serving_permutations == 1 else []  # of single presentations: an average moves less
     floor = measure(noise, replace(by, cutoff=measured.cutoff.value)) if noise else None
-    record = run.record
+    record, task = run.record, TASKS[run.record["task"]]
     return Audit(
         name=record["name"],
         collection=record["collection"],
-        task=TASKS[record["task"]],
+        task=task,
         record=record,
         queries=served,
         measured=measured,
@@ -99,6 +101,7 @@ def load_run(
         serving_permutations=serving_permutations,
         readers=read,
         reader=reader,
+        first_stage=measure_first_stage(scored, record, by, task, measured),
     )
 
 
@@ -118,7 +121,8 @@ def _measure(run: Run, served: Sequence[Scored], by: Threshold, serving_permutat
     beside = run.read_perturbed(measured.query_ids) if serving_permutations == 1 else {}
     beside |= read.values if read else {}
     measured = replace(measured, values=measured.values | beside)
-    return _without_threshold(measured, run.record) if is_ranking(run.record) else measured
+    is_undecided = is_ranking(run.record) and not measured.cutoff.is_per_query
+    return _without_threshold(measured, run.record) if is_undecided else measured
 
 
 def is_ranking(record: RunRecord) -> bool:
@@ -128,7 +132,7 @@ def is_ranking(record: RunRecord) -> bool:
 def _without_threshold(measured: Measured, record: RunRecord) -> Measured:
     """A ranking's numbers are n - rank: no cutoff means the same on two queries."""
     kept = {name: values for name, values in measured.values.items() if "cutoff" not in MEASURES[name].needs}
-    why = f"none: {record['name']} gives a ranking, and a threshold needs scores; overlap@10 is a budget"
+    why = f"none: {record['name']} gives a ranking, and a threshold needs scores; --keep-first and --keep-share do without"
     return replace(measured, values=kept, cutoff=Cutoff(None, why))
 
 

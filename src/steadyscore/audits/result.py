@@ -21,7 +21,8 @@ from ..scoring.starts import start_remarks, unwatched_parts
 from ..tasks import Task
 from ..terms import Failure, Instance
 from .figure import Figure
-from .remarks import remarks
+from .first_stage import FirstStage
+from .remarks import remarks, warnings
 from .table import figures_table, measure_tables
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class Audit:
     """Queries that could not be scored for a noise floor or a perturbation, by flag."""
     curve: dict[int, dict[str, float]] | None = None
     """Every measure at each serving budget, where that was asked for."""
+    first_stage: FirstStage | None = None
+    """The order of the pools, measured alike; None where it is not a ranking or the run does not know it."""
 
     def __getitem__(self, measure: str) -> Figure:
         return self.figures[measure]
@@ -99,6 +102,8 @@ class Audit:
             "measures": {name: figure.to_json() for name, figure in self.figures.items()},
             "coverage": self.measured.coverage.to_json(),
             "cutoff": self.measured.cutoff.to_json(),
+            "first_stage": None if self.first_stage is None else self.first_stage.to_json(),
+            "warnings": self.warnings(),
             "slot_profile": self.measured.slot_profile,
             **({"failed": {k: [f.to_json() for f in failed] for k, failed in self.failed.items()}} if self.failed else {}),
             **({"readers": {k: r.to_json() for k, r in self.reader_reports.items()}} if self.reader_reports else {}),
@@ -109,7 +114,11 @@ class Audit:
 
     def remarks(self, of: str | None = None) -> list[str]:
         """What must be known to read the figures, behind the name of the collection: what is not in the means, the cutoff."""
-        return remarks(of or self.collection, self.measured, self.figures)
+        return remarks(of or self.collection, self)
+
+    def warnings(self) -> list[str]:
+        """Where the figures flatter: quality that the input has too, sets of another size than was asked for, empty sets."""
+        return warnings(self)
 
     def outputs(self, reader: str) -> Outputs:
         """What a reader wrote, by query, in the order of the permutations."""

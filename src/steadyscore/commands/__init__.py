@@ -107,6 +107,8 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
     either = group.add_mutually_exclusive_group()
     add_field(either, Threshold, "cutoff", type=_cutoff, metavar="X|f1", help="a fixed threshold, or the F1-tuned one")
     add_field(either, Threshold, "retention", flag="--match-retention", type=_share, metavar="SHARE")
+    add_field(either, Threshold, "keep_first", metavar="K")
+    add_field(either, Threshold, "keep_share", type=_share, metavar="SHARE")
     add_field(group, Threshold, "protocol", flag="--threshold-protocol", is_unset=True)
 
 
@@ -136,10 +138,16 @@ def add_budget(parser: argparse.ArgumentParser) -> None:
 
 def threshold_of(args: argparse.Namespace) -> Threshold | None:
     """What the flags say; None where they say nothing: each run's own."""
-    if (args.cutoff, args.match_retention, args.threshold_protocol) == (None, None, None):
+    given = (args.cutoff, args.match_retention, args.keep_first, args.keep_share, args.threshold_protocol)
+    if all(flag is None for flag in given):
         return None
-    cutoff = None if args.cutoff == "f1" else args.cutoff
-    return Threshold(cutoff, args.threshold_protocol or "midpoints", retention=args.match_retention)
+    return Threshold(
+        cutoff=None if args.cutoff == "f1" else args.cutoff,
+        protocol=args.threshold_protocol or "midpoints",
+        retention=args.match_retention,
+        keep_first=args.keep_first,
+        keep_share=args.keep_share,
+    )
 
 
 def price(text: str) -> float:
@@ -216,8 +224,8 @@ def print_audits(audits: Audits, as_json: bool) -> None:
 
 def print_below(audits: Audits, of: str | None = None) -> None:
     """Remarks on the figures and the address of the page; `of` names scores that belong to no collection."""
-    for audit in audits:
-        print("".join(f"{remark}\n" for remark in audit.remarks(of)), end="")
+    sentences = dict.fromkeys(remark for audit in audits for remark in audit.remarks(of))
+    print("".join(f"{sentence}\n" for sentence in sentences), end="")
     if audits.page:
         print(f"report: {audits.page}")
 

@@ -16,7 +16,7 @@ from ..measures.ir_library import parse_measures
 from ..measures.measurement import Threshold
 from ..scoring.mitigations import MITIGATIONS
 from ..scoring.perturbation import PERTURBATIONS
-from ..scoring.score import AuditConfig, Cut
+from ..scoring.score import AuditConfig, Cut, check_query_ids
 from . import (
     add_budget,
     add_engine,
@@ -41,6 +41,17 @@ from . import (
 )
 from .flags import add_field, add_fields, positive
 
+QUERY_IDS = "only these queries: ids with commas between them, or a file with one on each line"
+
+
+def query_ids(text: str) -> tuple[str, ...]:
+    """The ids that a file lists, or that stand in the text itself."""
+    lines = Path(text).read_text(encoding="utf-8").splitlines() if Path(text).is_file() else text.split(",")
+    ids = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not ids:
+        raise argparse.ArgumentTypeError(f"{text} names no query")
+    return ids
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scorer", action="append", default=[], metavar="ADDRESS", help="what to audit; repeat it to compare")
@@ -59,6 +70,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_field(parser, AuditConfig, "permutations", metavar="M")
     add_fields(parser, AuditConfig, "seed scheme noise_floor")
+    add_field(parser, Cut, "query_ids", type=query_ids, metavar="FILE|ID,...", help=QUERY_IDS)
     parser.add_argument(
         "--perturb", nargs="+", default=[], choices=PERTURBATIONS, help="also change the pool or the markers at a fixed order"
     )
@@ -79,7 +91,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--ir", nargs="+", default=[], metavar="NAME", help="further ranking measures that ir_measures knows, such as P@5"
     )
     parser.add_argument("--curve", action="store_true", help="add every measure at serving budgets K = 1..10 to --json")
-    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost, and stop")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print windows, tokens, time (a few windows are timed) and cost, and stop"
+    )
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
     add_json(parser)
@@ -102,7 +116,7 @@ def config_of(args: argparse.Namespace) -> AuditConfig:
         scheme=args.scheme,
         settings=settings_of(args),
         chars=args.chars,
-        cut=Cut(args.queries, args.pool),
+        cut=Cut(args.queries, args.pool, args.query_ids),
         threshold=threshold_of(args) or Threshold(),
         noise_floor=args.noise_floor,
     )
@@ -121,14 +135,16 @@ def run(args: argparse.Namespace) -> int:
     check_watch(args, *args.scorer)
     scorers, config = {address: address for address in args.scorer}, config_of(args)
     if args.dry_run:
-        return _estimate(args, config, open_sources(scorers, args.data, additions_of(args), is_plan=True))
+        sources = open_sources(scorers, args.data, additions_of(args), is_plan=True)
+        check_query_ids(sources, config.cut)
+        return _estimate(args, config, sources)
     audits = audit_scorers(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
     print_audits(audits, args.json)
     return name_failed(audits)
 
 
 def _estimate(args: argparse.Namespace, config: AuditConfig, sources: Sequence[Source]) -> int:
-    estimates = estimate_audit(args.scorer, sources, config, additions_of(args), engine_options(args).price)
+    estimates = estimate_audit(args.scorer, sources, config, additions_of(args), engine_options(args))
     if args.json:
         print_json(estimates.to_json())
     else:

@@ -81,14 +81,26 @@ class Scored:
         """Whether the place of every candidate is known."""
         return self.slots is not None and self.windows is not None
 
+    @property
+    def pool_order(self) -> Array | None:
+        """(n,) columns in the order of the pool, as the row of the first-stage order was shown it; None where that is unknown."""
+        at = np.flatnonzero(self.permutations == FIRST_STAGE)
+        if not len(at) or self.slots is None or self.windows is None:
+            return None
+        return _presented(self.slots[at[0]], self.windows[at[0]], self.partition)
+
     def orders(self) -> Array | None:
         """(M, n) the permutations themselves: position -> column. None where places are unknown."""
         if self.slots is None or self.windows is None:
             return None
         keep = self.permutations != FIRST_STAGE
-        slots, windows = self.slots[keep], self.windows[keep]
-        # Contiguous windows follow one another; round-robin ones are dealt, one candidate to each in turn.
-        return np.lexsort((slots, windows) if self.partition == "contiguous" else (windows, slots), axis=-1)
+        return _presented(self.slots[keep], self.windows[keep], self.partition)
+
+
+def _presented(slots: Array, windows: Array, partition: Partition) -> Array:
+    """Position -> column, (..., n), from the places of the candidates."""
+    # Contiguous windows follow one another; round-robin ones are dealt, one candidate to each in turn.
+    return np.lexsort((slots, windows) if partition == "contiguous" else (windows, slots), axis=-1)
 
 
 def to_table(scored: Scored) -> pa.Table:
