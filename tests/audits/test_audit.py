@@ -100,18 +100,8 @@ def test_a_function_is_audited_on_an_embedded_collection_and_prints_the_table():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     assert out[0].split() == "passages ndcg@10 tau_psi overlap overlap_ chance_ empty_ retention retained_".split()
-split() == [
-        "collection",
-        "scorer",
-        "ndcg@10",
-        "tau_psi",
-        "order_spread@10",
-        "overlap",
-        "retained_f1",
-        "pair_flip",
-    ]
-    assert out[1].startswith("passages    python:lambda")
-    assert "0.000 [0.000, 0.000]" in out[1]
+    assert out[-2].startswith("python:lambda")
+    assert " 0.000  1.000 [1.000, 1.000] " in out[-2]
     assert out[-1] == "[]"
 
 
