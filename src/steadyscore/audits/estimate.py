@@ -16,7 +16,7 @@ from ..scoring.estimate import Estimate, estimate, is_hosted
 from ..scoring.mitigations import mitigate
 from ..scoring.rate import Rate, time_windows
 from ..scoring.score import AuditConfig, scorer_for
-from .audit import Additions, open_backend
+from .audit import Additions, Output, open_backend
 from .table import text_table
 
 HEADER = ("scorer", "data", "queries", "windows", "tokens (about)", "time (about)", "cost (about)")
@@ -113,7 +113,7 @@ def _time_scorer(
         return ["it charges"] * len(sources)
     try:
         with job(f"timing {address}", unit=""):
-            backend = open_backend(address, address, options, additions, [])
+            backend = open_backend(address, address, options, additions, [], Output(say=lambda remark: None))
             return [
                 time_windows(
                     mitigate(scorer_for(backend, source.collection, config), additions.mitigations),

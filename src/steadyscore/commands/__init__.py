@@ -19,6 +19,7 @@ from ..engines import EngineOptions, Price
 from ..errors import UsageError
 from ..machine.extras import PAGE, absent_modules, install_line
 from ..measures.measurement import Threshold
+from ..measures.reading import Reading
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
 from ..scoring.starts import start_remarks, unwatched_parts
@@ -106,7 +107,15 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("threshold (default: what the run was audited with; a new one: F1-tuned)")
     either = group.add_mutually_exclusive_group()
     add_field(either, Threshold, "cutoff", type=_cutoff, metavar="X|f1", help="a fixed threshold, or the F1-tuned one")
-    add_field(either, Threshold, "retention", flag="--match-retention", type=_share, metavar="SHARE")
+    add_field(
+        either,
+        Threshold,
+        "retention",
+        flag="--match-retention",
+        type=_share_or_run,
+        metavar="SHARE|RUN",
+        help="tune it to keep this share of the pool, or the share that the F1-tuned cutoff of a run keeps on each collection",
+    )
     add_field(either, Threshold, "keep_first", metavar="K")
     add_field(either, Threshold, "keep_share", type=_share, metavar="SHARE")
     add_field(group, Threshold, "protocol", flag="--threshold-protocol", is_unset=True)
@@ -126,6 +135,26 @@ def _share(text: str) -> float:
     return value
 
 
+def _share_or_run(text: str) -> float | str:
+    if Path(text).is_dir():
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a share and not a run folder: give a number between 0 and 1, for example 0.3, or a run"
+        )
+    return value
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """What is made of stored grades and of ties."""
+    group = parser.add_argument_group("reading (default: what the run was audited with; a new one: expected grade, ties by id)")
+    add_fields(group, Reading, "readout ties", is_unset=True)
+
+
 def add_budget(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--serving-permutations",
@@ -141,10 +170,12 @@ def threshold_of(args: argparse.Namespace) -> Threshold | None:
     given = (args.cutoff, args.match_retention, args.keep_first, args.keep_share, args.threshold_protocol)
     if all(flag is None for flag in given):
         return None
+    share, run = (None, args.match_retention) if isinstance(args.match_retention, str) else (args.match_retention, None)
     return Threshold(
         cutoff=None if args.cutoff == "f1" else args.cutoff,
         protocol=args.threshold_protocol or "midpoints",
-        retention=args.match_retention,
+        retention=share,
+        retention_of=run,
         keep_first=args.keep_first,
         keep_share=args.keep_share,
     )

@@ -17,6 +17,7 @@ from ..terms import Array
 from . import decomposition, instability, preference, ranking, threshold
 from .ensembles import ensembles
 from .planning import from_permutations
+from .reading import ranked_first_stage, ranked_permuted
 from .registry import MEASURES, Stack
 
 
@@ -31,14 +32,16 @@ class Threshold:
     seed: int = 0
     retention: float | None = None
     """Tune it to keep this share of the pool (matched retention, §F.1)."""
+    retention_of: str | None = None
+    """Tune it to keep the share that the F1-tuned cutoff of this run keeps, on the same collection at the same serving budget."""
     keep_first: Positive | None = None
     """No cutoff: keep exactly the first K candidates of every pool."""
     keep_share: float | None = None
     """No cutoff: keep this share of every pool, rounded, at least one candidate."""
 
     def __post_init__(self) -> None:
-        rules = {"cutoff or match_retention": self.cutoff if self.retention is None else self.retention,
-                 "keep_first": self.keep_first, "keep_share": self.keep_share}  # fmt: skip
+        fitted = next((value for value in (self.cutoff, self.retention, self.retention_of) if value is not None), None)
+        rules = {"cutoff or match_retention": fitted, "keep_first": self.keep_first, "keep_share": self.keep_share}
         given = [name for name, value in rules.items() if value is not None]
         mistakes = [f"{' and '.join(given)} each say what is kept. Give one of them."] if len(given) > 1 else []
         if self.keep_first is not None and self.keep_first < 1:
@@ -188,7 +191,14 @@ def pair_values(query: Scored, name: str, cutoff: Cutoff) -> Array:
 def with_scores(query: Scored, scores: Array) -> Scored:
     """A query with other rows, whose places are not known."""
     return replace(
-        query, permutations=np.arange(len(scores)), scores=scores, slots=None, windows=None, grades=None, label_mass=None
+        query,
+        permutations=np.arange(len(scores)),
+        scores=scores,
+        slots=None,
+        windows=None,
+        grades=None,
+        label_mass=None,
+        ties="id",
     )
 
 
@@ -226,7 +236,7 @@ def _equal_shapes(queries: Sequence[Scored]) -> list[Array]:
     """Indices of queries that can be stacked."""
     shapes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for i, q in enumerate(queries):
-        shapes[q.permuted.shape, q.first_stage is None, q.is_placed].append(i)
+        shapes[q.permuted.shape, q.first_stage is None, q.is_placed, q.ties].append(i)
     return [np.array(members) for members in shapes.values()]
 
 
@@ -237,12 +247,16 @@ def _stack(queries: Sequence[Scored]) -> Stack:
     for row, found in zip(ideal, ideals, strict=True):
         row[: len(found)] = found
     orders = [q.orders() for q in queries]
+    is_plain = queries[0].ties == "id"
+    has_first = queries[0].first_stage is not None
     return Stack(
         scores=np.stack([q.permuted for q in queries]),
-        first_stage=None if queries[0].first_stage is None else np.stack([q.first_stage for q in queries]),  # type: ignore[misc]
+        first_stage=np.stack([q.first_stage for q in queries]) if has_first else None,  # type: ignore[misc]
         relevance=np.stack(relevance),
         ideal=ideal,
         orders=None if orders[0] is None else np.stack(orders),  # type: ignore[arg-type]
+        by_rank=None if is_plain else np.stack([ranked_permuted(q) for q in queries]),
+        first_by_rank=None if is_plain or not has_first else np.stack([ranked_first_stage(q) for q in queries]),  # type: ignore[misc]
     )
 
 
@@ -310,8 +324,7 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
         how = "none: tuning it to F1 needs two queries and judgements; --cutoff or --match-retention do without judgements"
         return Cutoff(None, how), ~everyone
     reference = by.protocol == "reference"
-    fit_ids, _ = threshold.split_queries(ids, None if reference else by.seed, protocol="reference" if reference else "hashed")
-    fitted = np.isin(ids, fit_ids)
+    fitted = _fitting_half(ids, by)
     half = [s for s, mine in zip(rows, fitted, strict=True) if mine]
     grid = rows if reference else None
     if by.retention is None:
@@ -327,6 +340,22 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
         seed=by.seed,
     )
     return cutoff, ~fitted
+
+
+def _fitting_half(ids: Sequence[str], by: Threshold) -> Array:
+    """(Q,) which queries a cutoff is fitted on."""
+    is_reference = by.protocol == "reference"
+    fit_ids, _ = threshold.split_queries(
+        ids, None if is_reference else by.seed, protocol="reference" if is_reference else "hashed"
+    )
+    return np.isin(ids, fit_ids)
+
+
+def fitted_retention(queries: Iterable[Scored], cutoff: float, by: Threshold) -> float:
+    """The share of the pool that a cutoff keeps on the half it was fitted on: what another scorer's cutoff is matched to."""
+    survey = _survey(queries, replace(by, cutoff=None))
+    fitted = _fitting_half(survey.ids, by)
+    return float(np.mean([(row >= cutoff).mean() for row, mine in zip(survey.fitting_rows, fitted, strict=True) if mine]))
 
 
 class _Corpus:

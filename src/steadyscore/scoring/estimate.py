@@ -57,7 +57,8 @@ def estimate(
         characters += count * frame + shown_times * pool
         grades += shown_times * n
     tokens = round(characters / CHARS_PER_TOKEN)
-    money = estimate_cost(tokens, round(grades), price) if price and is_hosted(address) else None
+    written = round(grades) if address.startswith("openai") else 0  # a decision model writes nothing
+    money = estimate_cost(tokens, written, price) if price and is_hosted(address) else None
     return Estimate(queries, windows, tokens, None, money)
 
 
@@ -65,7 +66,8 @@ def _presentation(address: str, collection: Collection, config: AuditConfig) -> 
     """Settings and width that `scorer_for` will give the scorer of an address, found without opening it."""
     kind, _, rest = parse_address(address)
     folder = split_address(rest)[1] if kind == "hf" or (kind == "vllm" and "@http" not in rest) else None
-    settings = settings_for(config, collection, read_card(folder)["settings"] if folder else {})
+    trained = read_card(folder)["settings"] if folder else {}
+    settings = settings_for(config, collection, trained, takes_whole_text=kind == "system")
     if settings.width is not None:
         return settings, settings.width
     if settings.prompt == "set":
@@ -78,7 +80,7 @@ def _presentation(address: str, collection: Collection, config: AuditConfig) -> 
 
 def is_hosted(address: str) -> bool:
     """Whether a scorer or reader is an endpoint that charges by the token."""
-    return address.partition(":")[0].partition("+")[0] == "openai"
+    return address.partition(":")[0].partition("+")[0] in ("openai", "systemone", "decisions")
 
 
 def remember_speed(address: str, tokens: int, seconds: float) -> None:

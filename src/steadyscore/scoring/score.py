@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from ..machine.credentials import redact
 from ..machine.disk import lock_folder
 from ..measures.measurement import Threshold, with_scores
 from ..measures.planning import balanced_orders
+from ..measures.reading import Reading
 from ..models.adapter import prompt_mistakes, refuse_mismatches
 from ..models.card import TrainedSettings
 from ..runs.folder import Run, versions
@@ -37,10 +38,7 @@ from ..terms import Candidate, Collection, Failure, Instance, Prompt, Window
 from ..window.presentation import generator, permutations
 from .mitigations import count_windows
 from .scorer import PoolScorer, Scorer, Settings, ideal_gains, resolve_settings
-from .starts import Start, note_start, start_of
-
-if TYPE_CHECKING:
-    pass
+from .starts import Start, collect_parts, note_start, start_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +71,7 @@ class AuditConfig:
     """Characters kept of each candidate (default: the collection's)."""
     cut: Cut = field(default_factory=Cut)
     threshold: Threshold = field(default_factory=Threshold)
+    reading: Reading = field(default_factory=Reading)
     noise_floor: bool = False
     """Also score one order repeatedly in other batches, and print what that alone moves."""
 
@@ -128,18 +127,24 @@ def refuse_mismatch(scorer: Scorer) -> None:
     refuse_mismatches(prompt_mistakes(trained, at_home.identity()["prompt_hash"], probe.grade_tokens), allowed)
 
 
-def settings_for(config: AuditConfig, collection: Collection, trained: TrainedSettings) -> Settings:
-    """How a collection is presented: as was asked, else as an adapter was trained, else as the collection says."""
+def settings_for(
+    config: AuditConfig, collection: Collection, trained: TrainedSettings, *, takes_whole_text: bool = False
+) -> Settings:
+    """How a collection is presented: as was asked, else as an adapter was trained, else as the collection says.
+
+    A system that is not ours gets whole texts unless a number of characters is asked for.
+    """
     settings = replace(
         config.settings,
-        chars=config.chars or trained.get("chars") or collection.chars,
+        chars=config.chars or trained.get("chars") or (None if takes_whole_text else collection.chars),
         instruction=config.settings.instruction or collection.instruction,
     )
     return resolve_settings(settings, trained)
 
 
 def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) -> Scorer:
-    scorer = Scorer(backend, TASKS[collection.task], settings_for(config, collection, backend.trained_settings))
+    settings = settings_for(config, collection, backend.trained_settings, takes_whole_text=backend.takes_whole_text)
+    scorer = Scorer(backend, TASKS[collection.task], settings)
     refuse_mismatch(scorer)
     return scorer
 
@@ -179,17 +184,18 @@ def score_collection(
     """
     source = open_collection(data)
     with lock_folder(folder):
-        run = _begin(scorer, source, folder, config, command or [])
+        run = Run.create_or_resume(folder, fingerprint_of(scorer, source, config), **about_run(scorer, source, command or []))
+        collect_parts(run, allow_scorer_change=allow_scorer_change)
         note_start(run, start_of(scorer.backend), allow_scorer_change=allow_scorer_change)
         if not run.is_complete or run.record["coverage"]["failed"]:
             _score_missing(run, scorer, source, config, progress)
         return run
 
 
-def _begin(scorer: PoolScorer, source: Source, folder: Path, config: AuditConfig, command: list[str]) -> Run:
-    collection = source.collection
-    fingerprint = scorer.identity() | {
-        "data": {"name": collection.name, "sha256": source.digest},
+def fingerprint_of(scorer: PoolScorer, source: Source, config: AuditConfig) -> dict[str, Any]:
+    """What must be equal for two commands to work on one run."""
+    return scorer.identity() | {
+        "data": {"name": source.collection.name, "sha256": source.digest},
         "queries": config.cut.queries,
         **({} if config.cut.query_ids is None else {"query_ids": sorted(config.cut.query_ids)}),
         "pool": config.cut.pool,
@@ -198,17 +204,20 @@ def _begin(scorer: PoolScorer, source: Source, folder: Path, config: AuditConfig
         "seed": config.seed,
         "scheme": config.scheme,
     }
-    return Run.create_or_resume(
-        folder,
-        fingerprint,
-        name=scorer.name,
-        collection=collection.name,
-        task=collection.task,
-        source=source.name,
-        first_stage=first_stage_of(collection),
-        capabilities=scorer.capabilities.to_json(),
-        command=command,
-    )
+
+
+def about_run(scorer: PoolScorer, source: Source, command: list[str]) -> dict[str, Any]:
+    """What run.json says of a run beside its fingerprint."""
+    collection = source.collection
+    return {
+        "name": scorer.name,
+        "collection": collection.name,
+        "task": collection.task,
+        "source": source.name,
+        "first_stage": first_stage_of(collection),
+        "capabilities": scorer.capabilities.to_json(),
+        "command": command,
+    }
 
 
 def first_stage_of(collection: Collection) -> str | None:
@@ -226,7 +235,6 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     done, earlier, order = run.scored_ids(), run.earlier_queries(), []
     failed: list[Failure] = []
     session, began, before = run.begin_session(), time.monotonic(), scorer.backend.spent()
-    session["windows"], session["tokens"], session["shrunk"] = 0, 0, []
     charges = scorer.backend.endpoint is not None
 
     def account() -> None:
@@ -242,11 +250,7 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     try:
         for instance in progress(missing(), everyone and everyone - len(done)) if progress else missing():
             with naming_failures(failed, instance.id):
-                shown = scorer.tokens
-                scored, windows, shrunk = _score_query(scorer, instance, config, earlier.take(instance.id))
-                session["windows"] += windows
-                session["tokens"] += scorer.tokens - shown
-                session["shrunk"] += shrunk
+                scored = score_query(scorer, instance, config, session, earlier.take(instance.id))
                 account()
                 run.append(scored, at_once=charges)
     finally:  # what was scored before a mistake or a stop stays, and so does what it cost
@@ -259,20 +263,26 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     run.finish(coverage, order, map(_query_row, cut_instances(source.instances(), config.cut)))
 
 
-def _score_query(
-    scorer: PoolScorer, instance: Instance, config: AuditConfig, known: Scored | None = None
-) -> tuple[Scored, int, list[ShrunkWindow]]:
-    """A query under all its orders, of which some may be known, the windows that took, and those that were cut to fit."""
-    n, cuts = len(instance.pool), len(scorer.shrunk)
+def score_query(
+    scorer: PoolScorer, instance: Instance, config: AuditConfig, session: Session, known: Scored | None = None
+) -> Scored:
+    """A query under all its orders, of which some may be known; windows, tokens and cuts go to the session's account."""
+    n, cuts, shown = len(instance.pool), len(scorer.shrunk), scorer.tokens
     orders, permutation = draw_orders(instance, config, scorer.width or n), [*range(config.permutations)]
     if config.canonical:
         orders, permutation = np.vstack([np.arange(n)[None], orders]), [FIRST_STAGE, *permutation]
     missing = [row for row, number in enumerate(permutation) if known is None or number not in known.permutations]
     scored = scorer.score_orders(instance, orders[missing], [permutation[row] for row in missing])
-    if known is not None:
-        scored = join_presentations(known, scored)
-    windows = round(count_windows(n, scorer.width, scorer.mitigations, len(missing)))
-    return scored, windows, [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
+    session["windows"] = session.get("windows", 0) + windows_of(scorer, instance, len(missing))
+    session["tokens"] = session.get("tokens", 0) + scorer.tokens - shown
+    shrunk = [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
+    session["shrunk"] = [*session.get("shrunk", []), *shrunk]
+    return scored if known is None else join_presentations(known, scored)
+
+
+def windows_of(scorer: PoolScorer, instance: Instance, orders: int) -> int:
+    """Windows that a query takes under so many orders."""
+    return round(count_windows(len(instance.pool), scorer.width, scorer.mitigations, orders))
 
 
 def _sum_sessions(sessions: list[Session]) -> Session:

@@ -18,7 +18,7 @@ from ..tasks import Task
 from ..terms import LARGEST_SCORE, Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window
 from ..window import readout
 from ..window.presentation import align, places, windows
-from ..window.prompt import CHARS_PER_TOKEN, PromptText, prompt_hash, prompt_text, shown
+from ..window.prompt import CHARS_PER_TOKEN, PromptText, prompt_hash, prompt_text, shown, whole_text
 from ..window.set_windows import reach
 
 
@@ -239,7 +239,8 @@ class Scorer(PoolScorer):
         prompt = self._encoded(instance, window, self.settings.chars)
         if reach(prompt) <= engine.context:
             return prompt
-        refusal = WindowTooLong(len(window.candidates), window.index + 1, instance.id, reach(prompt), engine.context)
+        size, is_set = len(window.candidates), bool(prompt.segment)
+        refusal = WindowTooLong(size, window.index + 1, instance.id, reach(prompt), engine.context, is_set=is_set)
         if self.settings.fit == "refuse":
             raise refusal
         longest = max(len(shown(instance.pool[i], self.settings.chars)) for i in window.candidates)
@@ -269,8 +270,14 @@ class Scorer(PoolScorer):
             instruction=self.settings.instruction,
             markers=self.settings.markers,
             placeholder=self.settings.placeholder,
-            style=self.settings.prompt or "paper",
+            style=self._style,
         )
+
+    @property
+    def _style(self) -> PromptStyle:
+        """A set of one is the compact prompt of one candidate, token by token; as such it shares passes with others."""
+        asked = self.settings.prompt or "paper"
+        return "compact" if asked == "set" and self.width == 1 else asked
 
     # -- rerankers: scores only
 
@@ -288,7 +295,9 @@ class Scorer(PoolScorer):
 
     def _rerank(self, instance: Instance, window: Window) -> np.ndarray:
         reranker: Reranker = self.backend  # type: ignore[assignment]
-        texts = [shown(instance.pool[i], self.settings.chars) for i in window.candidates]
+        is_whole = reranker.takes_whole_text and self.settings.chars is None
+        pool, chars = instance.pool, self.settings.chars
+        texts = [whole_text(pool[i]) if is_whole else shown(pool[i], chars) for i in window.candidates]
         self._tokens += round(sum(map(len, texts)) / CHARS_PER_TOKEN)
         found = as_numbers(answer := reranker.score(instance.query, texts))
         if found is None or found.shape != (len(texts),):
