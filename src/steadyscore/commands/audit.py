@@ -21,7 +21,7 @@ from ..measures.measurement import Threshold
 from ..measures.reading import Reading
 from ..scoring.mitigations import MITIGATIONS
 from ..scoring.perturbation import PERTURBATIONS
-from ..scoring.score import AuditConfig, Cut
+from ..scoring.score import AuditConfig, Cut, check_query_ids
 from . import (
     add_budget,
     add_engine,
@@ -48,6 +48,17 @@ from . import (
 from .flags import add_field, add_fields, positive
 from .workers import add_workers, run_workers
 
+QUERY_IDS = "only these queries: ids with commas between them, or a file with one on each line"
+
+
+def query_ids(text: str) -> tuple[str, ...]:
+    """The ids that a file lists, or that stand in the text itself."""
+    lines = Path(text).read_text(encoding="utf-8").splitlines() if Path(text).is_file() else text.split(",")
+    ids = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not ids:
+        raise argparse.ArgumentTypeError(f"{text} names no query")
+    return ids
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scorer", action="append", default=[], metavar="ADDRESS", help="what to audit; repeat it to compare")
@@ -66,6 +77,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_field(parser, AuditConfig, "permutations", metavar="M")
     add_fields(parser, AuditConfig, "seed scheme noise_floor")
+    add_field(parser, Cut, "query_ids", type=query_ids, metavar="FILE|ID,...", help=QUERY_IDS)
     parser.add_argument(
         "--perturb", nargs="+", default=[], choices=PERTURBATIONS, help="also change the pool or the markers at a fixed order"
     )
@@ -96,7 +108,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="add every measure at serving budgets K = 1..10 to --json; quality at K = 1 is that of the first-stage order",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost, and stop")
+    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost (a few windows are timed)")
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
     add_workers(parser)
@@ -121,7 +133,7 @@ def config_of(args: argparse.Namespace) -> AuditConfig:
         scheme=args.scheme,
         settings=settings_of(args),
         chars=args.chars,
-        cut=Cut(args.queries, args.pool),
+        cut=Cut(args.queries, args.pool, args.query_ids),
         threshold=threshold_of(args) or Threshold(),
         reading=reading_from(args.readout, args.ties) or Reading(),
         noise_floor=args.noise_floor,
@@ -142,7 +154,9 @@ def run(args: argparse.Namespace) -> int:
     check_watch(args, *args.scorer)
     scorers, config = {address: address for address in args.scorer}, config_of(args)
     if args.dry_run:
-        return _estimate(args, config, open_sources(scorers, args.data, additions_of(args), is_plan=True))
+        sources = open_sources(scorers, args.data, additions_of(args), is_plan=True)
+        check_query_ids(sources, config.cut)
+        return _estimate(args, config, sources)
     work = AuditWork(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
     if (code := run_workers(args, work)) is not None:
         return code
@@ -152,7 +166,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _estimate(args: argparse.Namespace, config: AuditConfig, sources: Sequence[Source]) -> int:
-    estimates = estimate_audit(args.scorer, sources, config, additions_of(args), engine_options(args).price)
+    estimates = estimate_audit(args.scorer, sources, config, additions_of(args), engine_options(args))
     if args.json:
         print_json(estimates.to_json())
     else:
