@@ -63,6 +63,7 @@ class AuditSettings(TypedDict, total=False):
     width: int | None
     partition: Partition
     markers: Markers
+    marker_seed: int | None
     placeholder: Placeholder
     prompt: PromptStyle | None
     fit: str
@@ -204,7 +205,7 @@ def audit_scorers(
 ) -> Audits:
     """Score, measure and keep every scorer on every collection; each collection is opened once."""
     sources = open_sources(scorers, data, additions)
-    with _working_folder(output) as folder:
+    with working_folder(output) as folder:
         places = {
             (name, source.name): folder / slug(source.collection.name) / slug(name) if len(scorers) * len(sources) > 1 else folder
             for name in scorers
@@ -213,7 +214,9 @@ def audit_scorers(
         audits: list[Audit] = []
         for name, scorer in scorers.items():
             with job(f"loading {name}", unit=""):
-                backend = _open(name, scorer, options, additions, [places[name, source.name] for source in sources], output)
+                backend = open_backend(
+                    name, scorer, options, additions, [places[name, source.name] for source in sources], output
+                )
             for source in sources:
                 before = next((audit for audit in audits if audit.opened is source), None)
                 address = scorer if isinstance(scorer, str) else None
@@ -333,7 +336,7 @@ def _open_source(data: Data, opened: list[Source], is_read: bool) -> None:
     opened.append(source)
 
 
-def _open(
+def open_backend(
     name: str, scorer: Any, options: EngineOptions, additions: Additions, folders: Iterable[Path], output: Output
 ) -> Backend:
     """An opened scorer: the faster engine for an embedded model on a CPU; a run that has begun keeps its own."""
@@ -358,7 +361,7 @@ def _library(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, Any]:
 def audit_scores(scores: Any, relevance: Any, threshold: Threshold, additions: Additions, output: Output) -> Audits:
     """Measure scores that somebody else gave."""
     given = read_any_scores(scores, relevance)
-    with _working_folder(output) as folder:
+    with working_folder(output) as folder:
         run = keep_scores(given.queries, given.name, given.digests, folder, list(output.command))
         run.update_record(threshold=asdict(threshold))
         found = load_run(run, threshold, additions.serving_permutations, queries=given.queries)
@@ -371,7 +374,7 @@ def audit_scores(scores: Any, relevance: Any, threshold: Threshold, additions: A
 
 
 @contextmanager
-def _working_folder(output: Output) -> Iterator[Path]:
+def working_folder(output: Output) -> Iterator[Path]:
     """The folder to work in: the one asked for, or one that goes with the call."""
     if output.folder is not None:
         yield output.folder

@@ -15,6 +15,7 @@ from ..machine.disk import is_there, read_json, write_json
 from ..machine.progress import bar
 from ..readers.reader import ask_reader
 from ..runs.folder import Run, read_run_record
+from ..scoring.conditions import under_condition
 from ..scoring.mitigations import mitigate
 from ..scoring.perturbation import score_perturbed
 from ..scoring.score import AuditConfig, Cut, noise_floor, score_collection, scorer_for
@@ -80,7 +81,8 @@ class Workshop:
     def do(self, job: Job, say: Callable[[str], None]) -> Run:
         """Score a job, or resume it, and keep beside it what was asked for."""
         source = open_data(job.data, self.store.collections)
-        scorer = mitigate(scorer_for(self._backend(job.scoring, source, job), source.collection, job.config), job.mitigations)
+        plain = scorer_for(self._backend(job.scoring, source, job), source.collection, job.config)
+        scorer = under_condition(mitigate(plain, job.mitigations), job.request.condition, source)
         known = self.store.find_run(job.content, job.beside.permutations)
         permutations = job.beside.permutations if known is None else int(known.folder.name[1:])
         folder = self.store.run_folder(job.content, permutations)

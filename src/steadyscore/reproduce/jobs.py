@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from ..scoring.conditions import Condition
 from ..scoring.perturbation import Perturbation
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
@@ -32,6 +33,7 @@ class Request:
     markers: Markers = "numeric"
     arrangement: Arrangement = "first-stage"
     first_stage: str = ""
+    condition: Condition = "companions"
     mitigation: str = ""
     pool: int | None = None
 
@@ -63,7 +65,8 @@ def request_of(side: Side, base: str, seed: int, collection: str) -> Request:
     return Request(
         side.system, "" if system.is_external else base, seed if trained else 0, collection,
         side.width if side.width is not None else trained.width if trained else None,
-        side.partition, side.placeholder, side.markers, side.arrangement, side.first_stage, side.mitigation, side.pool,
+        side.partition, side.placeholder, side.markers, side.arrangement, side.first_stage, side.condition,
+        side.mitigation, side.pool,
     )  # fmt: skip
 
 
@@ -238,6 +241,7 @@ class Job:
         return Content(
             {"scorer": self.scoring.value, "data": self.data.value, "mitigation": self.request.mitigation}
             | presentation
+            | ({} if self.request.condition == "companions" else {"condition": self.request.condition})
             | {"queries": config.cut.queries, "pool": config.cut.pool, "seed": config.seed, "scheme": config.scheme}
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 
 from ..measures.intervals import Scheme
+from ..scoring.conditions import Condition
 from ..scoring.perturbation import Perturbation
 from ..terms import Markers, Partition, Placeholder
 from .names import SEEDS, bases_in, collections_in
@@ -35,6 +36,7 @@ class Fields(TypedDict, total=False):
     markers: Markers
     arrangement: Arrangement
     first_stage: str
+    condition: Condition
     mitigation: str
     permutations: int
     pool: int
@@ -98,6 +100,8 @@ class Side:
     arrangement: Arrangement = "first-stage"
     first_stage: str = ""
     """Empty: the collection's own."""
+    condition: Condition = "companions"
+    """What a candidate is shown with."""
     mitigation: str = ""
     permutations: int = 10
     pool: int | None = None

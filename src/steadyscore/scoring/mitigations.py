@@ -22,7 +22,7 @@ from ..runs.table import Scored
 from ..terms import Array, Candidate, Instance
 from ..window import readout
 from ..window.presentation import permutations, windows
-from .scorer import PoolScorer, Scorer, Settings
+from .scorer import PoolScorer, Scorer, Settings, in_pool_order
 
 
 class Mitigation(NamedTuple):
@@ -78,10 +78,7 @@ class Mitigated(PoolScorer):
 
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> Array:
         presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
-        found = self.score_orders(instance, presented[None], [0])
-        column = {candidate: c for c, candidate in enumerate(found.candidate_ids)}
-        scores: Array = found.scores[0]
-        return scores[[column[candidate.id] for candidate in instance.pool]]
+        return in_pool_order(self.score_orders(instance, presented[None], [0]), instance)
 
     def score_orders(self, instance: Instance, orders: Array, permutations: Sequence[int]) -> Scored:
         found = self.mitigation.serve(self, instance, np.asarray(orders))

@@ -236,7 +236,8 @@ def _score_query(scorer: PoolScorer, instance: Instance, config: AuditConfig) ->
     if config.canonical:
         orders, permutation = np.vstack([np.arange(n)[None], orders]), [FIRST_STAGE, *permutation]
     scored = scorer.score_orders(instance, orders, permutation)
-    windows = round(count_windows(n, scorer.width, scorer.mitigations, len(orders)))
+    width = 1 if scorer.shows_one_by_one else scorer.width
+    windows = round(count_windows(n, width, scorer.mitigations, len(orders)))
     return scored, windows, [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
 
 
