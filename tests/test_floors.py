@@ -45,7 +45,7 @@ def imports(module: str, at_the_top: bool = False) -> Iterator[ast.ImportFrom]:
 
 def test_the_list_names_every_package_and_nothing_else():
     assert sorted(PACKAGES) == sorted({package_of(module) for module in MODULES})
-    assert len([name for name in PACKAGES if (PACKAGE / name).is_dir()]) <= 16
+    assert len([name for name in PACKAGES if (PACKAGE / name).is_dir()]) <= 18
 
 
 @pytest.mark.parametrize("module", MODULES)

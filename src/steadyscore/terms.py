@@ -23,6 +23,8 @@ TaskName = str
 Partition = Literal["contiguous", "round_robin"]
 Markers = Literal["numeric", "letters", "roman", "doc", "random3"]
 Placeholder = Literal["0", "1", "2", "3", "?"]
+Readout = Literal["expected", "argmax", "p2"]
+Ties = Literal["id", "input"]
 PromptStyle = Literal["paper", "compact", "isolated", "set"]
 Verdict = Literal["SUPPORTED", "REFUTED", "NOT ENOUGH INFO"]
 

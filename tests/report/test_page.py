@@ -27,7 +27,8 @@ from steadyscore.measures import threshold
 from steadyscore.measures.measurement import Threshold, measure
 from steadyscore.readers.outputs import write_outputs
 from steadyscore.report import example, figures, sentences
-from steadyscore.report.page import markdown_code, markdown_text, show_invisible, write_report
+from steadyscore.report.page import write_report
+from steadyscore.report.templating import markdown_code, markdown_text, show_invisible
 from steadyscore.runs.folder import Run
 from steadyscore.runs.table import Scored
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steadyscore.errors import InputError
-from steadyscore.measures.instability import tau_psi
 from steadyscore.measures.measurement import Threshold, measure
 from steadyscore.measures.simulate import random_orders, simulate
 from steadyscore.reproduce import studies
@@ -49,30 +48,6 @@ def test_variance_components_are_those_that_were_planted():
     assert found.slot == pytest.approx(slot.var(), rel=0.15)
     assert found.window == pytest.approx(window.var(), rel=0.15)
     assert found.companion == pytest.approx(0.0, abs=1e-3)
-
-
-def test_ties_fall_to_the_candidate_shown_first_and_other_pairs_stay():
-    query = a_query(step=1 / 3)
-    broken = studies.break_ties_by_position(query)
-    for row, old, windows, slots in zip(broken.scores, query.scores, query.windows, query.slots, strict=True):
-        position = windows * 4 + slots
-        assert np.array_equal(np.argsort(-row, kind="stable"), np.lexsort((position, -old)))
-
-
-def test_ties_by_position_make_a_scorer_without_an_order_effect_unstable():
-    query = a_query(step=1 / 3)
-    assert tau_psi(query.permuted) == 0
-    assert tau_psi(studies.break_ties_by_position(query).permuted) > 0
-
-
-def test_other_readouts_come_from_the_stored_distribution():
-    grades = np.tile([0.1, 0.2, 0.3, 0.4], (7, 12, 1))
-    query = Scored(**{f: getattr(a_query(), f) for f in Scored.__slots__} | {"grades": grades})
-    assert studies.read_out(query, "argmax").scores == pytest.approx(1.0)
-    assert studies.read_out(query, "p2").scores == pytest.approx(0.7)
-    assert studies.read_out(query, "expected") is query
-    with pytest.raises(InputError, match="no stored grade distribution"):
-        studies.read_out(a_query(), "argmax")
 
 
 def test_rescaling_across_windows_removes_an_offset_of_windows():

@@ -18,7 +18,7 @@ from typing import Any, TypedDict, Unpack
 from ..collection import Data, Source, open_collection
 from ..engines import Backend, EngineOptions
 from ..engines.address import check_address, open_engine, parse_address
-from ..engines.generator import check_reader
+from ..engines.generator import Decoding, check_reader
 from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
 from ..machine.disk import explaining_os_errors, write_record, write_tables
@@ -27,6 +27,7 @@ from ..machine.progress import bar, job
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import library_values, parse_measures
 from ..measures.measurement import Threshold
+from ..measures.reading import Reading
 from ..readers.outputs import reader_label
 from ..readers.reader import ask_reader
 from ..runs.folder import Run
@@ -39,7 +40,7 @@ from ..scoring.perturbation import Perturbation, score_perturbed
 from ..scoring.score import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
 from ..scoring.scorer import PoolScorer, Settings
 from ..tasks import TASKS, reader_kind
-from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle
+from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle, Readout, Ties
 from .figure import mean_figure
 from .load import budget_values, load_run, same_evidence_control
 from .result import Audit, Audits, ReaderReport
@@ -51,7 +52,7 @@ Scorers = Any
 
 
 class AuditSettings(TypedDict, total=False):
-    """Settings of `audit` by name: fields of `AuditConfig`, `Settings`, `Cut` and `Threshold`."""
+    """Settings of `audit` by name: fields of `AuditConfig`, `Settings`, `Cut`, `Threshold` and `Reading`."""
 
     permutations: int
     seed: int
@@ -71,6 +72,8 @@ class AuditSettings(TypedDict, total=False):
     cutoff: float | None
     match_retention: float | None
     threshold_protocol: str
+    readout: Readout
+    ties: Ties
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ class Additions:
     readers: Sequence[str] = ()
     """Frozen models that read the first candidates."""
     reader_k: int = EVIDENCE
+    reader_decoding: Decoding = "greedy"
+    """How a verdict is read."""
     ir: Sequence[str] = ()
     """Further ranking measures that ir_measures knows."""
     serving_permutations: int = 1
@@ -120,6 +125,7 @@ def audit(
     perturb: Sequence[Perturbation] = (),
     readers: Sequence[str] = (),
     reader_k: int = EVIDENCE,
+    reader_decoding: Decoding = "greedy",
     ir: Sequence[str] = (),
     serving_permutations: int = 1,
     curve: bool = False,
@@ -140,21 +146,23 @@ def audit(
     >>> print(steadyscore.audit(lambda query, texts: [len(text) for text in texts], "passages"))
     """
     how = configure(config or AuditConfig(), **settings)
-    additions = Additions(mitigations, perturb, readers, reader_k, ir, serving_permutations, curve)
+    additions = Additions(mitigations, perturb, readers, reader_k, reader_decoding, ir, serving_permutations, curve)
     output = Output(None if out is None else Path(out), report, quiet, command, allow_scorer_change)
     if scores is not None:
-        return audit_scores(scores, relevance, how.threshold, additions, output)
+        return audit_scores(scores, relevance, how.threshold, additions, output, how.reading)
     return audit_scorers(name_scorers(scorers), list_sources(data), how, options or EngineOptions(), additions, output)
 
 
 def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
     """A configuration with some settings changed, each by its own name wherever it stands."""
     threshold = {"cutoff": "cutoff", "match_retention": "retention", "threshold_protocol": "protocol"}
-    parts: dict[str, dict[str, Any]] = {"config": {}, "cut": {}, "settings": {}, "threshold": {}}
+    parts: dict[str, dict[str, Any]] = {"config": {}, "cut": {}, "settings": {}, "threshold": {}, "reading": {}}
     unknown = []
     for name, value in settings.items():
         if name in threshold:
             parts["threshold"][threshold[name]] = value
+        elif name in Reading.__dataclass_fields__:
+            parts["reading"][name] = value
         elif name in Cut.__dataclass_fields__:
             parts["cut"][name] = value
         elif name in AuditConfig.__dataclass_fields__:
@@ -170,6 +178,7 @@ def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
         cut=replace(config.cut, **parts["cut"]),
         settings=replace(config.settings, **parts["settings"]),
         threshold=replace(config.threshold, **parts["threshold"]),
+        reading=replace(config.reading, **parts["reading"]),
         **parts["config"],
     )
 
@@ -206,11 +215,7 @@ def audit_scorers(
     """Score, measure and keep every scorer on every collection; each collection is opened once."""
     sources = open_sources(scorers, data, additions)
     with working_folder(output) as folder:
-        places = {
-            (name, source.name): folder / slug(source.collection.name) / slug(name) if len(scorers) * len(sources) > 1 else folder
-            for name in scorers
-            for source in sources
-        }
+        places = run_folders(folder, scorers, sources)
         audits: list[Audit] = []
         for name, scorer in scorers.items():
             with job(f"loading {name}", unit=""):
@@ -223,6 +228,16 @@ def audit_scorers(
                 work = _Work(config, options, additions, output, source, places[name, source.name], address)
                 audits.append(_audit_one(backend, name, work, before))
         return _write_results(Audits(audits), output)
+
+
+def run_folders(folder: Path, scorers: Iterable[str], sources: Sequence[Source]) -> dict[tuple[str, str], Path]:
+    """(scorer, collection) -> where its run goes."""
+    names = list(scorers)
+    return {
+        (name, source.name): folder / slug(source.collection.name) / slug(name) if len(names) * len(sources) > 1 else folder
+        for name in names
+        for source in sources
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,16 +268,18 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     queries = run.read_queries()
     failed = _score_additions(scorer, run, queries, work)
     own_name = name if name != work.address else run.record["name"]  # a name that the caller gave stays with the run
-    run.update_record(threshold=asdict(config.threshold), name=own_name)
+    run.update_record(threshold=asdict(config.threshold), reading=asdict(config.reading), name=own_name)
     reports = {reader: _read(run, queries, reader, work) for reader in additions.readers}
-    first = [reader_label(reader, additions.reader_k, additions.serving_permutations) for reader in additions.readers[:1]] or None
-    found = load_run(run, config.threshold, additions.serving_permutations, first, queries=queries, source=source)
+    served = (additions.reader_k, additions.serving_permutations, config.reading, additions.reader_decoding)
+    first = [reader_label(reader, *served) for reader in additions.readers[:1]] or None
+    how = {"reading": config.reading, "queries": queries, "source": source}
+    found = load_run(run, config.threshold, additions.serving_permutations, first, **how)
     if before is not None and additions.serving_permutations == 1:  # against the first scorer of the call
         reports = {
             reader: replace(
                 report,
                 same_evidence={"against": before.name}
-                | same_evidence_control(before, found, reader, additions.reader_k)._asdict(),
+                | same_evidence_control(before, found, reader, additions.reader_k, additions.reader_decoding)._asdict(),
             )
             for reader, report in reports.items()
         }
@@ -273,7 +290,7 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
         figures=found.figures | library,
         failed=failed,
         reader_reports=reports,
-        curve=budget_values(run, queries, config.threshold) if additions.curve else None,
+        curve=budget_values(run, queries, config.threshold, reading=config.reading) if additions.curve else None,
     )
 
 
@@ -297,7 +314,8 @@ def _read(run: Run, queries: Sequence[Scored], reader: str, work: _Work) -> Read
     additions = work.additions
     found = ask_reader(
         run, work.source, reader, scored=queries, k=additions.reader_k, serving_permutations=additions.serving_permutations,
-        options=work.options, progress=bar(f"{reader} reads", work.output.quiet),
+        reading=work.config.reading, decoding=additions.reader_decoding, options=work.options,
+        progress=bar(f"{reader} reads", work.output.quiet),
     )  # fmt: skip
     figures = {name: mean_figure(values) for name, values in found.values.items()}
     return ReaderReport(additions.reader_k, figures, found.asked, found.failed, found.spent)
@@ -358,13 +376,16 @@ def _library(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, Any]:
 # -- scores that exist
 
 
-def audit_scores(scores: Any, relevance: Any, threshold: Threshold, additions: Additions, output: Output) -> Audits:
+def audit_scores(
+    scores: Any, relevance: Any, threshold: Threshold, additions: Additions, output: Output, reading: Reading | None = None
+) -> Audits:
     """Measure scores that somebody else gave."""
     given = read_any_scores(scores, relevance)
     with working_folder(output) as folder:
         run = keep_scores(given.queries, given.name, given.digests, folder, list(output.command))
-        run.update_record(threshold=asdict(threshold))
-        found = load_run(run, threshold, additions.serving_permutations, queries=given.queries)
+        how = reading or Reading()
+        run.update_record(threshold=asdict(threshold), reading=asdict(how))
+        found = load_run(run, threshold, additions.serving_permutations, reading=how, queries=given.queries)
         library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
         kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)
         return _write_results(Audits([kept]), output)

@@ -19,6 +19,7 @@ from ..engines import EngineOptions, Price
 from ..errors import UsageError
 from ..machine.extras import PAGE, absent_modules, install_line
 from ..measures.measurement import Threshold
+from ..measures.reading import Reading
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
 from ..scoring.starts import start_remarks, unwatched_parts
@@ -122,6 +123,12 @@ def _share(text: str) -> float:
     if not 0 < (value := float(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a share: give a number between 0 and 1, for example 0.3")
     return value
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """What is made of stored grades and of ties."""
+    group = parser.add_argument_group("reading (default: what the run was audited with; a new one: expected grade, ties by id)")
+    add_fields(group, Reading, "readout ties", is_unset=True)
 
 
 def add_budget(parser: argparse.ArgumentParser) -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from ..audits.audit import Additions, Output, audit_scorers, audit_scores, open_sources
 from ..audits.estimate import estimate_audit
+from ..audits.load import reading_from
 from ..audits.result import Audit
 from ..audits.table import text_table
+from ..audits.workers import AuditWork
 from ..collection import Source
+from ..engines.generator import Decoding
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import parse_measures
 from ..measures.measurement import Threshold
+from ..measures.reading import Reading
 from ..scoring.mitigations import MITIGATIONS
 from ..scoring.perturbation import PERTURBATIONS
 from ..scoring.score import AuditConfig, Cut
@@ -22,6 +27,7 @@ from . import (
     add_engine,
     add_json,
     add_presentation,
+    add_reading,
     add_scorer_change,
     add_threshold,
     add_watch,
@@ -40,6 +46,7 @@ from . import (
     threshold_of,
 )
 from .flags import add_field, add_fields, positive
+from .workers import add_workers, run_workers
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,15 +83,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--reader-k", type=positive, default=EVIDENCE, metavar="K", help=f"candidates a reader is shown (default {EVIDENCE})"
     )
     parser.add_argument(
+        "--reader-decoding",
+        choices=get_args(Decoding),
+        default="greedy",
+        help="how a verdict is read: token by token among the labels (default), or as the label likeliest as a whole",
+    )
+    parser.add_argument(
         "--ir", nargs="+", default=[], metavar="NAME", help="further ranking measures that ir_measures knows, such as P@5"
     )
     parser.add_argument("--curve", action="store_true", help="add every measure at serving budgets K = 1..10 to --json")
     parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost, and stop")
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
+    add_workers(parser)
     add_json(parser)
     add_presentation(parser)
     add_threshold(parser)
+    add_reading(parser)
     add_budget(parser)
     add_engine(parser)
     add_watch(parser)
@@ -104,6 +119,7 @@ def config_of(args: argparse.Namespace) -> AuditConfig:
         chars=args.chars,
         cut=Cut(args.queries, args.pool),
         threshold=threshold_of(args) or Threshold(),
+        reading=reading_from(args.readout, args.ties) or Reading(),
         noise_floor=args.noise_floor,
     )
 
@@ -115,6 +131,11 @@ def run(args: argparse.Namespace) -> int:
         *(["--scorer is missing: say what to audit, for example --scorer smollm2-135m."] if not args.scorer else []),
         *(["--data is missing: name a collection or a file; `steadyscore data list` prints the names."] if not args.data else []),
         *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
+        *(
+            ["--ties input has no meaning in a mean of several orders: leave it out, or --serving-permutations and --curve."]
+            if _tied(args)
+            else []
+        ),
         *([_too_many(args)] if args.serving_permutations > args.permutations else []),
         *(["--perturb markers measures the scorer itself; leave out --mitigation."] if _renamed(args) else []),
     )
@@ -122,7 +143,10 @@ def run(args: argparse.Namespace) -> int:
     scorers, config = {address: address for address in args.scorer}, config_of(args)
     if args.dry_run:
         return _estimate(args, config, open_sources(scorers, args.data, additions_of(args), is_plan=True))
-    audits = audit_scorers(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
+    work = AuditWork(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
+    if (code := run_workers(args, work)) is not None:
+        return code
+    audits = audit_scorers(scorers, args.data, config, work.options, work.additions, work.output)
     print_audits(audits, args.json)
     return name_failed(audits)
 
@@ -142,6 +166,7 @@ def additions_of(args: argparse.Namespace) -> Additions:
         perturb=args.perturb,
         readers=args.reader,
         reader_k=args.reader_k,
+        reader_decoding=args.reader_decoding,
         ir=args.ir,
         serving_permutations=args.serving_permutations,
         curve=args.curve,
@@ -156,6 +181,10 @@ def output_of(args: argparse.Namespace) -> Output:
 def _too_many(args: argparse.Namespace) -> str:
     asked = f"--serving-permutations {args.serving_permutations}"
     return f"{asked} averages more orders than the {args.permutations} that are scored. Lower it, or raise --permutations."
+
+
+def _tied(args: argparse.Namespace) -> bool:
+    return args.ties == "input" and (args.serving_permutations > 1 or args.curve)
 
 
 def _renamed(args: argparse.Namespace) -> bool:
@@ -173,7 +202,8 @@ def _audit_scores(args: argparse.Namespace) -> int:
     )
     parse_measures(args.ir)
     threshold = threshold_of(args) or Threshold()
-    audits = audit_scores(args.scores, args.relevance, threshold, additions_of(args), output_of(args))
+    reading = reading_from(args.readout, args.ties)
+    audits = audit_scores(args.scores, args.relevance, threshold, additions_of(args), output_of(args), reading)
     if args.json:
         whole = audits.to_json()
         print_json({key: whole[key] for key in ("measures", "coverage", "cutoff")} | page_of(audits))

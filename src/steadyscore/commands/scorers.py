@@ -41,6 +41,8 @@ KINDS = (
     Row("sglang:<model>@<base url>", None, "distribution", ("httpx", "transformers")),
     Row("openai:<model>@<base url>", None, "score", ("httpx",)),
     Row("openai+logprobs:<model>@<base url>", None, "distribution", ("httpx",)),
+    Row("systemone:<model>@<base url>", None, "distribution", ("httpx",)),
+    Row("decisions:<model>@<base url>", None, "distribution", ("httpx",)),
     Row("rerank[+cohere|+jina|+tei]:[<model>@]<url>", None, "score", ("httpx",)),
     Row(
         "llamacpp:<file.gguf>",
@@ -52,6 +54,7 @@ KINDS = (
     Row("python:<module>:<function>", None, "score"),
     Row("command:<program>", None, "score"),
     Row("scores:<file|run folder>", None, "score"),
+    Row("first-stage:", "BM25, or whatever retrieved the pool", "ranking"),
     Row("synthetic:<none|slot|companion|ties>[:size]", None, "score"),
 )
 """Every kind of address."""

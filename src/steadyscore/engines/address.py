@@ -39,12 +39,15 @@ KINDS: dict[str, Kind] = {
     "vllm": Kind("vllm", "open_vllm", ("vllm", "transformers"), SERVED, ("classifier", "token-ids", "top-k"), grades=True),
     "sglang": Kind("token_server", "open_sglang", SERVED, SERVED, grades=True),
     "openai": Kind("chat", "open_openai", ("httpx",), ("httpx",), ("logprobs",), grades=True),
+    "systemone": Kind("decision_model", "open_systemone", ("httpx",), ("httpx",), grades=True),
+    "decisions": Kind("decision_model", "open_decisions", ("httpx",), ("httpx",), grades=True),
     "rerank": Kind("rerank_endpoint", "open_rerank", ("httpx",), ("httpx",), ("cohere", "jina", "tei")),
     "llamacpp": Kind("llamacpp", "open_llamacpp", ("llama_cpp", "transformers", "gguf"), (*SERVED, "gguf"), grades=True),
     "system": Kind("systems", "open_system"),
     "python": Kind("python_scorer", "open_python"),
     "command": Kind("command_scorer", "open_command"),
     "scores": Kind("replay", "open_scores"),
+    "first-stage": Kind("first_stage", "open_first_stage"),
     "synthetic": Kind("synthetic", "open_synthetic"),
 }
 

@@ -16,6 +16,7 @@ from ..terms import Array
 from . import decomposition, instability, preference, ranking, threshold
 from .ensembles import ensembles
 from .planning import from_permutations
+from .reading import ranked_first_stage, ranked_permuted
 from .registry import MEASURES, Stack
 
 
@@ -154,7 +155,14 @@ def pair_values(query: Scored, name: str, cutoff: float | None) -> Array:
 def with_scores(query: Scored, scores: Array) -> Scored:
     """A query with other rows, whose places are not known."""
     return replace(
-        query, permutations=np.arange(len(scores)), scores=scores, slots=None, windows=None, grades=None, label_mass=None
+        query,
+        permutations=np.arange(len(scores)),
+        scores=scores,
+        slots=None,
+        windows=None,
+        grades=None,
+        label_mass=None,
+        ties="id",
     )
 
 
@@ -178,7 +186,7 @@ def _equal_shapes(queries: Sequence[Scored]) -> list[Array]:
     """Indices of queries that can be stacked."""
     shapes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for i, q in enumerate(queries):
-        shapes[q.permuted.shape, q.first_stage is None, q.is_placed].append(i)
+        shapes[q.permuted.shape, q.first_stage is None, q.is_placed, q.ties].append(i)
     return [np.array(members) for members in shapes.values()]
 
 
@@ -189,12 +197,16 @@ def _stack(queries: Sequence[Scored]) -> Stack:
     for row, found in zip(ideal, ideals, strict=True):
         row[: len(found)] = found
     orders = [q.orders() for q in queries]
+    is_plain = queries[0].ties == "id"
+    has_first = queries[0].first_stage is not None
     return Stack(
         scores=np.stack([q.permuted for q in queries]),
-        first_stage=None if queries[0].first_stage is None else np.stack([q.first_stage for q in queries]),  # type: ignore[misc]
+        first_stage=np.stack([q.first_stage for q in queries]) if has_first else None,  # type: ignore[misc]
         relevance=np.stack(relevance),
         ideal=ideal,
         orders=None if orders[0] is None else np.stack(orders),  # type: ignore[arg-type]
+        by_rank=None if is_plain else np.stack([ranked_permuted(q) for q in queries]),
+        first_by_rank=None if is_plain or not has_first else np.stack([ranked_first_stage(q) for q in queries]),  # type: ignore[misc]
     )
 
 

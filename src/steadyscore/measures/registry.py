@@ -34,15 +34,25 @@ class Stack:
     """(Q, M, n) position -> column"""
     retained: Array | None = None
     """(Q, M, n) what the threshold keeps; None before a cutoff is known"""
+    by_rank: Array | None = None
+    """(Q, M, n) numbers that rank as another tie rule does; None: the scores, whose ties go to the smaller id"""
+    first_by_rank: Array | None = None
+    """(Q, n) those of the first-stage order"""
+
+    @property
+    def ranked(self) -> Array:
+        """(Q, M, n) what every measure that ranks or selects is a function of."""
+        return self.scores if self.by_rank is None else self.by_rank
 
     @property
     def served(self) -> Array:
         """(Q, P, n) what quality is measured on: the first-stage order where it was scored, else every permutation (§5)."""
-        return self.scores if self.first_stage is None else self.first_stage[:, None, :]
+        first = self.first_stage if self.first_by_rank is None else self.first_by_rank
+        return self.ranked if first is None else first[:, None, :]
 
     def quality(self, k: int) -> Array:
         """(Q, M) nDCG@k of every permutation."""
-        return ranking.ndcg(self.scores, self.relevance, k, judged_gains=self.ideal)
+        return ranking.ndcg(self.ranked, self.relevance, k, judged_gains=self.ideal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,7 @@ def _on_served(function: Callable[..., Array], *options: Any, ideal: bool = True
 
 
 def _over_permutations(function: Callable[..., Array], k: int) -> Callable[[Stack], Array]:
-    return lambda s: function(s.scores, s.relevance, k, judged_gains=s.ideal)
+    return lambda s: function(s.ranked, s.relevance, k, judged_gains=s.ideal)
 
 
 def _ranking_measures(k: int) -> list[Measure]:
@@ -129,6 +139,10 @@ def _on_scores(function: Callable[..., Array], **options: Any) -> Callable[[Stac
     return lambda s: function(s.scores, **options)
 
 
+def _on_ranks(function: Callable[..., Array], **options: Any) -> Callable[[Stack], Array]:
+    return lambda s: function(s.ranked, **options)
+
+
 def _on_retained(function: Callable[..., Array], gold: bool = False) -> Callable[[Stack], Array]:
     return lambda s: function(s.retained, s.relevance) if gold else function(s.retained)
 
@@ -162,7 +176,7 @@ MEASURES: dict[str, Measure] = {
             "order instability: 0 identical rankings, 0.5 unrelated, 1 reversed",
             "lower",
             PERMUTATIONS,
-            _on_scores(instability.tau_psi),
+            _on_ranks(instability.tau_psi),
         ),
         Measure(
             "tau_psi_input_position",
@@ -177,7 +191,7 @@ MEASURES: dict[str, Measure] = {
             "1 - rank-biased overlap of the first 10",
             "lower",
             PERMUTATIONS,
-            _on_scores(instability.top_k_instability, k=10),
+            _on_ranks(instability.top_k_instability, k=10),
         ),
         Measure(
             "zeng_psi@10",
@@ -206,14 +220,14 @@ MEASURES: dict[str, Measure] = {
             "variance of a candidate's rank over permutations",
             "lower",
             PERMUTATIONS,
-            _on_scores(instability.rank_variance),
+            _on_ranks(instability.rank_variance),
         ),
         Measure(
             "gold_rank_variance",
             "rank_variance of the relevant candidates",
             "lower",
             GOLD,
-            lambda s: instability.gold_rank_variance(s.scores, s.relevance),
+            lambda s: instability.gold_rank_variance(s.ranked, s.relevance),
         ),
         Measure(
             "normalized_residual",
@@ -295,7 +309,7 @@ MEASURES: dict[str, Measure] = {
             "Jaccard of the first 10 under two permutations: a budget instead of a cutoff",
             "higher",
             PERMUTATIONS,
-            lambda s: threshold.overlap(threshold.retained_top_k(s.scores, 10)),
+            lambda s: threshold.overlap(threshold.retained_top_k(s.ranked, 10)),
         ),
         # the preference consumer
         Measure(
@@ -303,42 +317,42 @@ MEASURES: dict[str, Measure] = {
             "how often two permutations select another chosen/rejected pair",
             "lower",
             PERMUTATIONS,
-            _on_scores(preference.pair_flip),
+            _on_ranks(preference.pair_flip),
         ),
         Measure(
             "pair_flip_modal",
             "pair_flip by the released code's estimator, 1 - modal share",
             "lower",
             PERMUTATIONS,
-            _on_scores(preference.pair_flip, estimator="modal"),
+            _on_ranks(preference.pair_flip, estimator="modal"),
         ),
         Measure(
             "selection_flip",
             "how often two permutations choose another response",
             "lower",
             PERMUTATIONS,
-            _on_scores(preference.selection_flip),
+            _on_ranks(preference.selection_flip),
         ),
         Measure(
             "selected_quality_flip",
             "how often two permutations choose a response of another grade",
             "lower",
             GOLD,
-            lambda s: preference.selected_quality_flip(s.scores, s.relevance),
+            lambda s: preference.selected_quality_flip(s.ranked, s.relevance),
         ),
         Measure(
             "gold_crossing",
             "share of queries whose first response is gold under some permutations only",
             "lower",
             GOLD,
-            lambda s: preference.gold_crossing(s.scores, s.relevance),
+            lambda s: preference.gold_crossing(s.ranked, s.relevance),
         ),
         Measure(
             "label_accuracy",
             "accuracy of labels made from one permutation",
             "higher",
             GOLD,
-            lambda s: preference.label_accuracy(s.scores, s.relevance),
+            lambda s: preference.label_accuracy(s.ranked, s.relevance),
         ),
         Measure(
             "label_accuracy_averaged",

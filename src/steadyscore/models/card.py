@@ -157,7 +157,8 @@ def _settings(card: Card) -> dict[str, Any]:
         "labels": _pairs({key: value for key, value in card["labels"].items() if isinstance(value, str | int)}),
         "steps": f"{card['steps']} of {card.get('batch', 'unknown')} windows, seed {card['seed']}",
         "learning rate": f"{card['learning_rate']:g}",
-        "LoRA": _pairs({key: value for key, value in lora.items() if key in ("rank", "alpha", "dropout", "layers")}),
+        "LoRA": _pairs({key: value for key, value in lora.items() if key in ("rank", "alpha", "dropout", "layers")})
+        + (f"; frozen experts: {', '.join(lora['frozen'])}" if lora.get("frozen") else ""),
         "start": (card.get("initial") or {}).get("adapter", "new"),
         "prompt hash": card["prompt_hash"],
         "grade tokens": ", ".join(map(str, card["grade_tokens"])),

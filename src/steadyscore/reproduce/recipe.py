@@ -9,13 +9,12 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 from ..measures.intervals import Scheme
 from ..scoring.conditions import Condition
 from ..scoring.perturbation import Perturbation
-from ..terms import Markers, Partition, Placeholder
+from ..terms import Markers, Partition, Placeholder, Readout, Ties
 from .names import SEEDS, bases_in, collections_in
 
 Arrangement = Literal["first-stage", "reverse", "top", "middle", "bottom", "swaps", "noise", "churn"]
 """How a pool stands before it is permuted: as the first stage has it, reversed, with its strongest candidate moved to the
 top, middle or bottom, after neighbour swaps or score noise, or with one candidate replaced."""
-Readout = Literal["expected", "argmax", "p2"]
 Form = Literal["level", "signed", "percent", "closed", "count", "of", "interval", "with_interval", "range", "spread", "sd"]
 """How a number is printed: as it is, with its sign, as a share in percent, as percent of a gap, as a whole number, as n/N,
 as its interval alone, with its interval, as lowest to highest, with its seed SD, as its seed SD alone."""
@@ -45,7 +44,7 @@ class Fields(TypedDict, total=False):
     reader: str
     serving: int
     readout: Readout
-    ties: Literal["candidate_id", "input_position"]
+    ties: Ties
     matched_to: str
     measure: str
     statistic: str
@@ -111,7 +110,7 @@ class Side:
     serving: int = 1
     """K, permutations averaged before anything is measured."""
     readout: Readout = "expected"
-    ties: Literal["candidate_id", "input_position"] = "candidate_id"
+    ties: Ties = "id"
     matched_to: str = ""
     """The system whose share of the pool the cutoff keeps, at the same budget; empty: tuned to F1."""
 

@@ -1,4 +1,4 @@
-"""Studies that are arithmetic on stored runs: readouts, ties, the first stage, slots, widths, gains, leaders.
+"""Studies that are arithmetic on stored runs: the first stage, slots, widths, gains, leaders.
 
 Every function takes queries as a run stores them (`Scored`), or arrays, and returns numbers. Nothing here scores.
 """
@@ -28,34 +28,11 @@ from ..measures.preference import gold_crossing, pair_flip
 from ..measures.ranking import is_relevant, ndcg
 from ..measures.threshold import retention, split_queries
 from ..runs.table import FIRST_STAGE, Scored
-from ..window.readout import argmax_grade, grade_at_least
 
 Array = NDArray[np.float64]
 
 
 # -- the same run read in another way
-
-
-def read_out(query: Scored, readout: Literal["expected", "argmax", "p2"]) -> Scored:
-    """A query scored by the likeliest grade or by P(g >= 2) instead of the expected grade, from its stored distribution."""
-    if readout == "expected":
-        return query
-    if query.grades is None:
-        raise InputError(f"query {query.query_id} has no stored grade distribution, which the readout {readout} needs.")
-    scores = argmax_grade(query.grades) / 3 if readout == "argmax" else grade_at_least(query.grades, 2)
-    return replace(query, scores=np.asarray(scores, float))
-
-
-def break_ties_by_position(query: Scored) -> Scored:
-    """Scores whose ties fall to the candidate shown first, by less than any two different scores are apart."""
-    if query.slots is None or query.windows is None:
-        raise InputError(f"query {query.query_id} has no stored places, which the tie rule input_position needs.")
-    position = query.windows * (query.slots.max() + 1) + query.slots
-    if query.partition == "round_robin":
-        position = query.slots * (query.windows.max() + 1) + query.windows
-    gaps = np.diff(np.sort(query.scores, axis=1), axis=1)
-    smallest = np.min(gaps[gaps > 0], initial=1.0)
-    return replace(query, scores=query.scores - position * (smallest / (2 * (position.max() + 1))))
 
 
 def rescale_windows(query: Scored) -> Scored:

@@ -13,7 +13,6 @@ import logging
 import os
 import platform
 import shutil
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +26,7 @@ import numpy as np
 
 from ..errors import DamagedFile, InputError, RunMismatch
 from ..machine.checksums import record_state
-from ..machine.disk import explaining_os_errors, read_json, write_parquet, write_record, write_tables
+from ..machine.disk import explaining_os_errors, read_json, set_aside, write_parquet, write_record, write_tables
 from ..terms import Array
 from .compact import CompactQueries
 from .inspection import damage_of, repair_command
@@ -96,8 +95,7 @@ class Run:
             if not run.is_complete:
                 run._restore_shards()
             return run
-        begun = {"format": FORMAT, "status": "scoring", "created": _now(), "fingerprint": fingerprint}
-        record = cast("RunRecord", {**begun, **about, "versions": versions()})
+        record = new_record(fingerprint, about)
         with explaining_os_errors(folder):
             (folder / SHARDS_FOLDER).mkdir(parents=True, exist_ok=True)
             write_record(file, record)
@@ -138,10 +136,7 @@ class Run:
         for finding in damage:
             file = self.folder / finding.file
             if file.exists():
-                with explaining_os_errors(self.folder):
-                    kept = _free_name(self.folder / DAMAGED_FOLDER / finding.file)
-                    kept.parent.mkdir(parents=True, exist_ok=True)
-                    os.replace(file, kept)
+                set_aside(file, (self.folder / DAMAGED_FOLDER / finding.file).parent)
             log.warning("%s %s. %s", file, finding.words, finding.remedy)
         if damage:
             lost = {finding.file for finding in damage}
@@ -191,8 +186,7 @@ class Run:
             import pyarrow as pa
 
             if self._next_shard is None:
-                existing = self._shards()
-                self._next_shard = int(existing[-1].stem) + 1 if existing else 0
+                self._next_shard = max((int(file.stem) + 1 for file in self._shards() if file.stem.isdigit()), default=0)
             file = self.folder / SHARDS_FOLDER / f"{self._next_shard:06d}.parquet"
             with explaining_os_errors(file):
                 write_parquet(file, pa.concat_tables(self._buffer))
@@ -406,10 +400,10 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _free_name(file: Path) -> Path:
-    """The name itself, or the first of `name.2`, `name.3`, ... that is not taken."""
-    names = (file.with_name(f"{file.name}.{n}") for n in range(2, sys.maxsize))
-    return file if not file.exists() else next(name for name in names if not name.exists())
+def new_record(fingerprint: dict[str, Any], about: Mapping[str, Any]) -> RunRecord:
+    """run.json of a run in which nothing was scored yet."""
+    begun = {"format": FORMAT, "status": "scoring", "created": _now(), "fingerprint": fingerprint}
+    return cast("RunRecord", {**begun, **about, "versions": versions()})
 
 
 def check_same_command(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:

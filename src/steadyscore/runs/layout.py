@@ -9,7 +9,8 @@
     measures.parquet     measure_schema: every measure of every query; made anew by each audit
     summary.json         the figures as `--json` prints them; made anew by each audit
     labels.parquet       label_schema: the grades that `label` makes of the scores, beside derived.json
-    shards/              whole queries, appended while scoring; removed once scores.parquet is there
+    shards/              whole queries, appended while scoring or written by workers as parts (`parts.py`); removed once
+                         scores.parquet is there
     damaged/             files that were not what had been written, set aside before they were made again
 
 Every table and JSON object carries its checksum (`machine/checksums.py`).
@@ -23,6 +24,7 @@ from typing_extensions import TypedDict
 
 from ..errors import InputError
 from ..tasks import TASKS
+from ..terms import Readout, Ties
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -162,6 +164,8 @@ class Session(TypedDict, total=False):
 
     start: int
     """Its place among `starts`."""
+    part: str
+    """The part that a worker scored, and the number of its session on it (`parts.py`)."""
     seconds: float
     windows: int
     tokens: int
@@ -185,6 +189,13 @@ class StoredThreshold(TypedDict, total=False):
     protocol: Literal["midpoints", "reference"]
     seed: int
     retention: float | None
+
+
+class StoredReading(TypedDict, total=False):
+    """How a run's table was last read: the fields of `measures.reading.Reading`."""
+
+    readout: Readout
+    ties: Ties
 
 
 class SetAside(TypedDict):
@@ -217,6 +228,7 @@ class RunRecord(TypedDict):
     sessions: NotRequired[list[Session]]
     coverage: NotRequired[Coverage]
     threshold: NotRequired[StoredThreshold]
+    reading: NotRequired[StoredReading]
     files: NotRequired[list[str]]
     """Tables that must be there."""
     set_aside: NotRequired[list[SetAside]]

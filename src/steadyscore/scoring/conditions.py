@@ -22,7 +22,7 @@ from ..runs.table import Scored
 from ..terms import Candidate, Instance, Window
 from ..window.presentation import windows
 from ..window.prompt import shown
-from .scorer import PoolScorer, Reading, Scorer, Settings, align_readings, in_pool_order
+from .scorer import PoolScorer, WindowReading, Scorer, Settings, align_readings, in_pool_order
 
 Condition = Literal["companions", "fillers", "skeleton", "alone"]
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
@@ -151,13 +151,13 @@ class ConditionScorer(PoolScorer):
         return Window(window.index, tuple(i if i == own else n + i for i in window.candidates))
 
 
-def _line(reading: Reading, at: int) -> Reading:
-    return Reading(*(None if values is None else values[at : at + 1] for values in reading))  # type: ignore[arg-type]
+def _line(reading: WindowReading, at: int) -> WindowReading:
+    return WindowReading(*(None if values is None else values[at : at + 1] for values in reading))  # type: ignore[arg-type]
 
 
-def _join(parts: Sequence[Reading]) -> Reading:
+def _join(parts: Sequence[WindowReading]) -> WindowReading:
     columns = zip(*parts, strict=True)
-    return Reading(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]
+    return WindowReading(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]
 
 
 def _hash(text: str) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from ..machine.credentials import redact
 from ..machine.disk import lock_folder
 from ..measures.measurement import Threshold, with_scores
 from ..measures.planning import balanced_orders
+from ..measures.reading import Reading
 from ..models.adapter import prompt_mistakes, refuse_mismatches
 from ..models.card import TrainedSettings
 from ..runs.folder import Run, versions
@@ -36,10 +37,7 @@ from ..terms import Candidate, Collection, Failure, Instance, Prompt, Window
 from ..window.presentation import generator, permutations
 from .mitigations import count_windows
 from .scorer import PoolScorer, Scorer, Settings, ideal_gains, resolve_settings
-from .starts import Start, note_start, start_of
-
-if TYPE_CHECKING:
-    pass
+from .starts import Start, collect_parts, note_start, start_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +68,7 @@ class AuditConfig:
     """Characters kept of each candidate (default: the collection's)."""
     cut: Cut = field(default_factory=Cut)
     threshold: Threshold = field(default_factory=Threshold)
+    reading: Reading = field(default_factory=Reading)
     noise_floor: bool = False
     """Also score one order repeatedly in other batches, and print what that alone moves."""
 
@@ -159,17 +158,18 @@ def score_collection(
     """
     source = open_collection(data)
     with lock_folder(folder):
-        run = _begin(scorer, source, folder, config, command or [])
+        run = Run.create_or_resume(folder, fingerprint_of(scorer, source, config), **about_run(scorer, source, command or []))
+        collect_parts(run, allow_scorer_change=allow_scorer_change)
         note_start(run, start_of(scorer.backend), allow_scorer_change=allow_scorer_change)
         if not run.is_complete or run.record["coverage"]["failed"]:
             _score_missing(run, scorer, source, config, progress)
         return run
 
 
-def _begin(scorer: PoolScorer, source: Source, folder: Path, config: AuditConfig, command: list[str]) -> Run:
-    collection = source.collection
-    fingerprint = scorer.identity() | {
-        "data": {"name": collection.name, "sha256": source.digest},
+def fingerprint_of(scorer: PoolScorer, source: Source, config: AuditConfig) -> dict[str, Any]:
+    """What must be equal for two commands to work on one run."""
+    return scorer.identity() | {
+        "data": {"name": source.collection.name, "sha256": source.digest},
         "queries": config.cut.queries,
         "pool": config.cut.pool,
         "permutations": config.permutations,
@@ -177,16 +177,19 @@ def _begin(scorer: PoolScorer, source: Source, folder: Path, config: AuditConfig
         "seed": config.seed,
         "scheme": config.scheme,
     }
-    return Run.create_or_resume(
-        folder,
-        fingerprint,
-        name=scorer.name,
-        collection=collection.name,
-        task=collection.task,
-        source=source.name,
-        capabilities=scorer.capabilities.to_json(),
-        command=command,
-    )
+
+
+def about_run(scorer: PoolScorer, source: Source, command: list[str]) -> dict[str, Any]:
+    """What run.json says of a run beside its fingerprint."""
+    collection = source.collection
+    return {
+        "name": scorer.name,
+        "collection": collection.name,
+        "task": collection.task,
+        "source": source.name,
+        "capabilities": scorer.capabilities.to_json(),
+        "command": command,
+    }
 
 
 def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditConfig, progress: Progress | None) -> None:
@@ -196,7 +199,6 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     done, order = run.scored_ids(), []
     failed: list[Failure] = []
     session, began, before = run.begin_session(), time.monotonic(), scorer.backend.spent()
-    session["windows"], session["tokens"], session["shrunk"] = 0, 0, []
     charges = scorer.backend.endpoint is not None
 
     def account() -> None:
@@ -212,11 +214,7 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     try:
         for instance in progress(missing(), everyone and everyone - len(done)) if progress else missing():
             with naming_failures(failed, instance.id):
-                shown = scorer.tokens
-                scored, windows, shrunk = _score_query(scorer, instance, config)
-                session["windows"] += windows
-                session["tokens"] += scorer.tokens - shown
-                session["shrunk"] += shrunk
+                scored = score_query(scorer, instance, config, session)
                 account()
                 run.append(scored, at_once=charges)
     finally:  # what was scored before a mistake or a stop stays, and so does what it cost
@@ -229,16 +227,25 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     run.finish(coverage, order, map(_query_row, cut_instances(source.instances(), config.cut)))
 
 
-def _score_query(scorer: PoolScorer, instance: Instance, config: AuditConfig) -> tuple[Scored, int, list[ShrunkWindow]]:
-    """A query under all its orders, the windows that took, and those that were cut to fit."""
-    n, cuts = len(instance.pool), len(scorer.shrunk)
+def score_query(scorer: PoolScorer, instance: Instance, config: AuditConfig, session: Session) -> Scored:
+    """A query under all its orders; windows, tokens and cuts go to the session's account."""
+    n, cuts, shown = len(instance.pool), len(scorer.shrunk), scorer.tokens
     orders, permutation = draw_orders(instance, config, scorer.width or n), [*range(config.permutations)]
     if config.canonical:
         orders, permutation = np.vstack([np.arange(n)[None], orders]), [FIRST_STAGE, *permutation]
     scored = scorer.score_orders(instance, orders, permutation)
+    session["windows"] = session.get("windows", 0) + windows_of(scorer, instance, config)
+    session["tokens"] = session.get("tokens", 0) + scorer.tokens - shown
+    shrunk = [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
+    session["shrunk"] = [*session.get("shrunk", []), *shrunk]
+    return scored
+
+
+def windows_of(scorer: PoolScorer, instance: Instance, config: AuditConfig) -> int:
+    """Windows that a query takes under all its orders."""
+    orders = config.permutations + config.canonical
     width = 1 if scorer.shows_one_by_one else scorer.width
-    windows = round(count_windows(n, width, scorer.mitigations, len(orders)))
-    return scored, windows, [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
+    return round(count_windows(len(instance.pool), width, scorer.mitigations, orders))
 
 
 def _sum_sessions(sessions: list[Session]) -> Session:

@@ -13,7 +13,7 @@ from ..engines import Backend, Capabilities, Engine, Grader, Recording, Reranker
 from ..errors import InputError, ModelError, WindowTooLong
 from ..machine.bounds import Positive
 from ..models.card import TrainedSettings
-from ..runs.table import Scored
+from ..runs.table import FIRST_STAGE, Scored
 from ..tasks import Task
 from ..terms import LARGEST_SCORE, Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window
 from ..window import readout
@@ -47,7 +47,7 @@ class Settings:
     label_mass: bool = True
 
 
-class Reading(NamedTuple):
+class WindowReading(NamedTuple):
     """What was read of a window."""
 
     scores: np.ndarray
@@ -58,7 +58,9 @@ class Reading(NamedTuple):
     """(b,)"""
 
 
-def align_readings(rows: Sequence[Sequence[Reading]], cuts: Sequence[Sequence[Window]], n: int) -> dict[str, np.ndarray | None]:
+def align_readings(
+    rows: Sequence[Sequence[WindowReading]], cuts: Sequence[Sequence[Window]], n: int
+) -> dict[str, np.ndarray | None]:
     """Readings of the windows of each order, back to candidate identity: (P, n) scores and masses, (P, n, 4) grades."""
 
     def aligned(parts: list[list[np.ndarray | None]]) -> np.ndarray | None:
@@ -66,7 +68,7 @@ def align_readings(rows: Sequence[Sequence[Reading]], cuts: Sequence[Sequence[Wi
             return None
         return np.stack([align(row, cut, n) for row, cut in zip(parts, cuts, strict=True)])  # type: ignore[arg-type]
 
-    return {name: aligned([[getattr(reading, name) for reading in row] for row in rows]) for name in Reading._fields}
+    return {name: aligned([[getattr(reading, name) for reading in row] for row in rows]) for name in WindowReading._fields}
 
 
 class PoolScorer(ABC):
@@ -187,6 +189,8 @@ class Scorer(PoolScorer):
 
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
         presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
+        if isinstance(self.backend, Recording):
+            return self._recalled_row(instance, presented)
         rows = self._present(instance, self._cut(instance, presented[None]))["scores"]
         assert rows is not None
         scores: np.ndarray = rows[0]
@@ -238,13 +242,21 @@ class Scorer(PoolScorer):
         found = self.backend.recall(instance, permutations)
         return replace(found, relevance=instance.relevance(found.candidate_ids), ideal=ideal_gains(instance))
 
-    def read_windows(self, shown: Sequence[tuple[Instance, Window]]) -> list[Reading]:
+    def _recalled_row(self, instance: Instance, order: np.ndarray) -> np.ndarray:
+        """A recording's scores of the first-stage order, (n,) in pool order: of another order it knows only the number."""
+        found = self._recalled(instance, [FIRST_STAGE])
+        is_first_stage = bool((order == np.arange(len(instance.pool))).all())
+        if not len(found.scores) or not (is_first_stage or self.capabilities.order_free):
+            raise InputError(f"{self.name} holds no scores of this order of query {instance.id}, and cannot score anew.")
+        return in_pool_order(found, instance)
+
+    def read_windows(self, shown: Sequence[tuple[Instance, Window]]) -> list[WindowReading]:
         """What is read of some windows, of one query or of several, that go to the backend in one call."""
         return self._read_grades(shown) if isinstance(self.backend, Grader) else self._read_scores(shown)
 
     # -- graders: grades at slots
 
-    def _read_grades(self, shown: Sequence[tuple[Instance, Window]]) -> list[Reading]:
+    def _read_grades(self, shown: Sequence[tuple[Instance, Window]]) -> list[WindowReading]:
         grader: Grader = self.backend  # type: ignore[assignment]
         reads_mass = self.settings.label_mass and grader.capabilities.label_mass
         prompts = [self.prompt(instance, window) for instance, window in shown]
@@ -258,7 +270,7 @@ class Scorer(PoolScorer):
         for prompt in prompts:
             grades = readout.grade_distribution(read[prompt].logits)
             mass = np.asarray(read[prompt].label_mass) if reads_mass else None
-            found.append(Reading(readout.score(grades), grades if is_kept else None, mass))
+            found.append(WindowReading(readout.score(grades), grades if is_kept else None, mass))
         return found
 
     def prompt(self, instance: Instance, window: Window) -> Prompt | PromptText:
@@ -269,7 +281,8 @@ class Scorer(PoolScorer):
         prompt = self._encoded(instance, window, self.settings.chars)
         if reach(prompt) <= engine.context:
             return prompt
-        refusal = WindowTooLong(len(window.candidates), window.index + 1, instance.id, reach(prompt), engine.context)
+        size, is_set = len(window.candidates), bool(prompt.segment)
+        refusal = WindowTooLong(size, window.index + 1, instance.id, reach(prompt), engine.context, is_set=is_set)
         if self.settings.fit == "refuse":
             raise refusal
         longest = max(len(shown(instance.pool[i], self.settings.chars)) for i in window.candidates)
@@ -299,20 +312,26 @@ class Scorer(PoolScorer):
             instruction=self.settings.instruction,
             markers=self.settings.markers,
             placeholder=self.settings.placeholder,
-            style=self.settings.prompt or "paper",
+            style=self._style,
             marker_seed=self.settings.marker_seed,
             first=window.first,
             lines=window.lines,
         )
 
+    @property
+    def _style(self) -> PromptStyle:
+        """A set of one is the compact prompt of one candidate, token by token; as such it shares passes with others."""
+        asked = self.settings.prompt or "paper"
+        return "compact" if asked == "set" and self.width == 1 else asked
+
     # -- rerankers: scores only
 
-    def _read_scores(self, shown: Sequence[tuple[Instance, Window]]) -> list[Reading]:
+    def _read_scores(self, shown: Sequence[tuple[Instance, Window]]) -> list[WindowReading]:
         known: dict[tuple[int, tuple[int, ...]], np.ndarray] = {}
         for instance, window in shown:
             if (key := (id(instance), window.candidates)) not in known:
                 known[key] = self._rerank(instance, window)
-        return [Reading(known[id(instance), window.candidates]) for instance, window in shown]
+        return [WindowReading(known[id(instance), window.candidates]) for instance, window in shown]
 
     def _rerank(self, instance: Instance, window: Window) -> np.ndarray:
         reranker: Reranker = self.backend  # type: ignore[assignment]

@@ -1,0 +1,209 @@
+"""Both request shapes: what is written is read back, and odd requests and answers raise only errors of ours."""
+
+import contextlib
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from steadyscore.decisions import openai_shape, system_one
+from steadyscore.decisions.questions import (
+    Answer,
+    Choice,
+    Level,
+    Noul,
+    Option,
+    Refusal,
+    Request,
+    Response,
+    Score,
+    State,
+    UnusableAnswer,
+    Usage,
+)
+from steadyscore.errors import InputError
+from tests.helpers.decisions import ANYTHING, questions, requests, responses
+
+SHAPES = {"systemone": system_one, "decisions": openai_shape}
+KEEP = Noul("Keep it?", "keep", "It answers.", "It does not.")
+TONE = Choice("Which tone?", (Option("calm"), Option("angry", "Insults.")), "tone")
+GRADE = Score("How relevant?", (Level("no"), Level("partly"), Level("fully")), "grade")
+
+
+def by_wire(value):
+    return json.loads(json.dumps(value))
+
+
+def write_answers(shape, asked, response):
+    return shape.write_answers(asked, response, *(("id", 1) if shape is system_one else ()))
+
+
+@given(requests(openai=False))
+def test_a_systemone_request_is_read_as_it_was_written(request):
+    assert system_one.read_request(by_wire(system_one.write_request(request))) == request
+
+
+@given(requests(openai=True))
+def test_a_decisions_request_is_read_as_it_was_written(request):
+    assert openai_shape.read_request(by_wire(openai_shape.write_request(request))) == request
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@given(data=st.data())
+def test_answers_are_read_as_they_were_written(name, data):
+    openai = name == "decisions"
+    asked = data.draw(questions(openai=openai))
+    response = data.draw(responses(asked, openai=openai))
+    assert SHAPES[name].read_answers(asked, by_wire(write_answers(SHAPES[name], asked, response))) == response
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@given(body=ANYTHING | st.fixed_dictionaries({"model": ANYTHING, "state": ANYTHING, "input": ANYTHING, "questions": ANYTHING}))
+def test_any_request_is_read_or_refused_in_our_words(name, body):
+    with contextlib.suppress(InputError):
+        SHAPES[name].read_request(body)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@given(data=st.data())
+def test_a_question_of_any_shape_is_read_or_refused_in_our_words(name, data):
+    fields = {"type": st.sampled_from(["noul", "predicate", "choice", "score"]), "instructions": st.just("Q")}
+    extra = dict.fromkeys(("criteria", "choices", "levels", "name"), ANYTHING)
+    asked = data.draw(st.fixed_dictionaries(fields, optional=extra))
+    listed = {"q": asked} if name == "systemone" else [asked]
+    with contextlib.suppress(InputError):
+        SHAPES[name].read_request({"model": "m", "state": "", "input": "", "questions": listed})
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@given(data=st.data())
+def test_any_change_of_an_answer_is_read_as_distributions_or_named(name, data):
+    openai = name == "decisions"
+    asked = data.draw(questions(openai=openai))
+    body = by_wire(write_answers(SHAPES[name], asked, data.draw(responses(asked, openai=openai))))
+    spot, key = body, "answers"
+    for _ in range(data.draw(st.integers(0, 4))):
+        inner = spot[key]
+        if not isinstance(inner, dict | list) or not inner:
+            break
+        spot, key = inner, data.draw(st.sampled_from(sorted(inner) if isinstance(inner, dict) else range(len(inner))))
+    if data.draw(st.booleans()):
+        spot[key] = data.draw(ANYTHING)
+    elif isinstance(spot, dict | list):
+        del spot[key]
+    try:
+        response = SHAPES[name].read_answers(asked, body)
+    except UnusableAnswer:
+        return
+    for question, answer in zip(asked, response.answers, strict=True):
+        if isinstance(answer, Answer):
+            assert len(answer.probabilities) == len(question.outcomes)
+            assert abs(math.fsum(answer.probabilities) - 1) <= 0.011
+
+
+def test_the_written_shapes_are_those_of_the_public_servers():
+    request = Request("m", State({"items": [1]}, "Be strict."), (KEEP, TONE, GRADE))
+    assert system_one.write_request(request) == {
+        "model": "m",
+        "state": {"items": [1]},
+        "instructions": "Be strict.",
+        "questions": {
+            "keep": {"type": "noul", "instructions": "Keep it?", "criteria": {"true": "It answers.", "false": "It does not."}},
+            "tone": {"type": "choice", "instructions": "Which tone?", "criteria": {"calm": None, "angry": "Insults."}},
+            "grade": {"type": "score", "instructions": "How relevant?", "criteria": ["no", "partly", "fully"]},
+        },
+    }
+    assert openai_shape.write_request(request) == {
+        "model": "m",
+        "input": 'Be strict.\n\n{\n  "items": [\n    1\n  ]\n}',
+        "questions": [
+            {"type": "predicate", "name": "keep", "instructions": "Keep it?\nYes = It answers.\nNo = It does not."},
+            {
+                "type": "choice",
+                "name": "tone",
+                "instructions": "Which tone?",
+                "choices": [{"value": "calm"}, {"value": "angry", "description": "Insults."}],
+            },
+            {
+                "type": "score",
+                "name": "grade",
+                "instructions": "How relevant?",
+                "levels": [{"label": "no"}, {"label": "partly"}, {"label": "fully"}],
+            },
+        ],
+    }
+
+
+def test_the_written_answers_are_those_of_the_public_servers():
+    asked, response = (KEEP, TONE, GRADE), Response("m", (Answer((0.75, 0.25), 0.9, True), Answer((0.25, 0.75)), Refusal()))
+    assert system_one.write_answers(asked, response, "d-1", 7) == {
+        "id": "d-1",
+        "object": "structured_decision",
+        "created": 7,
+        "model": "m",
+        "answers": {
+            "keep": {"type": "noul", "noul": 0.75, "probabilities": {"yes": 0.75, "no": 0.25}, "confidence": 0.75},
+            "tone": {"type": "choice", "choice": "angry", "probabilities": {"calm": 0.25, "angry": 0.75}, "confidence": 0.75},
+            "grade": {"type": "refusal"},
+        },
+        "usage": {"input_tokens": 0, "output_tokens": 0},
+        "diagnostics": {"keep": {"label_mass": 0.9, "argmax_is_label": True}},
+    }
+    graded = openai_shape.write_answers((GRADE,), Response("m", (Answer((0.25, 0.25, 0.5)),), Usage(9, 4, 0)))
+    assert graded["answers"] == [
+        {
+            "type": "score",
+            "name": "grade",
+            "score": 1.25,
+            "probabilities": [
+                {"value": 0, "label": "no", "probability": 0.25},
+                {"value": 1, "label": "partly", "probability": 0.25},
+                {"value": 2, "label": "fully", "probability": 0.5},
+            ],
+            "confidence": 0.5,
+        }
+    ]
+    assert graded["usage"]["input_tokens_details"]["cached_tokens"] == 4
+
+
+def test_every_mistake_of_a_request_is_named_at_once():
+    body = {
+        "model": 3,
+        "questions": {
+            "a": {"type": "rank", "instructions": "Q"},
+            "b": {"type": "score", "instructions": None, "criteria": ["one"]},
+            "c": {"type": "choice", "instructions": "Q", "criteria": {"x": 1, "y": None}, "weight": 2},
+        },
+    }
+    with pytest.raises(InputError) as refusal:
+        system_one.read_request(body)
+    assert len(refusal.value.mistakes) == 7
+    assert "questions.b.criteria: 1 levels. Give 2 to 10." in refusal.value.mistakes
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda answers: answers.pop("grade"), "question grade was not answered"),
+        (lambda answers: answers["grade"]["probabilities"].pop("2"), "the probabilities are not those of 0, 1, 2"),
+        (lambda answers: answers["grade"]["probabilities"].update({"0": math.nan}), "nan, not a probability"),
+        (lambda answers: answers["grade"]["probabilities"].update({"0": 0.9}), "sum to 1.4, not to 1"),
+        (lambda answers: answers["tone"].update(choice="bored"), "'bored' is not among the options"),
+        (lambda answers: answers.update(tone=None), "the answer is not an object"),
+    ],
+)
+def test_half_an_answer_is_named(change, reason):
+    asked = (TONE, GRADE)
+    body = system_one.write_answers(asked, Response("m", (Answer((0.25, 0.75)), Answer((0.5, 0.25, 0.25)))), "d", 1)
+    change(body["answers"])
+    with pytest.raises(UnusableAnswer, match=reason):
+        system_one.read_answers(asked, body)
+
+
+def test_an_option_that_the_server_names_against_its_probabilities_is_what_was_decided():
+    body = system_one.write_answers((TONE,), Response("m", (Answer((0.5, 0.5)),)), "d", 1)
+    body["answers"]["tone"]["choice"] = "angry"
+    [answer] = system_one.read_answers((TONE,), body).answers
+    assert answer.best == 1
