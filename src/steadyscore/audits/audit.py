@@ -37,7 +37,8 @@ from ..scoring.engine_choice import scoring_address
 from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
 from ..scoring.perturbation import Perturbation, score_perturbed
-from ..scoring.score import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
+from ..scoring.rereads import noise_floor
+from ..scoring.score import AuditConfig, Cut, keep_scores, score_collection, scorer_for
 from ..scoring.scorer import PoolScorer, Settings
 from ..tasks import TASKS, reader_kind
 from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle, Readout, Ties
@@ -58,6 +59,7 @@ class AuditSettings(TypedDict, total=False):
     seed: int
     scheme: str
     noise_floor: bool
+    noise_reads: int | None
     queries: int | None
     pool: int | None
     chars: int | None
@@ -297,9 +299,14 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
 def _score_additions(scorer: PoolScorer, run: Run, queries: Sequence[Scored], work: _Work) -> dict[str, list[Failure]]:
     """Noise floor and perturbations, where asked for, kept beside the run; gives what failed, by flag."""
     failed: dict[str, list[Failure]] = {}
-    if work.config.noise_floor:
+    if work.config.noise_floor or work.config.noise_reads:
         floor, failed["noise-floor"] = noise_floor(
-            scorer, work.source, work.config, run.read_noise(), bar(f"{scorer.name}, noise floor", work.output.quiet)
+            scorer,
+            work.source,
+            work.config,
+            run.read_noise(),
+            bar(f"{scorer.name}, noise floor", work.output.quiet),
+            run.write_noise,
         )
         if floor:
             run.write_noise(floor)

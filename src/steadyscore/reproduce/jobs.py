@@ -46,6 +46,8 @@ class Beside:
     """M; a run of more holds every smaller one."""
     perturb: frozenset[Perturbation] = frozenset()
     noise: bool = False
+    timed: frozenset[int] = frozenset()
+    """Widths to time, as recipes name them; 0: the run's own."""
     readings: frozenset[tuple[str, int]] = frozenset()
     """Readers, each with the budget K that it reads at."""
 
@@ -54,6 +56,7 @@ class Beside:
             max(self.permutations, other.permutations),
             self.perturb | other.perturb,
             self.noise or other.noise,
+            self.timed | other.timed,
             self.readings | other.readings,
         )
 
@@ -85,8 +88,6 @@ def _sides(cell: Cell) -> Iterator[Side]:
         yield from _taught(cell)
     elif cell.statistic in ("primacy", "u_shape"):
         yield from (replace(side, arrangement=place) for side in own for place in PLACES)
-    elif cell.statistic.startswith("across_"):
-        yield from (changed(replace(side, permutations=1), cell.second, value) for side in own for value in cell.rivals)
     elif cell.statistic == "setting_leads":
         yield from (changed(side, cell.second, value) for side in own for value in cell.rivals)
     else:
@@ -122,7 +123,7 @@ def requests_of(cells: Iterable[Cell], choices: Choices) -> dict[Request, Beside
         if not cell.text:
             for side in sides_of(cell, choices):
                 beside = Beside(
-                    side.permutations, frozenset(side.perturb), side.noise,
+                    side.permutations, frozenset(side.perturb), side.noise or side.is_reread, frozenset(side.timed),
                     frozenset({(side.reader, side.serving)} if side.reader else set()),
                 )  # fmt: skip
                 for base, seed, collection in runs_of(side):

@@ -41,6 +41,8 @@ class Fields(TypedDict, total=False):
     pool: int
     perturb: tuple[Perturbation, ...]
     noise: bool
+    is_reread: bool
+    timed: tuple[int, ...]
     reader: str
     serving: int
     readout: Readout
@@ -106,6 +108,11 @@ class Side:
     pool: int | None = None
     perturb: tuple[Perturbation, ...] = ()
     noise: bool = False
+    """Whether one order of every query is read ten times, beside the run."""
+    is_reread: bool = False
+    """Whether scores are the mean of these reads, instead of the run's own."""
+    timed: tuple[int, ...] = ()
+    """Widths at which single requests are timed together; 0: the side's own."""
     reader: str = ""
     serving: int = 1
     """K, permutations averaged before anything is measured."""

@@ -23,7 +23,7 @@ from ..measures.decomposition import (
 )
 from ..measures.instability import tau_psi
 from ..measures.intervals import mean_interval
-from ..measures.measurement import Threshold, with_scores
+from ..measures.measurement import Threshold
 from ..measures.preference import gold_crossing, pair_flip
 from ..measures.ranking import is_relevant, ndcg
 from ..measures.threshold import retention, split_queries
@@ -33,22 +33,6 @@ Array = NDArray[np.float64]
 
 
 # -- the same run read in another way
-
-
-def rescale_windows(query: Scored) -> Scored:
-    """Each window's scores minus its mean, over its standard deviation: rescaling across windows (Ren 2025).
-
-    A window of equal scores becomes zeros.
-    """
-    if query.windows is None:
-        raise InputError(f"query {query.query_id} has no stored places, which rescaling across windows needs.")
-    scores = np.empty_like(query.scores)
-    for row, windows, found in zip(query.scores, query.windows, scores, strict=True):
-        for window in np.unique(windows):
-            inside = windows == window
-            spread = row[inside].std()
-            found[inside] = (row[inside] - row[inside].mean()) / (spread if spread > 0 else 1.0)
-    return replace(query, scores=scores)
 
 
 def first_permutations(query: Scored, count: int) -> Scored:
@@ -266,15 +250,3 @@ def quality_by_permutation(query: Scored, k: int) -> Array:
         return np.full(len(query.permuted), np.nan)
     ideal = query.gold if query.ideal is None else query.ideal
     return np.asarray(ndcg(query.permuted, query.gold, k, judged_gains=ideal), float)
-
-
-def instability_across(runs: Sequence[Sequence[Scored]]) -> tuple[tuple[str, ...], Array]:
-    """tau-PSI of the first-stage rows of several runs of the same queries: markers or skeletons renamed, nothing else."""
-    by_id = [{query.query_id: row for query in run if (row := query.first_stage) is not None} for run in runs]
-    shared = tuple(i for i in by_id[0] if all(i in found for found in by_id))
-    return shared, np.array([float(tau_psi(np.stack([found[i] for found in by_id]))) for i in shared])
-
-
-def averaged_repeats(query: Scored) -> Scored:
-    """A query whose repeated reads of one presentation are averaged: the estimator that ten reads at width 1 give."""
-    return with_scores(query, query.scores.mean(axis=0, keepdims=True))

@@ -22,7 +22,7 @@ from ..runs.table import Scored
 from ..terms import Candidate, Instance, Window
 from ..window.presentation import windows
 from ..window.prompt import shown
-from .scorer import PoolScorer, WindowReading, Scorer, Settings, align_readings, in_pool_order
+from .scorer import PoolScorer, Scorer, Settings, WindowReading, align_readings, in_pool_order
 
 Condition = Literal["companions", "fillers", "skeleton", "alone"]
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)

@@ -253,6 +253,28 @@ def _lengths(n: int, width: int) -> int:
     return 1 + (n > width and n % width > 0)
 
 
+# -- rescaling across windows
+
+
+def _serve_rescaled(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
+    """Each window's scores on one scale: minus their mean, over their standard deviation (Ren et al., 2025)."""
+    if mitigated.scorer.width == 1:
+        raise InputError("rescaling compares the candidates of a window, and a window of one has none. Raise --width.")
+    found = mitigated.scorer.score_orders(instance, orders, range(len(orders)))
+    if found.windows is None:
+        raise InputError(f"{mitigated.label} needs the windows of each order. Name it before any mitigation that averages.")
+    return with_scores(found, np.stack([rescale(*row) for row in zip(found.scores, found.windows, strict=True)]))
+
+
+def rescale(scores: Array, window: Array) -> Array:
+    """(n,) scores standardised within each window (n,); a window of equal scores becomes zeros."""
+    rescaled = np.empty_like(scores)
+    for inside in (window == index for index in np.unique(window)):
+        spread = scores[inside].std()
+        rescaled[inside] = (scores[inside] - scores[inside].mean()) / (spread if spread > 0 else 1.0)
+    return rescaled
+
+
 # -- tournaments
 
 
@@ -323,6 +345,7 @@ MITIGATIONS: dict[str, Mitigation] = {
         probes=_lengths,
     ),
     "capcal-logit": Mitigation("the same in logit space", _calibrate(logit_capcal), lambda n, width, number: 1, probes=_lengths),
+    "rescale": Mitigation("scores of each window on one scale", _serve_rescaled, lambda n, width, number: 1),
     "tournament": Mitigation(
         "winners of windows meet again, R times over", _serve_tournaments, lambda n, width, R: R * _stages(n, width), 2
     ),
