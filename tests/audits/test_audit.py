@@ -297,7 +297,7 @@ def test_one_audit_opens_each_collection_once_reads_each_table_once_and_measures
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("steadyscore.collection._header", counting("open", steadyscore.collection._header))
     monkeypatch.setattr("steadyscore.runs.folder.Run.read_queries", counting("read", steadyscore.runs.folder.Run.read_queries))
-    monkeypatch.setattr("steadyscore.audits.load._measure", counting("measure", package.load._measure))
+    monkeypatch.setattr("steadyscore.audits.load.measure_run", counting("measure", package.load.measure_run))
     monkeypatch.setattr("steadyscore.audits.load.mean_figures", counting("figures", package.load.mean_figures))
     with Server(verdict) as server:
         found = module.audit(

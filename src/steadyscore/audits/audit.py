@@ -43,7 +43,7 @@ from ..scoring.scorer import PoolScorer, Settings
 from ..tasks import TASKS, reader_kind
 from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle, Readout, Ties
 from .figure import mean_figure
-from .load import budget_values, load_run, same_evidence_control
+from .load import budget_values, load_run, match_threshold, same_evidence_control
 from .result import Audit, Audits, ReaderReport
 from .score_arrays import read_any_scores
 from .table import measure_tables
@@ -72,7 +72,7 @@ class AuditSettings(TypedDict, total=False):
     fit: str
     instruction: str | None
     cutoff: float | None
-    match_retention: float | None
+    match_retention: float | str | Path | None
     threshold_protocol: str
     readout: Readout
     ties: Ties
@@ -161,7 +161,9 @@ def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
     parts: dict[str, dict[str, Any]] = {"config": {}, "cut": {}, "settings": {}, "threshold": {}, "reading": {}}
     unknown = []
     for name, value in settings.items():
-        if name in threshold:
+        if name == "match_retention" and isinstance(value, str | Path):
+            parts["threshold"]["retention_of"] = str(value)
+        elif name in threshold:
             parts["threshold"][threshold[name]] = value
         elif name in Reading.__dataclass_fields__:
             parts["reading"][name] = value
@@ -270,12 +272,14 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     queries = run.read_queries()
     failed = _score_additions(scorer, run, queries, work)
     own_name = name if name != work.address else run.record["name"]  # a name that the caller gave stays with the run
-    run.update_record(threshold=asdict(config.threshold), reading=asdict(config.reading), name=own_name)
+    by = match_threshold(config.threshold, run.record["collection"], additions.serving_permutations, config.reading)
+    run.update_record(threshold=_stored(by), reading=asdict(config.reading), name=own_name)
     reports = {reader: _read(run, queries, reader, work) for reader in additions.readers}
     served = (additions.reader_k, additions.serving_permutations, config.reading, additions.reader_decoding)
     first = [reader_label(reader, *served) for reader in additions.readers[:1]] or None
-    how = {"reading": config.reading, "queries": queries, "source": source}
-    found = load_run(run, config.threshold, additions.serving_permutations, first, **how)
+    found = load_run(
+        run, config.threshold, additions.serving_permutations, first, reading=config.reading, queries=queries, source=source
+    )
     if before is not None and additions.serving_permutations == 1:  # against the first scorer of the call
         reports = {
             reader: replace(
@@ -294,6 +298,11 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
         reader_reports=reports,
         curve=budget_values(run, queries, config.threshold, reading=config.reading) if additions.curve else None,
     )
+
+
+def _stored(by: Threshold) -> dict[str, Any]:
+    """A threshold as a run keeps it: one that was matched to another run by the share that came of it."""
+    return {name: value for name, value in asdict(by).items() if name != "retention_of"}
 
 
 def _score_additions(scorer: PoolScorer, run: Run, queries: Sequence[Scored], work: _Work) -> dict[str, list[Failure]]:
@@ -387,11 +396,13 @@ def audit_scores(
     scores: Any, relevance: Any, threshold: Threshold, additions: Additions, output: Output, reading: Reading | None = None
 ) -> Audits:
     """Measure scores that somebody else gave."""
+    if threshold.retention_of is not None:
+        raise InputError("scores in a file belong to no collection, so no run can be matched. Give a share to keep, such as 0.3.")
     given = read_any_scores(scores, relevance)
     with working_folder(output) as folder:
         run = keep_scores(given.queries, given.name, given.digests, folder, list(output.command))
         how = reading or Reading()
-        run.update_record(threshold=asdict(threshold), reading=asdict(how))
+        run.update_record(threshold=_stored(threshold), reading=asdict(how))
         found = load_run(run, threshold, additions.serving_permutations, reading=how, queries=given.queries)
         library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
         kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)

@@ -107,7 +107,15 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("threshold (default: what the run was audited with; a new one: F1-tuned)")
     either = group.add_mutually_exclusive_group()
     add_field(either, Threshold, "cutoff", type=_cutoff, metavar="X|f1", help="a fixed threshold, or the F1-tuned one")
-    add_field(either, Threshold, "retention", flag="--match-retention", type=_share, metavar="SHARE")
+    add_field(
+        either,
+        Threshold,
+        "retention",
+        flag="--match-retention",
+        type=_share_or_run,
+        metavar="SHARE|RUN",
+        help="tune it to keep this share of the pool, or the share that the F1-tuned cutoff of a run keeps on each collection",
+    )
     add_field(group, Threshold, "protocol", flag="--threshold-protocol", is_unset=True)
 
 
@@ -119,9 +127,17 @@ def _cutoff(text: str) -> float | Literal["f1"]:
     return value
 
 
-def _share(text: str) -> float:
-    if not 0 < (value := float(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a share: give a number between 0 and 1, for example 0.3")
+def _share_or_run(text: str) -> float | str:
+    if Path(text).is_dir():
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a share and not a run folder: give a number between 0 and 1, for example 0.3, or a run"
+        )
     return value
 
 
@@ -146,7 +162,8 @@ def threshold_of(args: argparse.Namespace) -> Threshold | None:
     if (args.cutoff, args.match_retention, args.threshold_protocol) == (None, None, None):
         return None
     cutoff = None if args.cutoff == "f1" else args.cutoff
-    return Threshold(cutoff, args.threshold_protocol or "midpoints", retention=args.match_retention)
+    share, run = (None, args.match_retention) if isinstance(args.match_retention, str) else (args.match_retention, None)
+    return Threshold(cutoff, args.threshold_protocol or "midpoints", retention=share, retention_of=run)
 
 
 def price(text: str) -> float:

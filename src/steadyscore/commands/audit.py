@@ -95,7 +95,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ir", nargs="+", default=[], metavar="NAME", help="further ranking measures that ir_measures knows, such as P@5"
     )
-    parser.add_argument("--curve", action="store_true", help="add every measure at serving budgets K = 1..10 to --json")
+    parser.add_argument(
+        "--curve",
+        action="store_true",
+        help="add every measure at serving budgets K = 1..10 to --json; quality at K = 1 is that of the first-stage order",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost, and stop")
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
@@ -136,11 +140,7 @@ def run(args: argparse.Namespace) -> int:
         *(["--scorer is missing: say what to audit, for example --scorer smollm2-135m."] if not args.scorer else []),
         *(["--data is missing: name a collection or a file; `steadyscore data list` prints the names."] if not args.data else []),
         *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
-        *(
-            ["--ties input has no meaning in a mean of several orders: leave it out, or --serving-permutations and --curve."]
-            if _tied(args)
-            else []
-        ),
+        *([TIED] if _tied(args) else []),
         *([_too_many(args)] if args.serving_permutations > args.permutations else []),
         *(["--perturb markers measures the scorer itself; leave out --mitigation."] if _renamed(args) else []),
     )
@@ -188,8 +188,11 @@ def _too_many(args: argparse.Namespace) -> str:
     return f"{asked} averages more orders than the {args.permutations} that are scored. Lower it, or raise --permutations."
 
 
+TIED = "--ties input has no meaning in a mean of several orders: leave it out, or --serving-permutations and --curve."
+
+
 def _tied(args: argparse.Namespace) -> bool:
-    return args.ties == "input" and (args.serving_permutations > 1 or args.curve)
+    return bool(args.ties == "input" and (args.serving_permutations > 1 or args.curve))
 
 
 def _renamed(args: argparse.Namespace) -> bool:

@@ -128,6 +128,8 @@ class Backend(ABC):
     options: EngineOptions = EngineOptions()
     trained_settings: TrainedSettings = TrainedSettings()
     """The presentation an adapter was trained with; empty without one."""
+    takes_whole_text: bool = False
+    """Whether candidates are given to it as they are, line breaks and all, unless a number of characters is asked for."""
     width: int | None = None
     """Candidates that it takes at once by itself; None: the task's width for a grader, the whole pool for a reranker."""
     encoder: Encoder | None = None

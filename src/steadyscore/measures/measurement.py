@@ -31,6 +31,8 @@ class Threshold:
     seed: int = 0
     retention: float | None = None
     """Tune it to keep this share of the pool (matched retention, §F.1)."""
+    retention_of: str | None = None
+    """Tune it to keep the share that the F1-tuned cutoff of this run keeps, on the same collection at the same serving budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +272,7 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
         how = "none: tuning it to F1 needs two queries and judgements; --cutoff or --match-retention do without judgements"
         return Cutoff(None, how), ~everyone
     reference = by.protocol == "reference"
-    fit_ids, _ = threshold.split_queries(ids, None if reference else by.seed, protocol="reference" if reference else "hashed")
-    fitted = np.isin(ids, fit_ids)
+    fitted = _fitting_half(ids, by)
     half = [s for s, mine in zip(rows, fitted, strict=True) if mine]
     grid = rows if reference else None
     if by.retention is None:
@@ -287,6 +288,22 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
         seed=by.seed,
     )
     return cutoff, ~fitted
+
+
+def _fitting_half(ids: Sequence[str], by: Threshold) -> Array:
+    """(Q,) which queries a cutoff is fitted on."""
+    is_reference = by.protocol == "reference"
+    fit_ids, _ = threshold.split_queries(
+        ids, None if is_reference else by.seed, protocol="reference" if is_reference else "hashed"
+    )
+    return np.isin(ids, fit_ids)
+
+
+def fitted_retention(queries: Iterable[Scored], cutoff: float, by: Threshold) -> float:
+    """The share of the pool that a cutoff keeps on the half it was fitted on: what another scorer's cutoff is matched to."""
+    survey = _survey(queries, replace(by, cutoff=None))
+    fitted = _fitting_half(survey.ids, by)
+    return float(np.mean([(row >= cutoff).mean() for row, mine in zip(survey.fitting_rows, fitted, strict=True) if mine]))
 
 
 class _Corpus:

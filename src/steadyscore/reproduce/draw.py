@@ -59,6 +59,7 @@ def _bar(values: list[Value]) -> np.ndarray | None:
 
 def _lines(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
     """A series per row over the places of the columns, with 95 % intervals."""
+    places: dict[float, str] = {}
     for r, line in enumerate(grid.block.rows):
         points = [
             (grid.cell(r, c).at, value)
@@ -71,10 +72,13 @@ def _lines(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
                 x, [float(v.value or 0.0) for v in values], _bar(values),
                 color=look[line.label].colour, marker=look[line.label].marker, markersize=4.5, linewidth=1.5, elinewidth=0.8,
             )  # fmt: skip
+            places |= {at: f"{at:g}" if at < 1_000 else f"{at:,.0f}" for at in x}
     ax.set_xlabel(grid.block.axes[0])
     ax.set_ylabel(grid.block.axes[1])
-    if max((grid.cell(0, c).at for c in range(len(grid.block.columns))), default=0) > 1_000:
+    if max(places, default=0) > 1_000:
         ax.set_xscale("log")
+        ax.minorticks_off()
+    ax.set_xticks(list(places), list(places.values()))
 
 
 def _points(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:

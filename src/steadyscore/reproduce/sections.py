@@ -53,7 +53,7 @@ class Panel:
     rows: list[RowView]
     svg: str = ""
     drawn: list[str] = field(default_factory=list)
-    """Rows that the drawing shows."""
+    """Rows that the legend of the drawing names."""
     styles: dict[str, Style] = field(default_factory=dict)
     basis: list[str] = field(default_factory=list)
 
@@ -88,7 +88,7 @@ def remarks(filled: Filled) -> list[str]:
     """The caption: what the artifact stands on, how sure it is, and why cells are empty."""
     said = [filled.artifact.basis] if filled.artifact.basis else []
     said += [PLANTED] if filled.is_planted else []
-    return [*said, *uncertainty(filled), *empty_reasons(filled)]
+    return [*said, *filter(None, [uncertainty(filled)]), *empty_reasons(filled)]
 
 
 def _panel(grid: Grid, filled: Filled) -> Panel:
@@ -102,10 +102,16 @@ def _panel(grid: Grid, filled: Filled) -> Panel:
         [line.label for line in block.columns],
         [RowView(name, [_cell(grid, r, c) for c in range(len(block.columns))]) for r, name in enumerate(names)],
         svg,
-        [name for name, values in zip(names, grid.values, strict=True) if any(v.value is not None for v in values)],
+        _in_legend(grid) if svg else [],
         choose_styles(names),
         basis_lines(grid),
     )
+
+
+def _in_legend(grid: Grid) -> list[str]:
+    """Rows that a drawing tells apart by colour and shape; boxes have their names beside them."""
+    rows = zip(grid.block.rows, grid.values, strict=True)
+    return [line.label for line, values in rows if grid.block.draw != "boxes" and any(v.value is not None for v in values)]
 
 
 def _cell(grid: Grid, row: int, column: int) -> CellView:
@@ -150,7 +156,7 @@ def column_groups(grid: Grid) -> list[tuple[str, int]]:
     return found
 
 
-def uncertainty(filled: Filled) -> list[str]:
+def uncertainty(filled: Filled) -> str:
     """How the intervals and spreads of an artifact were made."""
     schemes: dict[tuple[Scheme, int], None] = {}
     has_seeds = False
@@ -162,7 +168,7 @@ def uncertainty(filled: Filled) -> list[str]:
                     schemes[cell.scheme, cell.draws] = None
                 has_seeds |= value.sd is not None
     said = [f"95 % intervals {SCHEMES[scheme]}, {draws:,} bootstrap draws." for scheme, draws in schemes]
-    return [*said, *(["SD is over training seeds."] if has_seeds else [])]
+    return " ".join([*said, *(["SD is over training seeds."] if has_seeds else [])])
 
 
 def empty_reasons(filled: Filled, most: int = 8) -> list[str]:

@@ -9,20 +9,19 @@ import numpy as np
 
 from ..collection import open_collection
 from ..errors import InputError
+from ..measures import gains, places
 from ..measures.answers import EVIDENCE
 from ..measures.intervals import Discordance, mean_interval, median_interval
+from ..measures.observations import Observation, combine, discordance_of
 from ..readers.outputs import compare_on_same_evidence
 from ..tasks import TASKS
 from ..terms import Array
 from . import studies
 from .collate import (
     Basis,
-    Observation,
     Value,
     below_value,
     closed_value,
-    combine,
-    discordance_of,
     extreme_value,
     lead_value,
     mean_value,
@@ -192,7 +191,7 @@ def slot_value(cell: Cell, library: Library) -> Value:
     slot, profiles, queries = int(cell.at) - 1, [], 0
     for place in _places(cell, library):
         found = library.queries(*place)
-        profile = studies.slot_profile(found, gold=cell.second == "gold").profile
+        profile = places.slot_profile(found, gold=cell.second == "gold").profile
         queries += len(found)
         if slot < len(profile):
             profiles.append(profile[slot])
@@ -224,12 +223,12 @@ def width_effect(cell: Cell, library: Library) -> Value:
     return Value(found.value, found.low if many else None, found.high if many else None, basis=Basis(0, len(total), 1, 1))
 
 
-def _gains(cell: Cell, library: Library) -> studies.Gains:
+def _gains(cell: Cell, library: Library) -> gains.Gains:
     after = observations(cell, library)[0]
     before = _of(cell, library, cell.rivals[0])[0]
     shaky = _of(cell, library, cell.rivals[0], "tau_psi")[0]
     pair = [combine([(1, before), (0, after), (0, shaky)]), combine([(1, after), (0, before), (0, shaky)])]
-    return studies.gains(pair[0].values, pair[1].values, combine([(1, shaky), (0, after), (0, before)]).values)
+    return gains.gains(pair[0].values, pair[1].values, combine([(1, shaky), (0, after), (0, before)]).values)
 
 
 def gain_correlation(cell: Cell, library: Library) -> Value:
@@ -306,10 +305,10 @@ def leader_reversals(cell: Cell, library: Library) -> Value:
     """Permutations that put the cell's system on the other side of its rival than their mean does."""
     side, base, seed, collection = _places(cell, library)[0]
     k = TASKS[task_of(collection)].quality_cutoff
-    quality = np.array([studies.quality_by_permutation(query, k) for query in library.queries(side, base, seed, collection)])
+    quality = np.array([gains.quality_by_permutation(query, k) for query in library.queries(side, base, seed, collection)])
     rival = _of(cell, library, cell.rivals[0])[0].mean
     means = np.nanmean(quality, axis=0)
-    return Value(float(studies.leader_reversals(means, rival)), basis=Basis(len(quality), 1, 1, 1), of=len(means))
+    return Value(float(gains.leader_reversals(means, rival)), basis=Basis(len(quality), 1, 1, 1), of=len(means))
 
 
 def same_evidence(cell: Cell, library: Library) -> Value:
@@ -335,7 +334,7 @@ def same_evidence(cell: Cell, library: Library) -> Value:
 def teacher_correlation(cell: Cell, library: Library) -> Value:
     """Correlation over teachers of two of: silver_beta and ndcg@10 of the teacher, ndcg@10 of the student."""
     columns = [[_teacher_figure(cell, library, rival, name) for rival in cell.rivals] for name in (cell.measure, cell.second)]
-    found = studies.correlation(*columns)
+    found = gains.correlation(*columns)
     if np.isnan(found):
         return Value(reason="fewer than three teachers vary")
     return Value(found, basis=Basis(0, 0, 1, len(cell.rivals)))

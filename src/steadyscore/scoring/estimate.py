@@ -67,7 +67,8 @@ def _presentation(address: str, collection: Collection, config: AuditConfig) -> 
     """Settings and width that `scorer_for` will give the scorer of an address, found without opening it."""
     kind, _, rest = parse_address(address)
     folder = split_address(rest)[1] if kind == "hf" or (kind == "vllm" and "@http" not in rest) else None
-    settings = settings_for(config, collection, read_card(folder)["settings"] if folder else {})
+    trained = read_card(folder)["settings"] if folder else {}
+    settings = settings_for(config, collection, trained, takes_whole_text=kind == "system")
     if settings.width is not None:
         return settings, settings.width
     if settings.prompt == "set":

@@ -106,18 +106,24 @@ def refuse_mismatch(scorer: Scorer) -> None:
     refuse_mismatches(prompt_mistakes(trained, at_home.identity()["prompt_hash"], probe.grade_tokens), allowed)
 
 
-def settings_for(config: AuditConfig, collection: Collection, trained: TrainedSettings) -> Settings:
-    """How a collection is presented: as was asked, else as an adapter was trained, else as the collection says."""
+def settings_for(
+    config: AuditConfig, collection: Collection, trained: TrainedSettings, *, takes_whole_text: bool = False
+) -> Settings:
+    """How a collection is presented: as was asked, else as an adapter was trained, else as the collection says.
+
+    A system that is not ours gets whole texts unless a number of characters is asked for.
+    """
     settings = replace(
         config.settings,
-        chars=config.chars or trained.get("chars") or collection.chars,
+        chars=config.chars or trained.get("chars") or (None if takes_whole_text else collection.chars),
         instruction=config.settings.instruction or collection.instruction,
     )
     return resolve_settings(settings, trained)
 
 
 def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) -> Scorer:
-    scorer = Scorer(backend, TASKS[collection.task], settings_for(config, collection, backend.trained_settings))
+    settings = settings_for(config, collection, backend.trained_settings, takes_whole_text=backend.takes_whole_text)
+    scorer = Scorer(backend, TASKS[collection.task], settings)
     refuse_mismatch(scorer)
     return scorer
 

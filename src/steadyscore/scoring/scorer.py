@@ -18,7 +18,7 @@ from ..tasks import Task
 from ..terms import LARGEST_SCORE, Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window
 from ..window import readout
 from ..window.presentation import align, places, windows
-from ..window.prompt import CHARS_PER_TOKEN, PromptText, prompt_hash, prompt_text, shown
+from ..window.prompt import CHARS_PER_TOKEN, PromptText, prompt_hash, prompt_text, shown, whole_text
 from ..window.set_windows import reach
 
 
@@ -335,7 +335,9 @@ class Scorer(PoolScorer):
 
     def _rerank(self, instance: Instance, window: Window) -> np.ndarray:
         reranker: Reranker = self.backend  # type: ignore[assignment]
-        texts = [shown(instance.pool[i], self.settings.chars) for i in window.candidates]
+        is_whole = reranker.takes_whole_text and self.settings.chars is None
+        pool, chars = instance.pool, self.settings.chars
+        texts = [whole_text(pool[i]) if is_whole else shown(pool[i], chars) for i in window.candidates]
         self._tokens += round(sum(map(len, texts)) / CHARS_PER_TOKEN)
         found = as_numbers(answer := reranker.score(instance.query, texts))
         if found is None or found.shape != (len(texts),):

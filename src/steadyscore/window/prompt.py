@@ -58,6 +58,11 @@ def shown(candidate: Candidate, chars: int | None) -> str:
     return text if chars is None else text[:chars]
 
 
+def whole_text(candidate: Candidate) -> str:
+    """A candidate as it is: the title, where it has one, on a line of its own."""
+    return f"{candidate.title}\n{candidate.text}" if candidate.title else candidate.text
+
+
 def collapse(text: str) -> str:
     return " ".join(text.split())
 
