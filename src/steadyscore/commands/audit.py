@@ -76,10 +76,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
     )
     add_field(parser, AuditConfig, "permutations", metavar="M")
-    add_fields(parser, AuditConfig, "seed scheme noise_floor")
+    add_fields(parser, AuditConfig, "seed scheme noise_floor noise_reads")
     add_field(parser, Cut, "query_ids", type=query_ids, metavar="FILE|ID,...", help=QUERY_IDS)
     parser.add_argument(
-        "--perturb", nargs="+", default=[], choices=PERTURBATIONS, help="also change the pool or the markers at a fixed order"
+        "--perturb",
+        nargs="+",
+        default=[],
+        choices=PERTURBATIONS,
+        help="also change the pool, the markers or the first stage's order",
     )
     parser.add_argument(
         "--mitigation",
@@ -137,6 +141,7 @@ def config_of(args: argparse.Namespace) -> AuditConfig:
         threshold=threshold_of(args) or Threshold(),
         reading=reading_from(args.readout, args.ties) or Reading(),
         noise_floor=args.noise_floor,
+        noise_reads=args.noise_reads,
     )
 
 
@@ -205,7 +210,7 @@ def _tied(args: argparse.Namespace) -> bool:
 
 
 def _renamed(args: argparse.Namespace) -> bool:
-    return bool(args.mitigation) and "markers" in args.perturb
+    return bool(args.mitigation) and bool({"markers", "held-out-markers"} & set(args.perturb))
 
 
 def _audit_scores(args: argparse.Namespace) -> int:
@@ -213,7 +218,7 @@ def _audit_scores(args: argparse.Namespace) -> int:
         *(["--scores measures a file; leave out --scorer and --data."] if args.scorer or args.data else []),
         *(
             f"--{flag.replace('_', '-')} needs a scorer to score with; leave it out."
-            for flag in ("noise_floor", "perturb", "reader", "mitigation", "curve", "dry_run", "watch")
+            for flag in ("noise_floor", "noise_reads", "perturb", "reader", "mitigation", "curve", "dry_run", "watch")
             if getattr(args, flag)
         ),
     )
