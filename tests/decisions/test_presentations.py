@@ -1,5 +1,6 @@
 """Presentations change what they say and nothing else, and answers come back to the order of the file."""
 
+import math
 from dataclasses import replace
 
 from hypothesis import given, settings
