@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from .errors import InputError
-from .terms import TaskName
+from .terms import GRADES, TaskName
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,16 @@ class Task:
     query_label: str
     item_label: str
     """Header above the candidates."""
-    rubric: str
-    """Everything between the candidates and the answer skeleton."""
+    item: str
+    """One candidate, as the rubric calls it."""
+    evaluate: str
+    """What the rubric asks to be done with every item."""
+    grade: str
+    """What the grades say."""
+    question: str
+    """How a decision model is asked about one candidate, with its marker in place of {}."""
+    levels: tuple[str, str, str, str]
+    """What the grades 0, 1, 2, 3 mean."""
     compact: str
     """The whole rubric in one sentence: the system message of the compact prompt."""
     width: int
@@ -61,6 +69,18 @@ class Task:
     """What a reader of the first candidates writes; None where there is nothing to read for."""
     scored_as: TaskName | None = None
     """The task whose prompt scores it, where that is another."""
+
+    @property
+    def rubric(self) -> str:
+        """Everything between the candidates and the answer skeleton."""
+        return "\n".join(
+            [
+                self.evaluate,
+                f"Assign exactly one integer {self.grade} grade to every {self.item}:",
+                *(f"- {grade} = {self.levels[grade]}" for grade in reversed(GRADES)),
+                f"Output one line per {self.item} in the form: [<id>] Grade: <0|1|2|3>",
+            ]
+        )
 
     @property
     def quality(self) -> str:
@@ -95,14 +115,15 @@ PASSAGE_RERANKING = Task(
     instruction="Given a web search query, retrieve relevant passages that answer the query",
     query_label="Query",
     item_label="Documents",
-    rubric=(
-        "Evaluate every document independently for relevance to the query.\n"
-        "Assign exactly one integer relevance grade to every document:\n"
-        "- 3 = directly and completely answers the query\n"
-        "- 2 = strongly relevant but incomplete\n"
-        "- 1 = weakly relevant or topical background\n"
-        "- 0 = not relevant\n"
-        "Output one line per document in the form: [<id>] Grade: <0|1|2|3>"
+    item="document",
+    evaluate="Evaluate every document independently for relevance to the query.",
+    grade="relevance",
+    question="How relevant to the query is document [{}]?",
+    levels=(
+        "not relevant",
+        "weakly relevant or topical background",
+        "strongly relevant but incomplete",
+        "directly and completely answers the query",
     ),
     compact="Grade each passage from 0 (irrelevant) to 3 (answers the query).",
     width=20,
@@ -123,14 +144,15 @@ MULTIDOC_QA = Task(
     instruction="Given a question that may need several passages, find the passages that hold facts needed to answer it",
     query_label="Question",
     item_label="Passages",
-    rubric=(
-        "Evaluate every passage for the evidence it supplies, not for sharing a topic with the question.\n"
-        "Assign exactly one integer support grade to every passage:\n"
-        "- 3 = states a fact that the answer needs\n"
-        "- 2 = strong evidence that does not suffice alone\n"
-        "- 1 = background or a weak link to the evidence\n"
-        "- 0 = no evidence\n"
-        "Output one line per passage in the form: [<id>] Grade: <0|1|2|3>"
+    item="passage",
+    evaluate="Evaluate every passage for the evidence it supplies, not for sharing a topic with the question.",
+    grade="support",
+    question="How much of the evidence that the question needs does passage [{}] supply?",
+    levels=(
+        "no evidence",
+        "background or a weak link to the evidence",
+        "strong evidence that does not suffice alone",
+        "states a fact that the answer needs",
     ),
     compact="Grade each passage from 0 (no evidence) to 3 (states a fact that the answer needs).",
     width=10,
@@ -152,14 +174,15 @@ RESPONSE_RANKING = Task(
     instruction="Given a prompt, rate how good each response to it is",
     query_label="Prompt",
     item_label="Responses",
-    rubric=(
-        "Evaluate every response for correctness, helpfulness and how well it follows the prompt.\n"
-        "Assign exactly one integer quality grade to every response:\n"
-        "- 3 = correct, complete and helpful\n"
-        "- 2 = good with small faults\n"
-        "- 1 = poor, with clear errors or omissions\n"
-        "- 0 = wrong, unhelpful or off the task\n"
-        "Output one line per response in the form: [<id>] Grade: <0|1|2|3>"
+    item="response",
+    evaluate="Evaluate every response for correctness, helpfulness and how well it follows the prompt.",
+    grade="quality",
+    question="How good is response [{}] to the prompt?",
+    levels=(
+        "wrong, unhelpful or off the task",
+        "poor, with clear errors or omissions",
+        "good with small faults",
+        "correct, complete and helpful",
     ),
     compact="Grade each response from 0 (wrong or unhelpful) to 3 (correct and helpful).",
     width=4,

@@ -23,6 +23,8 @@ from steadyscore.engines.parity import compare, probe_prompts
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
 from steadyscore.window import readout
+from tests.helpers import decision_server
+from tests.helpers.decision_server import DecisionServer
 from tests.helpers.endpoint import NETWORK_FAULTS, Server
 from tests.helpers.pools import some_instances, write_collection
 
@@ -172,6 +174,8 @@ def spoiled_served(kind, answer):
 ENGINES = {
     "openai:m@{}/v1": (chat, spoiled_chat),
     "openai+logprobs:m@{}/v1": (chat, spoiled_chat),
+    "systemone:m@{}/v1": (DecisionServer(label_mass=0.5).answer, decision_server.spoiled),
+    "decisions:m@{}/v1": (DecisionServer().answer, decision_server.spoiled),
     "rerank:{}/v2/rerank": (rerank, spoiled_rerank),
     "rerank+tei:{}/rerank": (rerank, spoiled_rerank),
     "rerank+jina:jina-reranker@{}/v1/rerank": (rerank, spoiled_rerank),
@@ -232,7 +236,8 @@ def test_an_answer_that_stays_unusable_is_a_named_query(network, pools, tmp_path
 
     def is_second(body):
         text = str(body)
-        if ids := body.get("input_ids") or body.get("token_ids") or body.get("prompt") or body.get("input", [None])[0]:
+        ids = body.get("input_ids") or body.get("token_ids") or body.get("prompt") or body.get("input", [None])[0]
+        if hasattr(network, "decode"):
             text = network.decode(ids)
         return fault if asked["q1"] in text else None
 

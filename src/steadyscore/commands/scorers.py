@@ -41,6 +41,8 @@ KINDS = (
     Row("sglang:<model>@<base url>", None, "distribution", ("httpx", "transformers")),
     Row("openai:<model>@<base url>", None, "score", ("httpx",)),
     Row("openai+logprobs:<model>@<base url>", None, "distribution", ("httpx",)),
+    Row("systemone:<model>@<base url>", None, "distribution", ("httpx",)),
+    Row("decisions:<model>@<base url>", None, "distribution", ("httpx",)),
     Row("rerank[+cohere|+jina|+tei]:[<model>@]<url>", None, "score", ("httpx",)),
     Row(
         "llamacpp:<file.gguf>",

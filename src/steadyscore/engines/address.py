@@ -39,6 +39,8 @@ KINDS: dict[str, Kind] = {
     "vllm": Kind("vllm", "open_vllm", ("vllm", "transformers"), SERVED, ("classifier", "token-ids", "top-k"), grades=True),
     "sglang": Kind("token_server", "open_sglang", SERVED, SERVED, grades=True),
     "openai": Kind("chat", "open_openai", ("httpx",), ("httpx",), ("logprobs",), grades=True),
+    "systemone": Kind("decision_model", "open_systemone", ("httpx",), ("httpx",), grades=True),
+    "decisions": Kind("decision_model", "open_decisions", ("httpx",), ("httpx",), grades=True),
     "rerank": Kind("rerank_endpoint", "open_rerank", ("httpx",), ("httpx",), ("cohere", "jina", "tei")),
     "llamacpp": Kind("llamacpp", "open_llamacpp", ("llama_cpp", "transformers", "gguf"), (*SERVED, "gguf"), grades=True),
     "system": Kind("systems", "open_system"),

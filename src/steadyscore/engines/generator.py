@@ -17,8 +17,8 @@ from . import Backend, Engine
 from .address import parse_address
 
 Ids = Sequence[int]
-READERS = ("hf", "llamacpp", "vllm", "sglang", "openai")
-"""Kinds of address that can read."""
+READERS = ("hf", "llamacpp", "vllm", "sglang", "openai", "systemone", "decisions")
+"""Kinds of address that can read; the last two give verdicts only."""
 
 
 def check_reader(address: str) -> None:

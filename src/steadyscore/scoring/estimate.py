@@ -58,7 +58,8 @@ def estimate(
         grades += shown_times * n
     tokens = round(characters / CHARS_PER_TOKEN)
     rate = speeds().get(address)
-    money = estimate_cost(tokens, round(grades), price) if price and is_hosted(address) else None
+    written = round(grades) if address.startswith("openai") else 0  # a decision model writes nothing
+    money = estimate_cost(tokens, written, price) if price and is_hosted(address) else None
     return Estimate(queries, windows, tokens, tokens / rate if rate else None, money)
 
 
@@ -79,7 +80,7 @@ def _presentation(address: str, collection: Collection, config: AuditConfig) -> 
 
 def is_hosted(address: str) -> bool:
     """Whether a scorer or reader is an endpoint that charges by the token."""
-    return address.partition(":")[0].partition("+")[0] == "openai"
+    return address.partition(":")[0].partition("+")[0] in ("openai", "systemone", "decisions")
 
 
 def remember_speed(address: str, tokens: int, seconds: float) -> None:

@@ -30,6 +30,8 @@ class Piece:
 class PromptText:
     """A window as text."""
 
+    task: Task
+    """Whose words these are."""
     system: str
     prefix: tuple[Piece, ...]
     """The user turn up to the end of the query: the same for every window of a query."""
@@ -103,8 +105,12 @@ def _paper(
     for label, text in zip(labels, texts, strict=True):
         body += [Piece(f"{lead}[{label}]", True), Piece(" " + text, False)]
         lead = "\n"
-    body.append(Piece("\n\n" + task.rubric, True))
-    return PromptText(task.system, prefix, tuple(body), labels, placeholder)
+    body.append(_rubric_piece(task))
+    return PromptText(task, task.system, prefix, tuple(body), labels, placeholder)
+
+
+def _rubric_piece(task: Task) -> Piece:
+    return Piece("\n\n" + task.rubric, True)
 
 
 def _compact(
@@ -114,7 +120,7 @@ def _compact(
     body = [Piece("\n\n", True)]
     for label, text in zip(labels, texts, strict=True):
         body += [Piece(text, False), Piece(f"\n[{label}]\n", True)]
-    return PromptText(task.compact, prefix, tuple(body), labels, placeholder, isolated)
+    return PromptText(task, task.compact, prefix, tuple(body), labels, placeholder, isolated)
 
 
 def _set(task: Task, query: str, texts: Sequence[str], label: str, placeholder: Placeholder) -> PromptText:
@@ -130,6 +136,12 @@ def messages(prompt: PromptText) -> list[dict[str, str]]:
     """The two chat messages, for engines that take text."""
     user = "".join(piece.text for piece in prompt.prefix + prompt.body)
     return [{"role": "system", "content": prompt.system}, {"role": "user", "content": user}]
+
+
+def state_text(prompt: PromptText) -> str:
+    """Query and candidates without the rubric: what a decision model is asked about, marker by marker."""
+    rubric = _rubric_piece(prompt.task)
+    return "".join(piece.text for piece in prompt.prefix + prompt.body if piece != rubric)
 
 
 def skeleton(prompt: PromptText) -> str:

@@ -1,0 +1,215 @@
+"""Engines `systemone` and `decisions`: an endpoint that answers typed questions about a state, as a grader.
+
+The state is the query and the candidates of a window, as every engine shows them; the questions are one `score` per candidate,
+whose levels are the task's grades. What comes back is the distribution over the grades itself: nothing is written, nothing
+parsed. A refusal, a missing question or numbers that are no distribution are asked for again, and then the query is named.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from ..decisions import openai_shape, system_one
+from ..decisions.questions import (
+    Answer,
+    Choice,
+    Level,
+    Limits,
+    Option,
+    Question,
+    Request,
+    Response,
+    Score,
+    State,
+    UnusableAnswer,
+    read_usage,
+)
+from ..errors import InputError
+from ..machine.credentials import KEY
+from ..window.prompt import PromptText, state_text
+from ..window.readout import SlotLogits
+from . import Capabilities, EngineOptions, Grader
+from .chat import Chat, token_cost
+from .endpoint import Endpoint, Refused, Unusable, split_model_and_base
+from .generator import Generator
+from .token_server import slot_probabilities
+from .wire import Malformed
+
+WORDING = 1
+"""Counts the changes of how a window becomes a state and questions: runs of two wordings are two scorers."""
+TOO_MANY = re.compile(r"at most|maximum|too many|limit|fewer|exceed|no more than", re.IGNORECASE)
+"""How servers say that a request has too many questions."""
+PROBE = (State("Query: capital of France\n\n[1] Paris."), Score("Is [1] relevant?", (Level("no"), Level("yes")), "1"))
+"""Asked when an engine is opened: whether the address answers, and whether it tells the label mass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One of the two request shapes."""
+
+    kind: str
+    path: str
+    """Behind a base address that ends in /v1."""
+    limits: Limits
+    write: Callable[[Request], dict[str, Any]]
+    read: Callable[[tuple[Question, ...], Any], Response]
+    keys: tuple[str, ...]
+    """Environment variables that may hold the key, first come first served."""
+
+
+SHAPES = {
+    "systemone": Shape(
+        "systemone",
+        system_one.PATH,
+        system_one.LIMITS,
+        system_one.write_request,
+        system_one.read_answers,
+        (KEY, "TYPESAFE_API_KEY"),
+    ),
+    "decisions": Shape(
+        "decisions",
+        openai_shape.PATH,
+        openai_shape.LIMITS,
+        openai_shape.write_request,
+        openai_shape.read_answers,
+        (KEY, "OPENAI_API_KEY"),
+    ),
+}
+
+
+class DecisionModel(Grader, Generator):
+    """A model behind `/v1/systemone` or `/v1/decisions`: it grades by `score` questions and gives verdicts by `choice`."""
+
+    endpoint: Endpoint
+
+    def __init__(self, endpoint: Endpoint, model: str, shape: Shape):
+        self.endpoint, self.model, self.shape = endpoint, model, shape
+        self.name = f"{shape.kind}:{model}@{endpoint.base}"
+        self.tokens = {"prompt": 0, "cached_prompt": 0, "completion": 0}
+        self._path = _path_behind(endpoint.base, shape.path)
+        self._most = shape.limits.questions
+        self._lock = threading.Lock()
+        endpoint.on_answer = self._count
+        self.capabilities = Capabilities(gives="distribution", distribution="exact", label_mass=self._tells_label_mass())
+
+    def identity(self) -> dict[str, Any]:
+        return {"kind": self.shape.kind, "model": self.model, "wording": WORDING}
+
+    def spent(self) -> dict[str, float]:
+        """Requests, retries and tokens, those from the server's cache apart; money as if none were cheaper than its price."""
+        price = self.endpoint.options.price
+        cost = {} if price is None else {"cost": token_cost(self.tokens["prompt"], self.tokens["completion"], price)}
+        return {**self.endpoint.counts, **{f"{what}_tokens": count for what, count in self.tokens.items()}, **cost}
+
+    def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[SlotLogits]:
+        return self.endpoint.map(lambda prompt: self._grade(prompt, label_mass), prompts)
+
+    def _grade(self, prompt: PromptText, label_mass: bool) -> SlotLogits:
+        answers = self.ask(State(state_text(prompt)), grade_questions(prompt))
+        logits = slot_probabilities(np.array([answer.probabilities for answer in answers])).logits
+        return SlotLogits(logits, np.array([answer.label_mass for answer in answers], float) if label_mass else None)
+
+    def ask(self, state: State, questions: Sequence[Question]) -> list[Answer]:
+        """Answers in the order of the questions, in as many requests about the one state as the server's limit makes of them."""
+        answers: list[Answer] = []
+        while len(answers) < len(questions):
+            part = tuple(questions[len(answers) : len(answers) + self._most])
+            try:
+                answers += self._request(state, part)
+            except Refused as refusal:
+                if not self._lower_limit(len(part), str(refusal)):
+                    raise
+        return answers
+
+    def _request(self, state: State, questions: tuple[Question, ...]) -> list[Answer]:
+        body = self.shape.write(Request(self.model, state, questions))
+        return self.endpoint.post(self._path, body, lambda answer: self._read(questions, answer))
+
+    def _read(self, questions: tuple[Question, ...], body: Any) -> list[Answer]:
+        try:
+            response = self.shape.read(questions, body)
+        except UnusableAnswer as odd:
+            raise Malformed(str(odd)) from odd
+        answers = [answer for answer in response.answers if isinstance(answer, Answer)]
+        if refused := len(questions) - len(answers):
+            raise Malformed(f"{refused} of {len(questions)} questions were refused")
+        return answers
+
+    def _lower_limit(self, count: int, refusal: str) -> bool:
+        """Ask fewer questions at once where a refusal says that they were too many: as many as it says, or half."""
+        if count == 1 or "question" not in refusal.lower() or not TOO_MANY.search(refusal):
+            return False
+        named = [int(number) for number in re.findall(r"\d+", refusal.partition("HTTP ")[2].partition(":")[2])]
+        with self._lock:
+            self._most = min(self._most, max((n for n in named if 0 < n < count), default=count // 2))
+            self.endpoint.counts["questions a request"] = self._most
+        return True
+
+    def label_log_probabilities(self, prompts: Sequence[Chat], labels: Sequence[str]) -> np.ndarray:
+        """(P, L): the log-probability of each label as an option of one choice."""
+        options = tuple(Option(label) for label in labels)
+
+        def ask(chat: Chat) -> tuple[float, ...]:
+            system, user = (message["content"] for message in chat)
+            [answer] = self.ask(State(user, system), [Choice("Which label is right?", options, "label")])
+            return answer.probabilities
+
+        with np.errstate(divide="ignore"):
+            found: np.ndarray = np.log(np.array(self.endpoint.map(ask, prompts)))
+        return found
+
+    def generate(self, prompts: Sequence[Chat], most_tokens: int) -> list[str]:
+        raise InputError(f"{self.name} gives verdicts and writes no answers. Choose a chat model, such as openai:<model>@<url>.")
+
+    def _tells_label_mass(self) -> bool:
+        state, question = PROBE
+        try:
+            [answer] = self.endpoint.map(lambda asked: self._request(state, (asked,))[0], [question])
+        except Unusable as failure:
+            raise InputError(f"{self.name} cannot be asked: {failure}.") from failure
+        return answer.label_mass is not None
+
+    def _count(self, answer: Any) -> None:
+        usage = read_usage(answer.get("usage") if isinstance(answer, dict) else None)
+        self.tokens["prompt"] += usage.input_tokens
+        self.tokens["cached_prompt"] += usage.cached_tokens
+        self.tokens["completion"] += usage.output_tokens
+
+
+def grade_questions(prompt: PromptText) -> list[Question]:
+    """One question per candidate of a window, named after its marker."""
+    levels = tuple(Level(level) for level in prompt.task.levels)
+    return [Score(prompt.task.question.format(marker), levels, marker) for marker in prompt.markers]
+
+
+def open_systemone(rest: str, options: EngineOptions) -> DecisionModel:
+    """`<model>@<base url>`, such as jev-1.14@https://api.typesafe.ai/v1."""
+    return _open("systemone", rest, options)
+
+
+def open_decisions(rest: str, options: EngineOptions) -> DecisionModel:
+    """`<model>@<base url>`, such as gpt-6-luna@https://api.openai.com/v1."""
+    return _open("decisions", rest, options)
+
+
+def _open(kind: str, rest: str, options: EngineOptions) -> DecisionModel:
+    model, base = split_model_and_base(rest)
+    if not model or not base:
+        raise InputError(f"{kind}:{rest} is not complete. Write {kind}:<model>@<base url>, such as http://localhost:8000/v1.")
+    shape = SHAPES[kind]
+    key = next((value for name in shape.keys if (value := os.environ.get(name))), None)
+    return DecisionModel(Endpoint(base, options, key=key, cached=True), model, shape)
+
+
+def _path_behind(base: str, path: str) -> str:
+    """A base may be a server, its /v1, or the route itself."""
+    place = urlsplit(base).path.rstrip("/")
+    return "" if place.endswith(path) else path if place else "/v1" + path
