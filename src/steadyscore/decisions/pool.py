@@ -23,13 +23,16 @@ def value_at(content: Any, path: str) -> Any:
     """What stands at a path of the state."""
     found = content
     for step in parse_path(path):
-        try:
-            found = found[step] if isinstance(found, dict if isinstance(step, str) else list) else None
-        except (KeyError, IndexError):
-            found = None
+        found = _member(found, step)
         if found is None:
             raise InputError(f"the state has nothing at {path[:80]}. Name the path of the list in it.")
     return found
+
+
+def _member(content: Any, step: str | int) -> Any:
+    if isinstance(step, str):
+        return content.get(step) if isinstance(content, dict) else None
+    return content[step] if isinstance(content, list) and step < len(content) else None
 
 
 def list_at(content: Any, path: str) -> list[Any]:

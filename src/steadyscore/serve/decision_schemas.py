@@ -134,9 +134,7 @@ class QuestionStability(BaseModel):
         description="Share of presentations that decide as their mean does: the likelier side, the option, the likeliest level; "
         "with a threshold, whether the score reaches it."
     )
-    sd: float | None = Field(
-        default=None, description="Standard deviation of the score or the probability."
-    )
+    sd: float | None = Field(default=None, description="Standard deviation of the score or the probability.")
     kept: bool | None = Field(default=None, description="Whether the score reaches the threshold.")
     label_mass: float | None = None
 

@@ -171,9 +171,7 @@ def window_request(request: Request, order: DecisionOrder) -> tuple[Instance, li
     if not isinstance(query, str):
         raise InputError(f"the state has no text at {order.query[:80]}. Name the path of the query.")
     if any(not (isinstance(question, Score) and len(question.levels) == len(GRADES)) for question in request.questions):
-        raise InputError(
-            f"the window grades in {len(GRADES)} levels: ask `score` questions of {len(GRADES)} levels, lowest first."
-        )
+        raise InputError(f"the window grades in {len(GRADES)} levels. Ask `score` questions of so many levels, lowest first.")
     texts, titles = zip(*map(member_text, members), strict=True)
     return instance_of(query, texts, titles), members_asked_about(request.questions, members)
 
