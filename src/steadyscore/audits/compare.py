@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import InputError
+from ..measures.decisions import NOISE
 from ..measures.intervals import Interval, benjamini_hochberg, discordance, mean_interval, paired_interval, wins
 from ..measures.measurement import Measured, Threshold
 from ..measures.registry import MEASURES
 from ..runs.folder import Run
+from .decisions import DecisionAudit, is_measure, split_decisions
 from .load import Given, collect_audits, load_runs
 from .missing import missing_queries, missing_remark
 from .names import with_distinct_names
@@ -32,7 +34,7 @@ COMPARED = (
 QUALITY_AND_DECISION = (("ndcg@10", "overlap"), ("ndcg@1", "pair_flip"))
 """Pairs of measures that may choose different winners (§F.2)."""
 
-Values = dict[str, dict[str, Measured]]
+Values = dict[str, dict[str, Measured | DecisionAudit]]
 """variant -> collection -> measures"""
 
 
@@ -147,8 +149,14 @@ def compare(
     measures  what to compare; otherwise the measures of the paper's tables that the audits have
     threshold, serving_permutations  how folders are measured; audits stay as they were measured
     """
-    if unknown := [name for name in measures or () if name not in MEASURES]:
+    if unknown := [name for name in measures or () if not is_measure(name)]:
         raise InputError(f"unknown measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
+
+    decided, scored = split_decisions(audits)
+    if decided and scored:
+        raise InputError("audits of decisions and audits of scores have no measure in common. Compare them apart.")
+    if decided:
+        return _compare_decisions(decided, baseline, measures)
 
     def load(runs: Sequence[Run]) -> list[Audit]:
         return load_runs(runs, threshold, serving_permutations)
@@ -169,6 +177,24 @@ def compare(
     disagreements = [one for pair in QUALITY_AND_DECISION if (one := disagreement(values, *pair))]
     missing = [missing_remark(audit, queries) for audit in loaded if (queries := missing_queries(audit))]
     return Comparison(against, tuple(rows), tuple(disagreements), tuple(missing), named)
+
+
+def _compare_decisions(audits: Sequence[DecisionAudit], baseline: str | None, measures: Sequence[str] | None) -> Comparison:
+    """Audits of decisions against the first, or the one named, paired by state."""
+    values: Values = {}
+    for audit in audits:
+        values.setdefault(audit.name, {})[audit.collection] = audit
+    if len(values) < 2:
+        raise InputError(f"only {audits[0].name} is there to compare. Give an audit of another model on the same file too.")
+    against = baseline or audits[0].name
+    names = measures or list(dict.fromkeys(name for audit in audits for name in audit.values if not name.endswith(NOISE)))
+    missing = [f"{audit.name}: {len(audit.failed)} states are in no mean." for audit in audits if audit.failed]
+    return Comparison(against, tuple(contrasts(values, against, names)), (), tuple(missing), Audits([]))
+
+
+def better_end(measure: str) -> str:
+    """Which way a measure is better; of decisions, less is, but for accuracy."""
+    return MEASURES[measure].better if measure in MEASURES else "higher" if measure.startswith("accuracy.") else "lower"
 
 
 def _check_comparable(audits: Sequence[Audit]) -> None:
@@ -205,14 +231,14 @@ def contrasts(values: Values, baseline: str, measures: Sequence[str]) -> list[Co
                 raw.append((variant, name, mean_interval(a, scheme="queries").value, difference, _wins(name, a, b), len(a)))
     adjusted = benjamini_hochberg([row[3].p_value for row in raw])
     return [
-        Contrast(variant, name, level, difference, float(p), won, count, MEASURES[name].better)
+        Contrast(variant, name, level, difference, float(p), won, count, better_end(name))
         for (variant, name, level, difference, won, count), p in zip(raw, adjusted, strict=True)
     ]
 
 
 def _wins(name: str, a: list[np.ndarray], b: list[np.ndarray]) -> int:
     """Collections on which the variant is better, whichever way that is."""
-    return wins(b, a).wins if MEASURES[name].better == "lower" else wins(a, b).wins
+    return wins(b, a).wins if better_end(name) == "lower" else wins(a, b).wins
 
 
 def _paired(

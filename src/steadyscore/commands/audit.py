@@ -39,6 +39,7 @@ from . import (
     settings_of,
     threshold_of,
 )
+from .audit_decisions import run_decisions
 from .flags import add_field, add_fields, positive
 
 
@@ -54,6 +55,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="measure this score file (Parquet, CSV, JSONL, or one TREC run per permutation) instead of scoring",
     )
     parser.add_argument("--relevance", metavar="FILE", help="TREC qrels for --scores")
+    parser.add_argument(
+        "--decisions", metavar="FILE", help="audit a decision model on these states and typed questions (JSONL or JSON)"
+    )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
     )
@@ -109,6 +113,8 @@ def config_of(args: argparse.Namespace) -> AuditConfig:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.decisions:
+        return run_decisions(args)
     if args.scores:
         return _audit_scores(args)
     refuse(

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 
 from ..audits.compare import compare
+from ..audits.decisions import is_measure
 from ..machine.extras import PAGE, check_installed
-from ..measures.registry import MEASURES
 from . import add_budget, add_json, add_threshold, examples, print_json, refuse, threshold_of
 
 
@@ -27,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if unknown := [name for name in args.measures or () if name not in MEASURES]:
+    if unknown := [name for name in args.measures or () if not is_measure(name)]:
         refuse(f"unknown measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
     if args.report:
         check_installed("--report", *PAGE)

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..audits.names import with_distinct_names
 from ..audits.result import Audit
@@ -66,14 +67,15 @@ def write_report(audits: Sequence[Audit], folder: Path) -> Path:
         raise InputError("no run was given to report. Name at least one run folder.")
     check_installed("The report page", *PAGE)
     page = _make_page(with_distinct_names(audits))
-    html, markdown = (_render(name, page) for name in ("report.html.jinja", "report.md.jinja"))
+    html, markdown = (render(name, page) for name in ("report.html.jinja", "report.md.jinja"))
     for name, text in (("report.md", markdown), ("index.html", html)):
         with atomic(folder / name) as stream:
             stream.write(text.encode())
     return folder / "index.html"
 
 
-def _render(template: str, page: Page) -> str:
+def render(template: str, page: Any) -> str:
+    """A page by its template; what a text holds cannot act as markup."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
