@@ -368,7 +368,7 @@ def test_a_spoiled_request_is_answered_or_refused_in_one_sentence(client, path, 
 def test_a_list_is_found_and_put_back_and_the_state_given_is_left_alone(members, key):
     state = {"outer": [0, {key: members, "rest": 1}]}
     before = json.dumps(state)
-    turned = with_list(state, f"$.outer[1].{key}", members[::-1])
+    turned = with_list(state, f"$.outer[1]['{key}']", members[::-1])
     assert list_at(turned, f"$.outer[1].{key}") == members[::-1]
     assert turned["outer"][1]["rest"] == 1
     assert json.dumps(state) == before
@@ -376,7 +376,7 @@ def test_a_list_is_found_and_put_back_and_the_state_given_is_left_alone(members,
 
 def test_paths():
     assert parse_path("$") == ()
-    assert parse_path("$.a[2].b c") == ("a", 2, "b c")
+    assert parse_path("$.a[2]['b c']") == ("a", 2, "b c")
     for wrong in ("a", "$a", "$.", "$.a[x]", "$..a", ""):
         with pytest.raises(InputError, match="is not a path"):
             parse_path(wrong)

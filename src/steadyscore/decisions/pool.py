@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InputError
-
-STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+from .cases import STEP, with_value_at
 
 
 def parse_path(path: str) -> tuple[str | int, ...]:
     """The keys and places that lead from the whole state to a value in it; `$` is the state itself."""
-    steps = [int(place) if place else key for key, place in STEP.findall(path)]
-    if not path.startswith("$") or STEP.sub("", path) != "$":
+    steps = list(STEP.finditer(path[1:]))
+    if not path.startswith("$") or "".join(step[0] for step in steps) != path[1:]:
         raise InputError(f"{path[:80]!r} is not a path into the state. Write it as $.candidates or $.search.results[0].passages.")
-    return tuple(steps)
+    return tuple(int(step[2]) if step[2] else step[1] if step[1] is not None else step[3] for step in steps)
 
 
 def value_at(content: Any, path: str) -> Any:
@@ -44,15 +42,7 @@ def list_at(content: Any, path: str) -> list[Any]:
 
 def with_list(content: Any, path: str, members: Sequence[Any]) -> Any:
     """The state with other members in its list; nothing of the state given is changed."""
-    return _put(content, parse_path(path), list(members))
-
-
-def _put(content: Any, steps: Sequence[str | int], value: Any) -> Any:
-    if not steps:
-        return value
-    copied = content.copy()
-    copied[steps[0]] = _put(content[steps[0]], steps[1:], value)
-    return copied
+    return with_value_at(content, parse_path(path), list(members))
 
 
 def member_keys(members: Sequence[Any]) -> list[str]:

@@ -28,7 +28,8 @@ def check_json(value: Any) -> Any:
 
 Json = Annotated[Any, AfterValidator(check_json)]
 Key = Annotated[str, Field(min_length=1), AfterValidator(check_json)]
-Path = Annotated[str, Field(pattern=r"^\$(\.[^.\[\]]+|\[[0-9]+\])*$", examples=["$.candidates"]), AfterValidator(check_json)]
+PATH = r"^\$(\.[A-Za-z_][A-Za-z0-9_]*|\[[0-9]+\]|\['[^']*'\])*$"
+Path = Annotated[str, Field(pattern=PATH, examples=["$.candidates"]), AfterValidator(check_json)]
 Readout = Literal["state", "alone", "window"]
 
 
