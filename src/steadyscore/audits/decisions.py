@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..decisions.cases import Case, read_case, read_rows
+from ..decisions.cases import Case, find_file, read_case, read_rows
 from ..decisions.presentations import AS_GIVEN as NO_CHANGE
 from ..decisions.presentations import CHANNELS, Channel, Presentation, irrelevance, presentations, put_back, show
 from ..engines import EngineOptions, Price
@@ -147,7 +147,7 @@ def audit_decisions(
     file: str | Path,
     folder: str | Path,
     *,
-    permutations: int = 5,
+    permutations: int = 10,
     seed: int = 0,
     options: EngineOptions | None = None,
     quiet: bool = False,
@@ -155,14 +155,14 @@ def audit_decisions(
     """Audit a decision model on a file of states and questions; a run that was stopped goes on where it was.
 
     scorer        systemone:<model>@<base url> or decisions:<model>@<base url>
-    file          JSONL or JSON (docs/decisions-file.md)
+    file          JSONL or JSON (docs/decisions-file.md), or the embedded `tickets`
     permutations  other presentations per state and channel; fewer where there are fewer
     """
     rows = read_rows(file)
     model, out = open_decision_model(scorer, options), Path(folder)
     fingerprint = {
         "scorer": model.identity(),
-        "data": {"name": Path(file).name, "sha256": sha256(Path(file))},
+        "data": {"name": Path(file).name, "sha256": sha256(find_file(file))},
         "permutations": permutations,
         "seed": seed,
         "repeats": REPEATS,
@@ -273,7 +273,7 @@ class DecisionPlan:
         return f"{self.states} states, {self.requests} requests, {self.questions} questions, about {self.tokens:,} tokens{money}"
 
 
-def plan_decisions(file: str | Path, permutations: int = 5, seed: int = 0, price: Price | None = None) -> DecisionPlan:
+def plan_decisions(file: str | Path, permutations: int = 10, seed: int = 0, price: Price | None = None) -> DecisionPlan:
     """Requests, questions, tokens and cost of an audit, without asking anything."""
     cases = [read_case(row) for row in read_rows(file)]
     counts = [len(plan_case(case, permutations, seed)) + REPEATS for case in cases]

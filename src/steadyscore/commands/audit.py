@@ -56,7 +56,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--relevance", metavar="FILE", help="TREC qrels for --scores")
     parser.add_argument(
-        "--decisions", metavar="FILE", help="audit a decision model on these states and typed questions (JSONL or JSON)"
+        "--decisions",
+        metavar="FILE",
+        help="audit a decision model on these states and typed questions (JSONL or JSON; `tickets` is embedded)",
     )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
@@ -96,6 +98,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "steadyscore audit --scorer smollm2-135m --data passages --queries 4 --pool 8 --permutations 4 --out runs/first",
         "steadyscore audit --scorer synthetic:slot --scorer synthetic:none --data responses --out runs/planted",
+        "steadyscore audit --decisions tickets --scorer systemone:my-model@http://localhost:8000/v1 --dry-run",
     )
 
 

@@ -21,6 +21,8 @@ from .system_one import read_question
 LIMITS = Limits(questions=400, options=255, levels=10)
 """The most that any known server takes."""
 FIELDS = ("id", "state", "instructions", "candidates", "questions", "gold", "cutoffs", "fixed")
+EMBEDDED = {"tickets": Path(__file__).with_name("tickets.json")}
+"""Files that ship: ten support tickets with help articles, written for this package."""
 STEP = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+)\]|\['([^']*)'\]")
 
 
@@ -61,6 +63,11 @@ def with_value_at(content: Any, path: Sequence[str | int], value: Any) -> Any:
     return copy
 
 
+def find_file(file: str | Path) -> Path:
+    """A decisions file by its path, or an embedded one by its name."""
+    return EMBEDDED[str(file)] if str(file) in EMBEDDED and not Path(file).exists() else Path(file)
+
+
 def read_cases(file: str | Path) -> list[Case]:
     """Every state of a decisions file."""
     return [read_case(row) for row in read_rows(file)]
@@ -68,7 +75,7 @@ def read_cases(file: str | Path) -> list[Case]:
 
 def read_rows(file: str | Path) -> list[dict[str, Any]]:
     """The states of a decisions file as objects that each hold all of their fields; all mistakes at once."""
-    rows = _parse(Path(file))
+    rows = _parse(find_file(file))
     mistakes: list[str] = []
     seen: set[str] = set()
     for number, row in enumerate(rows, 1):
