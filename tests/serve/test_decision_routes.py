@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -146,9 +148,13 @@ def test_markup_in_a_state_stays_text_and_questions_share_what_they_begin_with(t
         label_tokens(encoder, ("yes", "yonder"))
 
 
-def test_sharing_the_state_changes_no_answer(tiny_engine):
+def test_the_state_is_read_once_even_in_a_server_and_that_changes_no_answer(tiny_engine, monkeypatch):
+    cached, keep = [], tiny_engine._prefix_cache
+    monkeypatch.setattr(tiny_engine, "options", replace(tiny_engine.options, share_prefix=False))
+    monkeypatch.setattr(tiny_engine, "_prefix_cache", lambda prefix: cached.append(prefix) or keep(prefix))
     prompts = question_prompts(tiny_engine.encoder, State("a long state " * 20), [Noul("one?"), Noul("two?")])
     together = tiny_engine.grade_logits(prompts, label_mass=True)
+    assert cached == [prompts[0].prefix]
     for prompt, reading in zip(prompts, together, strict=True):
         [alone] = tiny_engine.grade_logits([prompt], label_mass=True)
         assert reading.logits == pytest.approx(alone.logits, abs=1e-4)
@@ -227,8 +233,6 @@ def test_a_mistake_is_one_sentence(client, body, words):
     answer = client.post("/v1/systemone", json=body)
     assert answer.status_code == 422, answer.text
     assert list(answer.json()) == ["message"]
-    import re
-
     assert re.search(words, answer.json()["message"]), answer.text
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..decisions.pool import list_at, member_keys, member_text, value_at, with_list
-from ..decisions.questions import Answer, Noul, Question, Refusal, Request, Score
+from ..decisions.questions import Answer, Noul, Question, Refusal, Request, Score, State
 from ..engines import Engine
 from ..engines.typed_questions import answer_of, question_prompts
 from ..errors import InputError
@@ -89,7 +89,7 @@ def _answered(answers: Sequence[Answer]) -> AnsweredQuestion:
     return AnsweredQuestion(np.array([answer.probabilities for answer in answers]), float(np.mean(masses)) if masses else None)
 
 
-def _fitting_prompts(engine: Engine, state: Any, questions: Sequence[Question], refuse_long: bool) -> list[Prompt | None]:
+def _fitting_prompts(engine: Engine, state: State, questions: Sequence[Question], refuse_long: bool) -> list[Prompt | None]:
     """Prompts of the questions, None for one that is too long; the first is tried alone, since the state is in all of them."""
     [first] = question_prompts(engine.encoder, state, questions[:1])
     if len(first) <= engine.context or refuse_long:
