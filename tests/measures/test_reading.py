@@ -1,4 +1,4 @@
-"""Readouts and tie rules from a stored table: planted grades and orders give the planted figures back in every measure."""
+"""Readouts and tie rules from a stored table: planted grades and orders come back in every measure that ranks."""
 
 import json
 from dataclasses import replace

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from ..collection import Source
 from ..engines.generator import Decoding
 from ..errors import InputError
 from ..measures.answers import EVIDENCE
-from ..measures.measurement import Cutoff, Measured, Threshold, average_permutations, measure
+from ..measures.measurement import Cutoff, Measured, Threshold, average_permutations, fitted_retention, measure
 from ..measures.reading import Reading
 from ..measures.registry import MEASURES
 from ..readers.outputs import (
@@ -30,6 +31,7 @@ from ..runs.table import Scored
 from ..tasks import TASKS
 from ..terms import Readout, Ties
 from .figure import mean_figures
+from .first_stage import measure_first_stage
 from .result import Audit, Audits
 
 
@@ -78,15 +80,20 @@ def collect_audits(
     given: Sequence[Given], load: Callable[[Sequence[Run]], list[Audit]], *, is_measured_anew: bool
 ) -> list[Audit]:
     """Audits as they are, and those of the runs in and below folders, loaded together and measured as was asked."""
-    folders = [Path(one) for one in given if isinstance(one, str | Path)]
-    ready = [one for one in given if not isinstance(one, str | Path)]
-    if ready and is_measured_anew:
+    runs = {place: find_runs([Path(one)]) for place, one in enumerate(given) if isinstance(one, str | Path)}
+    if len(runs) < len(given) and is_measured_anew:
         raise InputError(
             "a threshold, serving permutations, a readout and a tie rule are for run folders; "
             "audits in memory are measured already."
         )
-    audits = [audit for one in ready for audit in ([one] if isinstance(one, Audit) else one)]
-    return audits + (load(find_runs(folders)) if folders else [])
+    loaded = iter(load([run for found in runs.values() for run in found]) if runs else [])
+    audits: list[Audit] = []
+    for place, one in enumerate(given):  # in the order they were named: the first is a baseline
+        if isinstance(one, Audit):
+            audits.append(one)
+        else:
+            audits += islice(loaded, len(runs[place])) if place in runs else one  # type: ignore[arg-type]
+    return audits
 
 
 def load_run(
@@ -104,8 +111,10 @@ def load_run(
     Whoever has just scored it hands over the `queries`, as they are stored, and the `source`, so that neither is read again.
     """
     how = _possible_reading(reading, run, serving_permutations)
-    served = serve_ensembles(read_queries(run.read_queries() if queries is None else queries, how), serving_permutations)
-    by = threshold or own_threshold(run)
+    scored = run.read_queries() if queries is None else queries
+    served = serve_ensembles(read_queries(scored, how), serving_permutations)
+    given = threshold or own_threshold(run)
+    by = match_threshold(given, run.record["collection"], serving_permutations, how)
     read = reader_results(run, [query.query_id for query in served])
     at_this_budget = [label for label in read if has_read(label, serving_permutations, how)]
     reader = next((label for label in (at_this_budget if readers is None else readers) if label in at_this_budget), None)
@@ -113,28 +122,46 @@ def load_run(
     measured = measure_run(run, served, by, read.get(reader or ""), is_as_scored=is_as_scored)
     noise = run.read_noise() if is_as_scored else []  # of single presentations: an average moves less
     floor = measure(noise, replace(by, cutoff=measured.cutoff.value)) if noise else None
-    record = run.record
+    record, task = run.record, TASKS[run.record["task"]]
     return Audit(
         name=record["name"],
         collection=record["collection"],
-        task=TASKS[record["task"]],
+        task=task,
         record=record,
         queries=served,
         measured=measured,
         figures=mean_figures(measured, floor),
         folder=run.folder,
         opened=source,
-        threshold=by,
+        threshold=given,
         serving_permutations=serving_permutations,
         reading=how,
         readers=read,
         reader=reader,
+        first_stage=measure_first_stage(scored, record, by, task, measured),
     )
 
 
 def own_threshold(run: Run) -> Threshold:
     """What the run was last audited with, so that a gate, a comparison or a page decides as the audit did."""
     return Threshold(**run.record.get("threshold", {}))
+
+
+def match_threshold(by: Threshold, collection: str, serving_permutations: int, reading: Reading) -> Threshold:
+    """A threshold that is matched to another run, as the share that this run's own cutoff keeps; any other as it is."""
+    if by.retention_of is None:
+        return by
+    runs = find_runs([Path(by.retention_of)])
+    run = next((run for run in runs if run.record["collection"] == collection), None)
+    if run is None:
+        known = ", ".join(sorted({run.record["collection"] for run in runs}))
+        raise InputError(f"{by.retention_of} holds no run on {collection} to match the retention of; it has {known}.")
+    tuned = replace(by, retention_of=None, retention=None)
+    queries = serve_ensembles(read_queries(run.read_queries(), reading), serving_permutations)
+    cutoff = measure(queries, tuned).cutoff
+    if cutoff.value is None:
+        raise InputError(f"{run.folder} has no cutoff whose retention could be matched: {cutoff.how}.")
+    return replace(tuned, retention=fitted_retention(queries, cutoff.value, tuned))
 
 
 def own_reading(run: Run) -> Reading:
@@ -173,7 +200,8 @@ def measure_run(
     beside = run.read_perturbed(measured.query_ids) if is_as_scored else {}
     beside |= read.values if read else {}
     measured = replace(measured, values=measured.values | beside)
-    return _without_threshold(measured, run.record) if is_ranking(run.record) else measured
+    is_undecided = is_ranking(run.record) and not measured.cutoff.is_per_query
+    return _without_threshold(measured, run.record) if is_undecided else measured
 
 
 def is_ranking(record: RunRecord) -> bool:
@@ -183,7 +211,7 @@ def is_ranking(record: RunRecord) -> bool:
 def _without_threshold(measured: Measured, record: RunRecord) -> Measured:
     """A ranking's numbers are n - rank: no cutoff means the same on two queries."""
     kept = {name: values for name, values in measured.values.items() if "cutoff" not in MEASURES[name].needs}
-    why = f"none: {record['name']} gives a ranking, and a threshold needs scores; overlap@10 is a budget"
+    why = f"none: {record['name']} gives a ranking, and a threshold needs scores; --keep-first and --keep-share do without"
     return replace(measured, values=kept, cutoff=Cutoff(None, why))
 
 
@@ -203,7 +231,8 @@ def budget_values(
     for budget in budgets:
         reader = next((label for label in read if has_read(label, budget, how)), "")
         is_as_scored = budget == 1 and how.is_plain
-        values = measure_run(run, serve_ensembles(queries, budget), by, read.get(reader), is_as_scored=is_as_scored).values
+        matched = match_threshold(by, run.record["collection"], budget, how)
+        values = measure_run(run, serve_ensembles(queries, budget), matched, read.get(reader), is_as_scored=is_as_scored).values
         by_budget[budget] = {name: float(np.nanmean(each)) for name, each in values.items()}
     return by_budget
 

@@ -72,7 +72,8 @@ def ranked_scores(query: Scored) -> Array:
     """(P, n) numbers that rank the candidates as the query's tie rule does: the scores, or places from the end."""
     if query.ties == "id":
         return query.scores
-    return query.scores.shape[-1] - 1.0 - rank(query.scores, "input_position", query.presented())
+    places: Array = query.scores.shape[-1] - 1.0 - rank(query.scores, "input_position", query.presented())
+    return places
 
 
 def ranked_permuted(query: Scored) -> Array:
