@@ -170,7 +170,7 @@ def test_held_out_markers_move_what_has_a_marker_effect_and_nothing_else(tmp_pat
     opened = open_collection(source)
     grader = PlantedGrader("planted", Effects(marker=size), judgements_by_text(opened.instances(reserve=True)))
     values = moved(scorer_for(grader, opened.collection, config), found, source, config, ["held-out-markers"])
-    assert (values["held_out_marker_tau_psi"].mean() > 0) is is_moved
+    assert bool(values["held_out_marker_tau_psi"].mean() > 0) is is_moved
 
 
 def test_round_robin_and_slices_are_each_compared_with_themselves(tmp_path):
