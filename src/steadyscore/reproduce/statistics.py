@@ -299,7 +299,9 @@ def latency_reduction(cell: Cell, library: Library) -> Value:
 def _median(values: Array, timed: Sequence[Array], cell: Cell) -> Value:
     found = median_interval(values, draws=cell.draws)
     basis = Basis(sum(map(len, timed)), len(timed), 1, 1)
-    return Value(found.value, *((found.low, found.high) if len(values) > 1 else (None, None)), basis=basis)
+    if len(values) == 1:
+        return Value(found.value, basis=basis)
+    return Value(found.value, found.low, found.high, basis=basis)
 
 
 def leader_reversals(cell: Cell, library: Library) -> Value:

@@ -73,7 +73,7 @@ class Fillers:
     def fill(self, instance: Instance) -> tuple[Candidate, ...]:
         """For every candidate of a pool the text of nearest length that the query does not have itself; each used once."""
         used = {shown(candidate, self.chars) for candidate in instance.pool}
-        found = []
+        found: list[Candidate] = []
         for candidate in instance.pool:
             near = self._nearest(len(shown(candidate, self.chars)))
             text = next((text for text in near if text not in used and instance.id not in self._queries[text]), None)
