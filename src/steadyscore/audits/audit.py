@@ -1,6 +1,7 @@
 """`steadyscore.audit`: scorers on collections under M permutations, scored once, measured once.
 
-Without `out` nothing is kept: the run folder is a temporary one. With it the same call resumes where it was stopped.
+Without `out` nothing is kept: the run folder is a temporary one. With it the same call resumes where it was stopped, and one
+that asks for more queries or permutations scores only what is missing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
 from ..scoring.perturbation import Perturbation, score_perturbed
 from ..scoring.rereads import noise_floor
-from ..scoring.score import AuditConfig, Cut, keep_scores, score_collection, scorer_for
+from ..scoring.score import AuditConfig, Cut, check_query_ids, keep_scores, score_collection, scorer_for
 from ..scoring.scorer import PoolScorer, Settings
 from ..tasks import TASKS, reader_kind
 from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle, Readout, Ties
@@ -62,6 +63,7 @@ class AuditSettings(TypedDict, total=False):
     noise_reads: int | None
     queries: int | None
     pool: int | None
+    query_ids: Sequence[str] | None
     chars: int | None
     width: int | None
     partition: Partition
@@ -74,6 +76,8 @@ class AuditSettings(TypedDict, total=False):
     cutoff: float | None
     match_retention: float | str | Path | None
     threshold_protocol: str
+    keep_first: int | None
+    keep_share: float | None
     readout: Readout
     ties: Ties
 
@@ -157,7 +161,8 @@ def audit(
 
 def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
     """A configuration with some settings changed, each by its own name wherever it stands."""
-    threshold = {"cutoff": "cutoff", "match_retention": "retention", "threshold_protocol": "protocol"}
+    threshold = {"match_retention": "retention", "threshold_protocol": "protocol"}
+    threshold |= {name: name for name in ("cutoff", "keep_first", "keep_share")}
     parts: dict[str, dict[str, Any]] = {"config": {}, "cut": {}, "settings": {}, "threshold": {}, "reading": {}}
     unknown = []
     for name, value in settings.items():
@@ -218,6 +223,7 @@ def audit_scorers(
 ) -> Audits:
     """Score, measure and keep every scorer on every collection; each collection is opened once."""
     sources = open_sources(scorers, data, additions)
+    check_query_ids(sources, config.cut)
     with working_folder(output) as folder:
         places = run_folders(folder, scorers, sources)
         audits: list[Audit] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..measures.intervals import mean_interval
+from ..measures.intervals import Interval, mean_interval, paired_interval
 from ..measures.measurement import Measured
 from ..measures.registry import FLOORED, MEASURES
 
@@ -43,16 +43,27 @@ def mean_figure(values: np.ndarray) -> Figure:
     return Figure(value, low if queries > 1 else None, high if queries > 1 else None, queries)
 
 
+def paired_gain(name: str, after: Measured, before: Measured) -> Interval | None:
+    """The mean of one side's measure minus the other's, over the queries that both have; None below two."""
+    if name not in after.values or name not in before.values:
+        return None
+    known = dict(zip(before.query_ids, before.values[name], strict=True))
+    other = np.array([known.get(query_id, np.nan) for query_id in after.query_ids])
+    mine = after.values[name]
+    return paired_interval([mine], [other], scheme="queries") if (~np.isnan(mine - other)).sum() > 1 else None
+
+
 def mean_figures(measured: Measured, floor: Measured | None = None) -> dict[str, Figure]:
     """Every measure of a run; an instability beside its noise floor where one was measured."""
     figures = {name: mean_figure(values) for name, values in measured.values.items()}
     if floor is not None:
         for name in figures.keys() & floor.values.keys() & set(FLOORED):
-            figures[name] = _above(figures[name], float(np.nanmean(floor.values[name])), MEASURES[name].better)
+            figures[name] = beside_floor(figures[name], float(np.nanmean(floor.values[name])), MEASURES[name].better)
     whole = {name: Figure(value, None, None, len(measured.query_ids)) for name, value in measured.overall.items()}
     return figures | whole
 
 
-def _above(figure: Figure, floor: float, better: str) -> Figure:
+def beside_floor(figure: Figure, floor: float, better: str) -> Figure:
+    """A figure with what identical requests give, and whether its whole interval is on the far side of that."""
     low, high = (figure.value if end is None else end for end in (figure.low, figure.high))
     return replace(figure, floor=floor, is_above_floor=bool(high < floor if better == "higher" else low > floor))

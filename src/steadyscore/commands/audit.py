@@ -21,7 +21,7 @@ from ..measures.measurement import Threshold
 from ..measures.reading import Reading
 from ..scoring.mitigations import MITIGATIONS
 from ..scoring.perturbation import PERTURBATIONS
-from ..scoring.score import AuditConfig, Cut
+from ..scoring.score import AuditConfig, Cut, check_query_ids
 from . import (
     add_budget,
     add_engine,
@@ -45,8 +45,20 @@ from . import (
     settings_of,
     threshold_of,
 )
+from .audit_decisions import run_decisions
 from .flags import add_field, add_fields, positive
 from .workers import add_workers, run_workers
+
+QUERY_IDS = "only these queries: ids with commas between them, or a file with one on each line"
+
+
+def query_ids(text: str) -> tuple[str, ...]:
+    """The ids that a file lists, or that stand in the text itself."""
+    lines = Path(text).read_text(encoding="utf-8").splitlines() if Path(text).is_file() else text.split(",")
+    ids = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not ids:
+        raise argparse.ArgumentTypeError(f"{text} names no query")
+    return ids
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,10 +74,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--relevance", metavar="FILE", help="TREC qrels for --scores")
     parser.add_argument(
+        "--decisions",
+        metavar="FILE",
+        help="audit a decision model on these states and typed questions (JSONL or JSON; `tickets` is embedded)",
+    )
+    parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
     )
     add_field(parser, AuditConfig, "permutations", metavar="M")
     add_fields(parser, AuditConfig, "seed scheme noise_floor noise_reads")
+    add_field(parser, Cut, "query_ids", type=query_ids, metavar="FILE|ID,...", help=QUERY_IDS)
     parser.add_argument(
         "--perturb",
         nargs="+",
@@ -100,7 +118,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="add every measure at serving budgets K = 1..10 to --json; quality at K = 1 is that of the first-stage order",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost, and stop")
+    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost (a few windows are timed)")
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
     add_workers(parser)
@@ -115,6 +133,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "steadyscore audit --scorer smollm2-135m --data passages --queries 4 --pool 8 --permutations 4 --out runs/first",
         "steadyscore audit --scorer synthetic:slot --scorer synthetic:none --data responses --out runs/planted",
+        "steadyscore audit --decisions tickets --scorer systemone:my-model@http://localhost:8000/v1 --dry-run",
     )
 
 
@@ -125,7 +144,7 @@ def config_of(args: argparse.Namespace) -> AuditConfig:
         scheme=args.scheme,
         settings=settings_of(args),
         chars=args.chars,
-        cut=Cut(args.queries, args.pool),
+        cut=Cut(args.queries, args.pool, args.query_ids),
         threshold=threshold_of(args) or Threshold(),
         reading=reading_from(args.readout, args.ties) or Reading(),
         noise_floor=args.noise_floor,
@@ -134,6 +153,8 @@ def config_of(args: argparse.Namespace) -> AuditConfig:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.decisions:
+        return run_decisions(args)
     if args.scores:
         return _audit_scores(args)
     refuse(
@@ -147,7 +168,9 @@ def run(args: argparse.Namespace) -> int:
     check_watch(args, *args.scorer)
     scorers, config = {address: address for address in args.scorer}, config_of(args)
     if args.dry_run:
-        return _estimate(args, config, open_sources(scorers, args.data, additions_of(args), is_plan=True))
+        sources = open_sources(scorers, args.data, additions_of(args), is_plan=True)
+        check_query_ids(sources, config.cut)
+        return _estimate(args, config, sources)
     work = AuditWork(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
     if (code := run_workers(args, work)) is not None:
         return code
@@ -157,7 +180,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _estimate(args: argparse.Namespace, config: AuditConfig, sources: Sequence[Source]) -> int:
-    estimates = estimate_audit(args.scorer, sources, config, additions_of(args), engine_options(args).price)
+    estimates = estimate_audit(args.scorer, sources, config, additions_of(args), engine_options(args))
     if args.json:
         print_json(estimates.to_json())
     else:

@@ -12,6 +12,7 @@
     labels.parquet       label_schema: the grades that `label` makes of the scores, beside derived.json
     shards/              whole queries, appended while scoring or written by workers as parts (`parts.py`); removed once
                          scores.parquet is there
+    earlier.parquet      score_schema: a table of fewer permutations, while the run grows
     damaged/             files that were not what had been written, set aside before they were made again
 
 Every table and JSON object carries its checksum (`machine/checksums.py`).
@@ -36,6 +37,7 @@ RECORD_FILE, SUMMARY_FILE, DERIVED_FILE = "run.json", "summary.json", "derived.j
 SCORES_FILE, QUERIES_FILE, NOISE_FILE, OUTPUTS_FILE = "scores.parquet", "queries.parquet", "noise.parquet", "outputs.parquet"
 TIMINGS_FILE = "timings.parquet"
 MEASURES_FILE, LABELS_FILE = "measures.parquet", "labels.parquet"
+EARLIER_FILE = "earlier.parquet"
 SHARDS_FOLDER, DAMAGED_FOLDER = "shards", "damaged"
 
 TABLES = (SCORES_FILE, QUERIES_FILE)
@@ -197,6 +199,8 @@ class StoredThreshold(TypedDict, total=False):
     protocol: Literal["midpoints", "reference"]
     seed: int
     retention: float | None
+    keep_first: int | None
+    keep_share: float | None
 
 
 class StoredReading(TypedDict, total=False):
@@ -228,6 +232,8 @@ class RunRecord(TypedDict):
     created: NotRequired[str]
     source: NotRequired[str]
     """The collection as it was asked for: a name or a file."""
+    first_stage: NotRequired[str | None]
+    """What ranked the pools, in the collection's words; None where their order is not a ranking."""
     command: NotRequired[list[str]]
     capabilities: NotRequired[dict[str, Any]]
     versions: NotRequired[dict[str, str]]
