@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: setup browser demo test test-python test-newest test-slow test-vllm test-wheel fuzz kills lint bench docs examples clean
+.PHONY: setup browser demo test test-python test-newest test-slow test-vllm test-wheel fuzz kills lint bench docs gallery examples clean
 
 setup: $(STAMP)
 	@$(BIN)/steadyscore models get smollm2-135m >/dev/null
@@ -62,7 +62,7 @@ endif
 # (docs/engines.md says how to make one on a CPU). Skips with a reason where vLLM is not installed.
 VLLM_PYTHON ?= $(BIN)/python
 test-vllm: setup
-	$(VLLM_PYTHON) -m pytest -m slow -W ignore -s tests/engines/test_vllm.py
+	$(VLLM_PYTHON) -m pytest -m slow -W ignore -s tests/engines/test_vllm.py tests/engines/test_vllm_decisions.py
 
 # The wheel with the core alone and with each extra alone: every verb works or names its extra. One environment per extra under
 # WHEELS, several GB, kept for the next time: make test-wheel WHEELS=/somewhere ENVIRONMENTS="core reports"
@@ -89,6 +89,12 @@ bench: setup
 # The notebooks with their outputs, the cells of the embedded language model among them.
 examples: setup
 	WITH_MODEL=1 $(BIN)/python examples/execute.py
+
+# Every table and figure of the paper at the tiny scale as one static site; what is scored already is not scored again.
+GALLERY_STORE ?= runs/paper
+gallery: setup
+	$(BIN)/steadyscore reproduce run all --scale tiny --store $(GALLERY_STORE)
+	$(BIN)/steadyscore reproduce gallery --scale tiny --store $(GALLERY_STORE) --out site/gallery
 
 docs: setup
 	$(BIN)/python docs/build.py

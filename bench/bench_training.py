@@ -73,7 +73,7 @@ def measured(side: str, steps: int) -> dict[str, float]:
     engine = open_engine("smollm2-135m", EngineOptions(device="cpu", share_prefix=False))
     plan = resolve_plan(TrainConfig(dropout=0.0, layers=LAYERS), collection)
     if side == "peft":
-        get_peft_model(engine.model, lora_config(plan))
+        get_peft_model(engine.model, lora_config(plan, engine.model))
     else:
         add_lora(engine, plan)
     scorer = Scorer(engine, TASKS[collection.task], Settings(width=WIDTH, chars=CHARS, instruction=collection.instruction))

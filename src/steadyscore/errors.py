@@ -41,11 +41,13 @@ class ModelError(SteadyscoreError):
 class WindowTooLong(SteadyscoreError):
     """A window that needs more tokens than the model takes."""
 
-    def __init__(self, width: int, window: int, query_id: str, needs: int, takes: int):
+    def __init__(self, width: int, window: int, query_id: str, needs: int, takes: int, *, is_set: bool = False):
         self.width, self.window, self.query_id, self.needs, self.takes = width, window, query_id, needs, takes
+        # A set takes the context of its longest candidate, however many there are: fewer would not help.
+        what = "the longest candidate" if is_set else f"width {width} does not fit: window {window}"
+        remedy = "--chars" if is_set or width == 1 else "--width or --chars"
         super().__init__(
-            f"width {width} does not fit: window {window} of query {query_id} needs {needs:,} tokens, "
-            f"the model takes {takes:,}. Lower --width or --chars, or pass --fit shrink."
+            f"{what} of query {query_id} needs {needs:,} tokens, the model takes {takes:,}. Lower {remedy}, or pass --fit shrink."
         )
 
 

@@ -1,14 +1,18 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import steadyscore
-from steadyscore.audits.compare import contrasts, disagreement
+from steadyscore.audits.compare import Bootstrap, contrasts, disagreement
 from steadyscore.errors import InputError
 from steadyscore.measures.measurement import measure
+from steadyscore.runs.table import Scored
 from tests.helpers.pools import some_instances
 from tests.measures.test_measurement import query
+
+TASK = "passage_reranking"
 
 
 def values(**noise):
@@ -30,7 +34,7 @@ def values(**noise):
 
 
 def test_a_steadier_variant_is_told_from_its_baseline():
-    rows = contrasts(values(shaky=0.5, steady=0.05), "shaky", ["tau_psi", "overlap"])
+    rows = contrasts({TASK: values(shaky=0.5, steady=0.05)}, "shaky", ["tau_psi", "overlap"])
     tau = next(row for row in rows if row.measure == "tau_psi")
     assert tau.difference.high < 0
     assert (tau.wins, tau.collections) == (2, 2)
@@ -39,7 +43,7 @@ def test_a_steadier_variant_is_told_from_its_baseline():
 
 def test_a_variant_equals_itself():
     found = values(a=0.3)
-    rows = contrasts(found | {"b": found["a"]}, "a", ["tau_psi"])
+    rows = contrasts({TASK: found | {"b": found["a"]}}, "a", ["tau_psi"])
     assert rows[0].difference[:3] == (0, 0, 0)
 
 
@@ -47,15 +51,15 @@ def test_only_shared_queries_are_paired():
     found = values(a=0.3, b=0.1)
     short = measure([query(i, n=10, permutations=6) for i in range(4)])
     found["b"]["one"] = short
-    assert contrasts(found, "a", ["tau_psi"])[0].difference.queries == 4 + 12
+    assert contrasts({TASK: found}, "a", ["tau_psi"])[0].difference.queries == 4 + 12
 
 
 def test_what_cannot_be_compared_is_refused():
     found = values(a=0.3, b=0.1)
     with pytest.raises(InputError, match="no run of 'c'"):
-        contrasts(found, "c", ["tau_psi"])
+        contrasts({TASK: found}, "c", ["tau_psi"])
     with pytest.raises(InputError, match="share no collection"):
-        contrasts({"a": {"one": found["a"]["one"]}, "b": {"two": found["b"]["two"]}}, "a", ["tau_psi"])
+        contrasts({TASK: {"a": {"one": found["a"]["one"]}, "b": {"two": found["b"]["two"]}}}, "a", ["tau_psi"])
 
 
 def test_discordance_needs_two_variants():
@@ -112,7 +116,7 @@ def test_comparing_folders_gives_what_the_command_gives(tmp_path, capsys):
     assert printed == json.loads(json.dumps(steadyscore.compare(tmp_path).to_json()))
     assert list(printed) == ["baseline", "contrasts", "discordance", "missing"]
     assert list(printed["contrasts"][0]) == [
-        "variant", "measure", "level", "difference", "adjusted_p", "wins", "collections", "better",
+        "task", "variant", "measure", "level", "baseline_level", "difference", "adjusted_p", "wins", "collections", "better",
     ]  # fmt: skip
     loaded = steadyscore.load(tmp_path)
     assert steadyscore.compare(loaded).to_json() == steadyscore.compare(tmp_path).to_json()
@@ -131,3 +135,133 @@ def test_what_the_function_cannot_compare_is_refused_with_a_sentence(audits):
     ]:
         with pytest.raises(InputError, match=sentence):
             steadyscore.compare(*given, **words)
+
+
+# -- tasks, bootstraps, winners, gains
+
+
+def measured(**by_query):
+    """A run of three queries with these values."""
+    base = measure([query(i, n=4, permutations=2) for i in range(3)])
+    values = {name.replace("_at_", "@"): np.array(found, float) for name, found in by_query.items()}
+    return replace(base, query_ids=("a", "b", "c"), values=values)
+
+
+def test_tasks_have_means_of_their_own_in_which_collections_weigh_the_same():
+    long = measured(tau_psi=[0.4, 0.4, 0.4])
+    by_task = {
+        "passage_reranking": {
+            "base": {"one": long, "two": long},
+            "new": {"one": measured(tau_psi=[0.1, 0.1, np.nan]), "two": measured(tau_psi=[0.3, 0.3, 0.3])},
+        },
+        "response_ranking": {"base": {"three": long}, "new": {"three": measured(tau_psi=[0.9, 0.9, 0.9])}},
+    }
+    rows = contrasts(by_task, "base", ["tau_psi"])
+    assert [(row.task, row.level, row.baseline_level, row.difference.value) for row in rows] == [
+        ("passage_reranking", pytest.approx(0.2), pytest.approx(0.4), pytest.approx(-0.2)),
+        ("response_ranking", pytest.approx(0.9), pytest.approx(0.4), pytest.approx(0.5)),
+    ]
+    assert rows[0].difference.queries == 5
+
+
+def test_levels_and_difference_stand_on_the_same_queries():
+    by_task = {TASK: {"a": {"c": measured(tau_psi=[0.1, 0.5, np.nan])}, "b": {"c": measured(tau_psi=[np.nan, 0.2, 0.9])}}}
+    row = contrasts(by_task, "a", ["tau_psi"])[0]
+    assert (row.level, row.baseline_level, row.difference.value) == (0.2, 0.5, pytest.approx(-0.3))
+
+
+def test_the_bootstrap_can_be_chosen():
+    steady = {f"c{i}": measured(tau_psi=[0.5, 0.5, 0.5]) for i in range(2)}
+    moved = {"c0": measured(tau_psi=[0.1, 0.2, 0.3]), "c1": measured(tau_psi=[0.6, 0.7, 0.8])}
+    by_task = {TASK: {"base": steady, "new": moved}}
+    whole, inside = (
+        contrasts(by_task, "base", ["tau_psi"], Bootstrap(s, 2000))[0].difference for s in ("collections", "queries")
+    )
+    assert whole.low <= -0.3 + 1e-9  # a draw may hold one collection twice
+    assert whole.high >= 0.2 - 1e-9
+    assert inside.high - inside.low < whole.high - whole.low
+    assert inside.value == whole.value
+    one_collection = {TASK: {name: {"c0": found["c0"]} for name, found in by_task[TASK].items()}}
+    with pytest.raises(InputError, match="one cannot be drawn anew"):
+        contrasts(one_collection, "base", ["tau_psi"], Bootstrap("collections"))
+    with pytest.raises(InputError, match="unknown bootstrap"):
+        Bootstrap("everything")
+
+
+def test_winners_that_differ_are_named_for_any_pair_of_measures():
+    def run(quality, decision):
+        return measured(ndcg_at_10=[quality] * 3, overlap=[decision] * 3)
+
+    found = {"sharp": {"one": run(1, 0), "two": run(1, 1)}, "calm": {"one": run(0, 1), "two": run(0, 0)}}
+    between = disagreement(found, "ndcg@10", "overlap")
+    assert (between.discordant, between.collections, between.winners) == (1, 2, {"one": ("sharp", "calm")})
+    assert "(one: sharp, calm)" in str(between)
+    assert disagreement(found, "overlap", "overlap").discordant == 0
+    ranking = {"one": measured(ndcg_at_10=[2, 2, 2])}  # has no overlap, and is left out
+    assert disagreement(found | {"first stage": ranking}, "ndcg@10", "overlap").winners == between.winners
+
+
+def test_values_that_no_query_has_on_both_sides_are_left_out():
+    by_task = {TASK: {"a": {"c": measured(tau_psi=[0.1, np.nan, np.nan])}, "b": {"c": measured(tau_psi=[np.nan, 0.2, 0.9])}}}
+    assert contrasts(by_task, "a", ["tau_psi"]) == []
+
+
+@pytest.fixture(scope="module")
+def two_tasks(tmp_path_factory):
+    """Runs of two scorers on two tasks, in folders whose names do not sort as they are given."""
+    folder = tmp_path_factory.mktemp("tasks")
+    for data in ("passages", "responses"):
+        for name, scorer in (("b", "synthetic:slot:0.5"), ("a", "synthetic:none")):
+            steadyscore.audit(scorer, data, queries=6, permutations=4, out=folder / f"{name}-{data}", report=False, quiet=True)
+    return [folder / f"{name}-{data}" for name in "ba" for data in ("passages", "responses")]
+
+
+def test_the_baseline_is_the_first_run_named(two_tasks):
+    assert steadyscore.compare(*two_tasks).baseline == "synthetic:slot:0.5"
+    loaded = steadyscore.load(two_tasks[2])
+    assert steadyscore.compare(two_tasks[0], loaded).baseline == "synthetic:slot:0.5"
+    assert steadyscore.compare(loaded, two_tasks[0]).baseline == "synthetic:none:0.2"
+
+
+def test_a_table_is_printed_for_each_task_with_the_baselines_level(two_tasks, capsys):
+    from steadyscore.cli import main
+
+    words = ["compare", *map(str, two_tasks), "--measures", "tau_psi", "--per-query", "--discordance", "tau_psi", "pair_flip"]
+    assert main([*words, "--bootstrap", "queries", "--draws", "500"]) == 0
+    out = capsys.readouterr().out
+    assert len([line for line in out.splitlines() if line.startswith("variant ")]) == 4
+    assert all(words in out for words in ("(passages)", "(responses)", "synthetic:slot:0.5's"))
+    assert main([*words, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert {(row["task"], row["level"]) for row in printed["contrasts"]} == {("passage_reranking", 0), ("response_ranking", 0)}
+    assert all(row["baseline_level"] > 0 for row in printed["contrasts"])
+    assert {row["decision"] for row in printed["discordance"]} == {"pair_flip"}
+    assert [row["measure"] for row in printed["gains"]] == ["ndcg@10", "ndcg@1"]
+    assert all(row["improving"] + row["regressing"] == pytest.approx(1) for row in printed["gains"])
+    assert all(row["permutations"] == 4 for row in printed["gains"])
+
+
+def test_reversed_leads_and_gains_are_those_that_were_planted():
+    """Of four permutations one puts the variant below the baseline."""
+
+    def a_query(name, rows):
+        return Scored(name, ("a", "b"), np.arange(4), np.array(rows, float), relevance=np.array([1.0, 0.0]))
+
+    good, bad = [1, 0], [0, 1]
+    before = [a_query("q", [good, bad, bad, bad]), a_query("r", [good, good, bad, bad])]
+    after = [a_query("q", [bad, good, good, good]), a_query("r", [bad, good, good, good])]
+    scorers = {"base": by_length, "new": by_place}
+    audits = steadyscore.audit(scorers, some_instances(2), permutations=2, cutoff=0.5, quiet=True)
+    planted = [
+        replace(found, queries=queries, measured=measure(queries)) for found, queries in zip(audits, (before, after), strict=True)
+    ]
+    gain = steadyscore.compare(*planted, per_query=True).gains[0]
+    assert (gain.reversals, gain.permutations) == (1, 4)
+    assert (gain.improving, gain.regressing, gain.correlation) == (1, 0, None)
+
+
+def test_what_is_not_compared_is_named(two_tasks):
+    comparison = steadyscore.compare(two_tasks[0], two_tasks[2], two_tasks[3])
+    assert any("no run of synthetic:slot:0.5" in sentence for sentence in comparison.missing)
+    with pytest.raises(InputError, match="have answer_em and overlap on one collection"):
+        steadyscore.compare(*two_tasks, discordance=[("answer_em", "overlap")])

@@ -76,7 +76,7 @@ def test_build_show_check_and_export_a_named_beir_collection(tmp_path, capsys, c
     header, instances = source.collection, source.instances
     assert (header.chars, header.task, header.details["depth"], header.details["first_stage"]["k1"]) == (
         500,
-        "passage_reranking",
+        "claim_verification",
         100,
         0.9,
     )

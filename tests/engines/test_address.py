@@ -38,7 +38,7 @@ def test_the_list_keeps_its_contract(capsys):
         assert row["gives"] in ("distribution", "score", "ranking")
         assert isinstance(row["installed"], bool)
         assert row["installed"] or row["install"].startswith("pip install ")
-        kind = re.match(r"\w+", row["address"])[0]
+        kind = re.match(r"[\w-]+", row["address"])[0]
         assert kind in KINDS or ":" not in row["address"]
 
 

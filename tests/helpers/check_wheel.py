@@ -39,6 +39,7 @@ STAND_INS = {
         "label --scorer judgements --data passages --out labels/judged",
         f"label --scorer smollm2-135m {SMALL} --out labels/model",
     ],
+    "teachers": ["teachers --pair labels/judged runs/first --pair labels/judged runs/first --data passages"],
     "train": [
         f"train --base smollm2-135m --labels judgements {SMALL} --steps 1 --batch 1 --held-out 1 --out adapters/{more}"
         for more in ("none --dry-run", "first --seed 1", "single --objective single_order")

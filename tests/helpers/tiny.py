@@ -46,9 +46,9 @@ def tokenizer() -> Any:
 
 
 def decoder(family: str = "llama", *, layers: int = 2, hidden: int = 32, seed: int = 0) -> Any:
-    """A randomly initialised decoder of one of the paper's families."""
+    """A randomly initialised decoder of one of the paper's families; gemma4 also sees, as the published checkpoints do."""
     import torch
-    from transformers import AutoModelForCausalLM, Gemma3TextConfig, GraniteConfig, LlamaConfig, Qwen3Config
+    from transformers import AutoModelForCausalLM, Gemma3TextConfig, GraniteConfig, LlamaConfig, Qwen3Config, Qwen3MoeConfig
 
     shape = {
         "vocab_size": len(FURNITURE) + len(MARKERS) + len(WORDS) + 2,
@@ -64,9 +64,33 @@ def decoder(family: str = "llama", *, layers: int = 2, hidden: int = 32, seed: i
         "eos_token_id": None,
         "pad_token_id": 1,
     }
-    config = {"llama": LlamaConfig, "qwen3": Qwen3Config, "gemma3": Gemma3TextConfig, "granite": GraniteConfig}[family]
+    experts = {"num_experts": 4, "moe_intermediate_size": hidden // 2}
+    config = {
+        "llama": lambda: LlamaConfig(**shape),
+        "qwen3": lambda: Qwen3Config(**shape),
+        "qwen3-moe": lambda: Qwen3MoeConfig(**shape, **experts, num_experts_per_tok=2),
+        "gemma3": lambda: Gemma3TextConfig(**shape),
+        "gemma4": lambda: gemma4(shape),
+        "gemma4-moe": lambda: gemma4(shape | experts | {"enable_moe_block": True, "top_k_experts": 2}),
+        "granite": lambda: GraniteConfig(**shape),
+    }[family]()
     torch.manual_seed(seed)
-    return AutoModelForCausalLM.from_config(config(**shape), dtype=torch.float32)
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+
+
+def gemma4(shape: dict[str, Any]) -> Any:
+    """A language model, and a vision tower whose projections have the same names."""
+    from transformers import Gemma4Config
+
+    layers = shape["num_hidden_layers"]
+    text = shape | {
+        "global_head_dim": shape["head_dim"],
+        "layer_types": ["sliding_attention"] * (layers - 1) + ["full_attention"],
+        "vocab_size_per_layer_input": shape["vocab_size"],
+        "hidden_size_per_layer_input": 8,
+    }
+    vision = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 8}
+    return Gemma4Config(text_config=text, vision_config=vision | {"num_key_value_heads": 2}, audio_config=None)
 
 
 def save(folder: Path, model: Any) -> Path:

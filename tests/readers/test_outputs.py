@@ -1,3 +1,5 @@
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -5,9 +7,12 @@ from hypothesis import strategies as st
 
 from steadyscore.audits.figure import Figure
 from steadyscore.audits.load import load_run, same_evidence_control
+from steadyscore.audits.missing import missing_queries
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
+from steadyscore.engines.generator import Decoding
 from steadyscore.errors import InputError
+from steadyscore.measures.reading import Reading
 from steadyscore.readers.outputs import (
     compare_on_same_evidence,
     label_parts,
@@ -58,7 +63,10 @@ def kept(run, label, said, queries=range(QUERIES)):
 
 @given(st.text("abc:+@/ k=K", min_size=1), st.integers(1, 99), st.integers(1, 9))
 def test_a_reader_s_name_tells_what_it_is(address, k, K):
-    assert label_parts(reader_label(address, k, K)) == (address, k, K)
+    for decoding in get_args(Decoding):
+        for reading in (Reading(), Reading("argmax", "input")):
+            name = reader_label(address, k, K, reading, decoding)
+            assert label_parts(name) == (address, k, K, decoding, reading.words())
 
 
 def test_a_reader_s_rows_are_replaced_in_their_place(source, tmp_path):
@@ -80,10 +88,32 @@ def test_what_was_not_read_is_undefined_and_not_wrong(source, tmp_path):
     assert np.isnan(values["verdict_flip"]).tolist() == [True, False, False, False, False, True]
     assert values["verdict_accuracy"][1:5].tolist() == [1, 1, 1, 1]
     assert np.isnan(reader_measures(TASKS["multidoc_qa"], None, ["x"], None)["answer_em"])
-    assert np.isnan(
-        reader_measures(TASKS["claim_verification"], ["REFUTED"] * 2, (), None)["verdict_accuracy"]
-    )  # no gold, but a flip
-    assert reader_measures(TASKS["claim_verification"], ["REFUTED"] * 2, (), None)["verdict_flip"] == 0
+
+
+def test_a_claim_without_a_verdict_counts_in_no_flip_and_is_not_missing(source, tmp_path):
+    """Climate-FEVER's disputed claims: 1,381 of 1,535 count (§5)."""
+    run = scored(source, tmp_path / "run")
+    kept(run, "a k=5", lambda q: moving(q) if q == 0 else steady(q))  # c0 has no verdict, and was read by an earlier version
+    audit = load_run(run)
+    assert np.isnan(audit.measured.values["verdict_flip"]).tolist() == [True] + [False] * (QUERIES - 1)
+    assert audit.figures["verdict_flip"] == Figure(0.0, 0.0, 0.0, QUERIES - 1)
+    assert missing_queries(audit, ["verdict_flip"]) == []
+    assert set(audit.outputs("a k=5")) == {f"c{q}" for q in range(1, QUERIES)}
+    kept(run, "a k=5", steady, queries=range(2, QUERIES))
+    assert missing_queries(load_run(run), ["verdict_flip"]) == ["c1"]
+
+
+def test_where_no_claim_has_a_verdict_flips_count_them_all(tmp_path):
+    rows = [
+        {"id": f"c{q}", "query": f"thing {q}", "candidates": [{"id": f"d{c}", "text": "x" * (c + 1)} for c in range(4)]}
+        for q in range(QUERIES)
+    ]
+    unjudged = str(write_collection(tmp_path / "own.jsonl", rows, task="claim_verification"))
+    run = scored(unjudged, tmp_path / "run")
+    kept(run, "a k=5", moving)
+    values = reader_results(run, [f"c{q}" for q in range(QUERIES)])["a k=5"].values
+    assert values["verdict_flip"].tolist() == [1] * QUERIES
+    assert "verdict_accuracy" not in values
 
 
 def test_a_run_s_measures_are_its_first_reader_s_at_the_budget(source, tmp_path):
@@ -92,8 +122,8 @@ def test_a_run_s_measures_are_its_first_reader_s_at_the_budget(source, tmp_path)
     kept(run, "a k=5", steady)
     kept(run, "b k=5", moving)
     write_outputs(run, "a k=5 K=2", {f"c{q}": ["SUPPORTED"] for q in range(QUERIES)})
-    assert load_run(run).measured.values["verdict_flip"].tolist() == [0] * QUERIES
-    assert load_run(run, readers=["b k=5"]).measured.values["verdict_flip"].tolist() == [1] * QUERIES
+    assert load_run(run).measured.values["verdict_flip"][1:].tolist() == [0] * (QUERIES - 1)
+    assert load_run(run, readers=["b k=5"]).measured.values["verdict_flip"][1:].tolist() == [1] * (QUERIES - 1)
     assert "verdict_flip" not in load_run(run, readers=[]).measured.values
     assert load_run(run).figures["verdict_accuracy"] == Figure(1.0, 1.0, 1.0, QUERIES - 1)
 
@@ -129,7 +159,7 @@ def test_the_control_is_the_mean_over_queries_with_the_same_evidence(source, tmp
         kept(before, label, moving)
         kept(after, label, steady, queries=range(4))  # two queries could not be read
     whole = same_evidence_control(load_run(before), load_run(after), "a", 8)  # the whole pool is always the same set
-    assert whole == (4, 1.0, 1.0, 1.0, 1.0)
+    assert whole == (3, 1.0, 1.0, 1.0, 1.0)  # of the four that both read, one has no verdict
     some = same_evidence_control(load_run(before), load_run(after), "a", 2)
     assert 0 <= some.share < 1
     assert (some.reduction is None) == (some.share == 0)

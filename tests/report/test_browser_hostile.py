@@ -22,7 +22,7 @@ from steadyscore.cli import main
 from steadyscore.collection.format import CONTROL
 from steadyscore.machine.disk import write_json
 from steadyscore.readers.outputs import write_outputs
-from steadyscore.report.page import show_invisible
+from steadyscore.report.templating import show_invisible
 from steadyscore.runs.folder import Run
 from steadyscore.serve import explorer
 from tests.helpers.browser import network_events, press, save_file, set_screen, until, wait_for_cards

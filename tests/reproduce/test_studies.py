@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steadyscore.errors import InputError
-from steadyscore.measures.instability import tau_psi
-from steadyscore.measures.measurement import Threshold, measure
+from steadyscore.measures import places
+from steadyscore.measures.measurement import Threshold, fitted_retention, measure
 from steadyscore.measures.simulate import random_orders, simulate
 from steadyscore.reproduce import studies
 from steadyscore.reproduce.derived import arranged
@@ -38,46 +38,17 @@ def a_query(name="q", n=12, M=6, width=4, seed=0, relevance=None, **effects):
 def test_a_planted_slot_effect_is_the_slot_profile_for_all_and_for_relevant_candidates():
     slot = np.array([0.3, 0.1, -0.1, -0.3])
     queries = [a_query(f"q{i}", M=200, seed=i, slot=slot) for i in range(5)]
-    assert studies.slot_profile(queries).profile == pytest.approx(slot, abs=0.02)
-    assert studies.slot_profile(queries, gold=True).profile == pytest.approx(slot, abs=0.05)
-    assert studies.slot_profile([a_query()]).rms == pytest.approx(0.0, abs=1e-12)
+    assert places.slot_profile(queries).profile == pytest.approx(slot, abs=0.02)
+    assert places.slot_profile(queries, gold=True).profile == pytest.approx(slot, abs=0.05)
+    assert places.slot_profile([a_query()]).rms == pytest.approx(0.0, abs=1e-12)
 
 
 def test_variance_components_are_those_that_were_planted():
     slot, window = np.array([0.2, 0.0, 0.0, -0.2]), np.array([0.1, 0.0, -0.1])
-    found = studies.variance_components([a_query(f"q{i}", M=100, seed=i, slot=slot, window=window) for i in range(6)])
+    found = places.variance_components([a_query(f"q{i}", M=100, seed=i, slot=slot, window=window) for i in range(6)])
     assert found.slot == pytest.approx(slot.var(), rel=0.15)
     assert found.window == pytest.approx(window.var(), rel=0.15)
     assert found.companion == pytest.approx(0.0, abs=1e-3)
-
-
-def test_ties_fall_to_the_candidate_shown_first_and_other_pairs_stay():
-    query = a_query(step=1 / 3)
-    broken = studies.break_ties_by_position(query)
-    for row, old, windows, slots in zip(broken.scores, query.scores, query.windows, query.slots, strict=True):
-        position = windows * 4 + slots
-        assert np.array_equal(np.argsort(-row, kind="stable"), np.lexsort((position, -old)))
-
-
-def test_ties_by_position_make_a_scorer_without_an_order_effect_unstable():
-    query = a_query(step=1 / 3)
-    assert tau_psi(query.permuted) == 0
-    assert tau_psi(studies.break_ties_by_position(query).permuted) > 0
-
-
-def test_other_readouts_come_from_the_stored_distribution():
-    grades = np.tile([0.1, 0.2, 0.3, 0.4], (7, 12, 1))
-    query = Scored(**{f: getattr(a_query(), f) for f in Scored.__slots__} | {"grades": grades})
-    assert studies.read_out(query, "argmax").scores == pytest.approx(1.0)
-    assert studies.read_out(query, "p2").scores == pytest.approx(0.7)
-    assert studies.read_out(query, "expected") is query
-    with pytest.raises(InputError, match="no stored grade distribution"):
-        studies.read_out(a_query(), "argmax")
-
-
-def test_rescaling_across_windows_removes_an_offset_of_windows():
-    plain, shifted = a_query(window=0.0), a_query(window=np.array([0.0, 5.0, -3.0]))
-    assert studies.rescale_windows(shifted).scores == pytest.approx(studies.rescale_windows(plain).scores)
 
 
 @settings(max_examples=20)
@@ -131,18 +102,6 @@ def test_primacy_and_u_shape_are_found_where_planted_and_not_in_noise():
     assert studies.slot_preference(*(0.7 + noise)) == (False, False)
 
 
-def test_gains_count_what_improves_and_regresses():
-    found = studies.gains([0.1, 0.5, 0.5, 0.9], [0.3, 0.5, 0.4, 1.0], [0.9, 0.4, 0.1, 0.7])
-    assert (found.improving, found.regressing) == (0.75, 0.25)
-    assert found.correlation == pytest.approx(abs(np.corrcoef([0.2, 0.0, -0.1, 0.1], [0.9, 0.4, 0.1, 0.7])[0, 1]))
-
-
-def test_a_correlation_needs_three_places_that_vary():
-    assert np.isnan(studies.correlation([1, 2, np.nan], [1, 2, 3]))
-    assert np.isnan(studies.correlation([1, 1, 1], [1, 2, 3]))
-    assert studies.correlation([1, 2, 3, np.nan], [2, 4, 6, 9]) == pytest.approx(1.0)
-
-
 def test_flips_on_crossing_queries_are_a_share_of_all_flips():
     gold = [1.0, 0.0, 0.0]
     crossing = Scored("a", ("0", "1", "2"), np.arange(2), np.array([[3.0, 2, 1], [1, 3, 2]]), relevance=np.array(gold))
@@ -150,26 +109,13 @@ def test_flips_on_crossing_queries_are_a_share_of_all_flips():
     assert studies.flips_on_crossing([crossing, steady]) == 0.5
 
 
-def test_permutations_that_reverse_a_leader_are_counted():
-    assert studies.leader_reversals([0.6, 0.7, 0.4], 0.5) == 1
-    assert studies.leader_reversals([0.6, 0.7, 0.8], 0.5) == 0
-
-
-def test_instability_across_runs_compares_their_first_stage_rows():
-    one, other = a_query(seed=1), a_query(seed=1)
-    ids, values = studies.instability_across([[one], [other]])
-    assert (ids, values.tolist()) == (("q",), [0.0])
-    reverse = Scored(**{f: getattr(one, f) for f in Scored.__slots__} | {"scores": -one.scores})
-    assert studies.instability_across([[one], [reverse]])[1].tolist() == [1.0]
-
-
 def test_the_matched_cutoff_keeps_the_share_of_the_other_on_its_fitting_half():
     queries = [a_query(f"q{i}", seed=i) for i in range(12)]
     other = [Scored(**{f: getattr(q, f) for f in Scored.__slots__} | {"scores": 5 * q.scores - 3}) for q in queries]
     cutoff = measure(queries).cutoff.value
-    share = studies.fitted_retention(queries, cutoff, Threshold())
+    share = fitted_retention(queries, cutoff, Threshold())
     matched = measure(other, Threshold(retention=share)).cutoff.value
-    assert studies.fitted_retention(other, matched, Threshold()) == pytest.approx(share)
+    assert fitted_retention(other, matched, Threshold()) == pytest.approx(share)
 
 
 def test_an_example_has_equal_quality_and_different_sets():
@@ -216,8 +162,8 @@ def test_a_planted_grader_gives_its_effects_through_the_real_windows(tmp_path):
         run = score_collection(scorer_for(grader, source.collection, config), source, tmp_path / name, config)
         found[name] = list(run.read_queries())
     assert measure(found["none"]).values["tau_psi"].max() == 0
-    profile = studies.slot_profile(found["slot"]).profile
+    profile = places.slot_profile(found["slot"]).profile
     assert profile[0] > 0.05
     assert profile[-1] < -0.05
-    assert abs(studies.slot_profile(found["companion"]).profile).max() < 0.05
+    assert abs(places.slot_profile(found["companion"]).profile).max() < 0.05
     assert measure(found["companion"]).values["tau_psi"].mean() > 0.1

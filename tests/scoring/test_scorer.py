@@ -1,13 +1,15 @@
 import numpy as np
 import pytest
 
+from steadyscore.engines import Capabilities, Reranker
 from steadyscore.engines.python_scorer import PythonReranker
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError, WindowTooLong
 from steadyscore.measures.instability import tau_psi
+from steadyscore.scoring.score import AuditConfig, scorer_for
 from steadyscore.scoring.scorer import Scorer, Settings, ideal_gains
 from steadyscore.tasks import PASSAGE_RERANKING
-from steadyscore.terms import Candidate, Instance
+from steadyscore.terms import Candidate, Collection, Instance
 from steadyscore.window.presentation import permutations
 
 POOL = Instance(
@@ -152,3 +154,31 @@ def test_a_presentation_is_one_value_of_all_four_channels(tiny_engine):
     assert np.array_equal(scorer.score_presentation(POOL, own), scorer.score(POOL, [4, 2, 0, 1, 3]))
     for channel in ({"order": (0, 1, 2, 3, 4)}, {"partition": "round_robin"}, {"markers": "roman"}, {"placeholder": "3"}):
         assert not np.array_equal(scorer.score_presentation(POOL, replace(own, **channel)), scorer.score_presentation(POOL, own))
+
+
+class Whole(Reranker):
+    """A system that is not ours: keeps what it was given."""
+
+    name, capabilities, takes_whole_text = "whole", Capabilities(gives="score"), True
+
+    def identity(self):
+        return {"kind": "whole"}
+
+    def score(self, query, texts):
+        self.given = list(texts)
+        return [0.0] * len(texts)
+
+
+def test_a_system_that_is_not_ours_gets_texts_as_they_are_unless_told_otherwise():
+    code = "def f():\n    return  1\n" + "x" * 2000
+    instance = Instance("q", "code", (Candidate("a", code), Candidate("b", "body\n\nend", title="Head")))
+    system, collection = Whole(), Collection("c", "response_ranking", chars=500)
+    scorer_for(system, collection, AuditConfig()).score(instance)
+    assert system.given == [code, "Head\nbody\n\nend"]
+    scorer_for(system, collection, AuditConfig(chars=12)).score(instance)
+    assert system.given == ["def f(): ret", "Head body en"]
+    assert scorer_for(system, collection, AuditConfig()).width is None
+    ours = Whole()
+    ours.takes_whole_text = False
+    scorer_for(ours, collection, AuditConfig()).score(instance)
+    assert len(ours.given[0]) == 500

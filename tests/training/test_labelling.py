@@ -59,3 +59,68 @@ def test_a_query_that_the_teacher_fails_on_is_named(tmp_path):
 def test_what_is_missing_or_unknown_is_said(given, message):
     with pytest.raises(InputError, match=message):
         steadyscore.label(**given)
+
+
+@pytest.fixture
+def world(tmp_path):
+    """Six queries, and judgements of all of them as labels."""
+    from tests.helpers import tiny
+
+    tiny.save(tmp_path / "base", tiny.decoder())
+    data = tiny.write_collection(tmp_path / "pools.jsonl", 6, 5, seed=0)
+    steadyscore.label("judgements", str(data), tmp_path / "all")
+    return tmp_path
+
+
+def run_of(world, labels, **changes):
+    from steadyscore.training.recipe import TrainConfig
+
+    return TrainConfig(
+        base=f"hf:{world / 'base'}", data=str(world / "pools.jsonl"), labels=str(world / labels), out=str(world / "out"),
+        widths=(5,), steps=2, batch=2, device="cpu", **changes,
+    )  # fmt: skip
+
+
+def test_a_subset_is_trained_on_and_the_plan_says_the_same(world):
+    from steadyscore.training.cost import estimate
+    from steadyscore.training.examples import training_data
+
+    part = steadyscore.label(start=world / "all", data=str(world / "pools.jsonl"), out=world / "part", subset=4)
+    again = steadyscore.label(start=world / "part", data=str(world / "pools.jsonl"), out=world / "again", control="shuffled")
+    assert len(again.labels) == 4  # made from a subset, and still one
+    for labels in ("part", "again"):
+        config = run_of(world, labels)
+        data = training_data(config)
+        assert {example.instance.id for example in data.examples} == {label.query_id for label in part.labels}
+        assert (estimate(config).queries, estimate(config).windows) == (data.queries, len(data.examples)) == (4, 4)
+    trained = steadyscore.train(run_of(world, "part"))
+    assert trained.card["data"]["queries"] == 4
+
+
+def test_held_out_queries_are_cut_off_before_the_subset(world):
+    from steadyscore.training.cost import estimate
+    from steadyscore.training.examples import training_data
+    from steadyscore.training.labels import write_labels
+
+    steadyscore.label(start=world / "all", data=str(world / "pools.jsonl"), out=world / "part", subset=5)
+    config = run_of(world, "part", held_out=2)
+    data = training_data(config)
+    assert len(data.held_out) == 2
+    assert data.queries == estimate(config).queries
+    assert 3 <= data.queries <= 4
+    write_labels(world / "one", read_labels(world / "all")[5:], {"subset": 1})
+    with pytest.raises(InputError, match=r"no training query of .* has a label in"):
+        training_data(run_of(world, "one", held_out=5))
+
+
+def test_labels_that_miss_a_query_are_refused_by_the_plan_as_by_the_run(world):
+    from steadyscore.training.cost import estimate
+    from steadyscore.training.examples import training_data
+    from steadyscore.training.labels import write_labels
+
+    write_labels(world / "most", read_labels(world / "all")[:4])  # no subset: somebody's labels are not complete
+    for look in (estimate, training_data):
+        with pytest.raises(InputError, match="query q0-4 has no label") as refusal:
+            look(run_of(world, "most"))
+        assert "The labels do not cover the pool" in str(refusal.value)
+    assert estimate(run_of(world, "most", held_out=2)).queries == 4  # what is held out needs none

@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from steadyscore.collection.catalogue import CATALOGUE
 from steadyscore.commands import check
 from steadyscore.commands import train as verb
 from steadyscore.errors import InputError
+from steadyscore.reproduce.names import BASES, TRAINING_DATA
 from steadyscore.scoring.estimate import keep_speed
 from steadyscore.terms import Collection
 from steadyscore.training import rate, recipe
@@ -22,6 +25,7 @@ from steadyscore.training.examples import training_data
 from steadyscore.training.plan import Plan, make_schedule, resolve_plan
 from steadyscore.training.rate import measure_rate
 from steadyscore.training.recipe import TrainConfig
+from steadyscore.training.record import fingerprint
 from steadyscore.training.step import Loop
 from tests.helpers import tiny
 
@@ -56,8 +60,23 @@ def test_the_shipped_recipes_are_the_papers_table(name):
     assert (config.widths, config.weight, config.weight_convention) == ((task.width,), task.weight, "pairwise")
     assert (config.rank, config.alpha, config.dropout, config.batch, config.learning_rate) == (16, 32, 0.05, 64, 2e-4)
     assert config.projections == recipe.PROJECTIONS
+    assert (config.data, config.held_out, config.held_out_data) == (TRAINING_DATA[name], 0, f"{TRAINING_DATA[name]}.held-out")
+    assert CATALOGUE[config.data].parts["held-out"] == 500  # held out once: the part train is trained on whole
     # What is missing on a bare machine is the data, nothing else.
     assert all("steadyscore data get" in m or "holds no labels.parquet" in m for m in config_mistakes(config))
+
+
+@pytest.mark.parametrize("name", ["passage_reranking", "multidoc_qa", "response_ranking"])
+def test_the_shipped_recipes_name_bases_of_the_paper(name):
+    """`hf:OWNER/NAME, -ENDING, ...` names one base and the other endings of its family."""
+    text = (recipe.RECIPES / f"{name}.yaml").read_text().replace("\n#", "")
+    known = [base.address for base in BASES.values()]
+    assert recipe.read_recipe(name)["base"] in known
+    for family in re.findall(r"hf:[^;:]+", text.partition("with --base:")[2].partition("base:")[0]):
+        first, *endings = (part.strip(" .\n") for part in family.split(","))
+        assert first in known
+        for ending in endings:
+            assert any(address.endswith(ending) and address.startswith(first.split("-")[0]) for address in known), ending
 
 
 def test_the_recipe_for_any_machine_has_no_mistakes():
@@ -193,6 +212,30 @@ def test_the_default_weight_is_the_papers_in_either_convention(good):
     assert plan(replace(good, weight_convention="pairwise")).weight == 5
     assert plan(replace(good, objective="single_order")).weight == 0
     assert plan(replace(good, objective="kl_to_base")).weight == 0.05
+
+
+def test_without_a_ramp_the_consistency_weight_grows_as_the_papers_did(good):
+    def schedule(**how):
+        return make_schedule(plan(replace(good, **how)), 0)
+
+    assert schedule(steps=2305).ramp_steps == 500
+    assert (schedule(steps=100).ramp_steps, schedule(steps=100).weight_at(0), schedule(steps=100).weight_at(22)) == (22, 0, 20)
+    assert schedule(steps=100, ramp=0).weight_at(0) == 20  # whoever wants none says so
+    assert schedule(steps=100, objective="marker_consistency").ramp_steps == 22
+    for objective in ("single_order", "order_averaged", "permutation_augmentation", "mean_teacher", "kl_to_base"):
+        assert schedule(steps=100, objective=objective).ramp_steps == 0
+
+
+def test_a_folder_from_before_the_default_ramp_goes_on_unless_its_weight_would_change(good):
+    """Earlier versions stored a ramp of 0 where none was given."""
+    card = {"base": {"weights": "w"}, "data": {}, "labels": {}, "prompt_hash": "h"}
+
+    def stored(**how):
+        return fingerprint(plan(replace(good, **how)), card)
+
+    assert stored(objective="single_order")["ramp"] == stored(objective="single_order", ramp=0)["ramp"] == 0
+    assert stored(objective="oc_sft")["ramp"] == pytest.approx(500 / 2305)  # refused there; --ramp 0 goes on
+    assert stored(objective="oc_sft", ramp=0)["ramp"] == 0
 
 
 def test_the_estimate_counts_windows_and_steps(good):

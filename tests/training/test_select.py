@@ -25,7 +25,7 @@ def by_rule(points, **how):
     return {choice.rule: choice for choice in select(points, **how)}
 
 
-def test_the_three_rules_side_by_side():
+def test_the_rules_side_by_side():
     found = by_rule(
         grid(
             light=(1, history([0.3, 0.50, 0.52, 0.51], tau=0.3)),
@@ -34,6 +34,7 @@ def test_the_three_rules_side_by_side():
         )
     )
     assert (found["quality"].point.folder, found["quality"].point.step) == ("light", 200)
+    assert found["highest_quality"].point == found["quality"].point
     assert (found["largest_weight"].point.folder, found["largest_weight"].point.step) == ("middle", 200)
     assert found["decision"].point.folder == "middle"  # heavy is steadier, but not within one standard error
 
@@ -51,16 +52,27 @@ def test_a_collapsed_run_is_out_whatever_its_weight():
 def test_a_flat_grid_makes_quality_abstain_and_the_others_choose():
     found = by_rule(grid(a=(1, history([0.3, 0.500, 0.501])), b=(5, history([0.3, 0.502, 0.503]))))
     assert found["quality"].point is None
+    assert (found["highest_quality"].point.folder, found["highest_quality"].point.step) == ("b", 200)
     assert "abstains: 4 of 4 points lie within one standard error" in found["quality"].reason
     assert found["largest_weight"].point.weight == 5
 
 
-def test_too_small_a_grid_makes_all_rules_abstain():
+def test_too_small_a_grid_makes_all_rules_abstain_but_the_papers():
     most = {f"dead{i}": (5, history([0.3, 0.1], dispersion=0.0)) for i in range(3)}
-    for choice in select(grid(alive=(1, history([0.3, 0.5, 0.4])), **most)):
+    highest, *others = select(grid(alive=(1, history([0.3, 0.5, 0.4])), **most))
+    assert (highest.rule, highest.point.folder, highest.point.step) == ("highest_quality", "alive", 100)
+    for choice in others:
         assert choice.point is None
         assert "only 1 of 4 runs are usable" in choice.reason
-    assert all(c.point is None for c in select(grid(a=(1, history([0.3, 0.5])))))
+    assert [c.point and c.point.step for c in select(grid(a=(1, history([0.3, 0.5]))))] == [100, None, None, None]
+
+
+def test_the_highest_quality_is_never_that_of_the_base_or_of_a_collapsed_run():
+    highest, *_ = select(grid(a=(1, history([0.9, 0.5, 0.4])), b=(5, history([0.3, 0.8, 0.8], dispersion=0.001))))
+    assert (highest.point.folder, highest.point.step) == ("a", 100)
+    none, *_ = select(grid(b=(5, history([0.3, 0.8], dispersion=0.001))))
+    assert none.point is None
+    assert "no run has an evaluation after step 0" in none.reason
 
 
 def test_wrong_folders_are_all_named(tmp_path: Path):

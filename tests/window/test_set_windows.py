@@ -20,6 +20,7 @@ from steadyscore.engines.hf import TransformersEngine
 from steadyscore.engines.parity import compare_readout
 from steadyscore.errors import ModelError, WindowTooLong
 from steadyscore.integrations import Ranker
+from steadyscore.scoring.mitigations import mitigate
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve.service import ModelOptions, open_model
 from steadyscore.serve.settings import Limits
@@ -140,8 +141,12 @@ def test_a_set_takes_the_context_of_its_longest_candidate_and_not_of_the_pool(ti
     many = pool_of(*(f"number {i} " + "word " * 20 for i in range(60)))
     prompt = scorer.prompt(many, Window(0, tuple(range(60))))
     assert len(prompt) > tiny_engine.context > set_windows.reach(prompt)
-    with pytest.raises(WindowTooLong, match="the model takes 4,096"):
-        Scorer(tiny_engine, TASK, Settings(prompt="set", chars=None)).prompt(pool_of("word " * 2000, "b"), Window(0, (0, 1)))
+    long = pool_of("word " * 2000, "b")
+    refusal = r"the longest candidate of query q needs [\d,]+ tokens, the model takes 4,096\. Lower --chars, or"
+    with pytest.raises(WindowTooLong, match=refusal):
+        Scorer(tiny_engine, TASK, Settings(prompt="set", chars=None)).prompt(long, Window(0, (0, 1)))
+    with pytest.raises(WindowTooLong, match=r"the model takes 4,096\. Lower --chars, or"):
+        Scorer(tiny_engine, TASK, Settings(prompt="set", chars=None, width=1)).prompt(long, Window(0, (0,)))
 
 
 # -- order
@@ -217,10 +222,16 @@ def test_a_grade_is_given_in_sight_of_the_others_and_a_set_of_one_is_the_plain_p
     scorer = Scorer(tiny_engine, TASK, Settings(prompt="set"))
     together, changed = scorer.score(POOL), scorer.score(pool_of(*(c.text for c in POOL.pool[:3]), "another text"))
     assert np.abs(together[:3] - changed[:3]).min() > 1e-4
-    alone = Scorer(tiny_engine, TASK, Settings(prompt="set", width=1)).score(POOL)
+    alone = np.concatenate([scorer.score(pool_of(candidate.text)) for candidate in POOL.pool])
     plain = Scorer(tiny_engine, TASK, Settings(prompt="compact", width=1)).score(POOL)
     np.testing.assert_allclose(alone, plain, atol=1e-6)
     assert np.abs(together - alone).min() > 1e-4
+
+
+def test_a_pool_cut_into_sets_of_one_is_read_as_plain_prompts_which_share_passes(tiny_engine):
+    cut, plain = (Scorer(tiny_engine, TASK, Settings(prompt=style, width=1)) for style in ("set", "compact"))
+    assert [cut.prompt(POOL, Window(0, (i,))) for i in range(4)] == [plain.prompt(POOL, Window(0, (i,))) for i in range(4)]
+    assert np.array_equal(cut.score(POOL), plain.score(POOL))
 
 
 @pytest.mark.parametrize("style", ["compact", "isolated"])
@@ -229,6 +240,21 @@ def test_the_same_control_fails_for_windows_that_are_not_sets(tiny_engine, style
     scorer = Scorer(tiny_engine, TASK, Settings(prompt=style, width=4))
     found = [scorer.score(POOL, order) for order in ((0, 1, 2, 3), (3, 1, 0, 2))]
     assert np.abs(found[0] - found[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize(("style", "is_steady"), [("set", True), ("compact", False), ("isolated", False)])
+def test_what_sorting_cannot_do(tiny_engine, style, is_steady):
+    """`canonical-order` hides an order from every shuffle, not from another sorting, nor from a repetition that is dropped."""
+    scorer = mitigate(Scorer(tiny_engine, TASK, Settings(prompt=style, width=None if style == "set" else 6)), ["canonical-order"])
+    texts = [f"text {i} of water" for i in range(5)]
+    whole = pool_of(*texts, texts[2])
+    shuffled = replace(whole, pool=tuple(whole.pool[i] for i in (3, 5, 0, 4, 1, 2)))
+    assert np.array_equal(scorer.score(whole)[[3, 5, 0, 4, 1, 2]], scorer.score(shuffled))
+    other_ids = replace(whole, pool=tuple(Candidate(f"e{i}", candidate.text) for i, candidate in enumerate(whole.pool)))
+    dropped = replace(whole, pool=whole.pool[:5])
+    for changed in (other_ids, dropped):
+        moved = np.abs(scorer.score(whole)[:5] - scorer.score(changed)[:5]).max()
+        assert moved == 0 if is_steady else moved > 1e-3
 
 
 def test_the_others_stand_where_the_constant_says(tiny_engine):

@@ -1,6 +1,7 @@
 """`steadyscore.audit`: scorers on collections under M permutations, scored once, measured once.
 
-Without `out` nothing is kept: the run folder is a temporary one. With it the same call resumes where it was stopped.
+Without `out` nothing is kept: the run folder is a temporary one. With it the same call resumes where it was stopped, and one
+that asks for more queries or permutations scores only what is missing.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, TypedDict, Unpack
 from ..collection import Data, Source, open_collection
 from ..engines import Backend, EngineOptions
 from ..engines.address import check_address, open_engine, parse_address
-from ..engines.generator import check_reader
+from ..engines.generator import Decoding, check_reader
 from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
 from ..machine.disk import explaining_os_errors, write_record, write_tables
@@ -27,6 +28,7 @@ from ..machine.progress import bar, job
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import library_values, parse_measures
 from ..measures.measurement import Threshold
+from ..measures.reading import Reading
 from ..readers.outputs import reader_label
 from ..readers.reader import ask_reader
 from ..runs.folder import Run
@@ -36,12 +38,13 @@ from ..scoring.engine_choice import scoring_address
 from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
 from ..scoring.perturbation import Perturbation, score_perturbed
-from ..scoring.score import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
+from ..scoring.rereads import noise_floor
+from ..scoring.score import AuditConfig, Cut, check_query_ids, keep_scores, score_collection, scorer_for
 from ..scoring.scorer import PoolScorer, Settings
 from ..tasks import TASKS, reader_kind
-from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle
+from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle, Readout, Ties
 from .figure import mean_figure
-from .load import budget_values, load_run, same_evidence_control
+from .load import budget_values, load_run, match_threshold, same_evidence_control
 from .result import Audit, Audits, ReaderReport
 from .score_arrays import read_any_scores
 from .table import measure_tables
@@ -51,25 +54,32 @@ Scorers = Any
 
 
 class AuditSettings(TypedDict, total=False):
-    """Settings of `audit` by name: fields of `AuditConfig`, `Settings`, `Cut` and `Threshold`."""
+    """Settings of `audit` by name: fields of `AuditConfig`, `Settings`, `Cut`, `Threshold` and `Reading`."""
 
     permutations: int
     seed: int
     scheme: str
     noise_floor: bool
+    noise_reads: int | None
     queries: int | None
     pool: int | None
+    query_ids: Sequence[str] | None
     chars: int | None
     width: int | None
     partition: Partition
     markers: Markers
+    marker_seed: int | None
     placeholder: Placeholder
     prompt: PromptStyle | None
     fit: str
     instruction: str | None
     cutoff: float | None
-    match_retention: float | None
+    match_retention: float | str | Path | None
     threshold_protocol: str
+    keep_first: int | None
+    keep_share: float | None
+    readout: Readout
+    ties: Ties
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,8 @@ class Additions:
     readers: Sequence[str] = ()
     """Frozen models that read the first candidates."""
     reader_k: int = EVIDENCE
+    reader_decoding: Decoding = "greedy"
+    """How a verdict is read."""
     ir: Sequence[str] = ()
     """Further ranking measures that ir_measures knows."""
     serving_permutations: int = 1
@@ -119,6 +131,7 @@ def audit(
     perturb: Sequence[Perturbation] = (),
     readers: Sequence[str] = (),
     reader_k: int = EVIDENCE,
+    reader_decoding: Decoding = "greedy",
     ir: Sequence[str] = (),
     serving_permutations: int = 1,
     curve: bool = False,
@@ -139,21 +152,26 @@ def audit(
     >>> print(steadyscore.audit(lambda query, texts: [len(text) for text in texts], "passages"))
     """
     how = configure(config or AuditConfig(), **settings)
-    additions = Additions(mitigations, perturb, readers, reader_k, ir, serving_permutations, curve)
+    additions = Additions(mitigations, perturb, readers, reader_k, reader_decoding, ir, serving_permutations, curve)
     output = Output(None if out is None else Path(out), report, quiet, command, allow_scorer_change)
     if scores is not None:
-        return audit_scores(scores, relevance, how.threshold, additions, output)
+        return audit_scores(scores, relevance, how.threshold, additions, output, how.reading)
     return audit_scorers(name_scorers(scorers), list_sources(data), how, options or EngineOptions(), additions, output)
 
 
 def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
     """A configuration with some settings changed, each by its own name wherever it stands."""
-    threshold = {"cutoff": "cutoff", "match_retention": "retention", "threshold_protocol": "protocol"}
-    parts: dict[str, dict[str, Any]] = {"config": {}, "cut": {}, "settings": {}, "threshold": {}}
+    threshold = {"match_retention": "retention", "threshold_protocol": "protocol"}
+    threshold |= {name: name for name in ("cutoff", "keep_first", "keep_share")}
+    parts: dict[str, dict[str, Any]] = {"config": {}, "cut": {}, "settings": {}, "threshold": {}, "reading": {}}
     unknown = []
     for name, value in settings.items():
-        if name in threshold:
+        if name == "match_retention" and isinstance(value, str | Path):
+            parts["threshold"]["retention_of"] = str(value)
+        elif name in threshold:
             parts["threshold"][threshold[name]] = value
+        elif name in Reading.__dataclass_fields__:
+            parts["reading"][name] = value
         elif name in Cut.__dataclass_fields__:
             parts["cut"][name] = value
         elif name in AuditConfig.__dataclass_fields__:
@@ -169,6 +187,7 @@ def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
         cut=replace(config.cut, **parts["cut"]),
         settings=replace(config.settings, **parts["settings"]),
         threshold=replace(config.threshold, **parts["threshold"]),
+        reading=replace(config.reading, **parts["reading"]),
         **parts["config"],
     )
 
@@ -204,22 +223,31 @@ def audit_scorers(
 ) -> Audits:
     """Score, measure and keep every scorer on every collection; each collection is opened once."""
     sources = open_sources(scorers, data, additions)
-    with _working_folder(output) as folder:
-        places = {
-            (name, source.name): folder / slug(source.collection.name) / slug(name) if len(scorers) * len(sources) > 1 else folder
-            for name in scorers
-            for source in sources
-        }
+    check_query_ids(sources, config.cut)
+    with working_folder(output) as folder:
+        places = run_folders(folder, scorers, sources)
         audits: list[Audit] = []
         for name, scorer in scorers.items():
             with job(f"loading {name}", unit=""):
-                backend = _open(name, scorer, options, additions, [places[name, source.name] for source in sources], output)
+                backend = open_backend(
+                    name, scorer, options, additions, [places[name, source.name] for source in sources], output
+                )
             for source in sources:
                 before = next((audit for audit in audits if audit.opened is source), None)
                 address = scorer if isinstance(scorer, str) else None
                 work = _Work(config, options, additions, output, source, places[name, source.name], address)
                 audits.append(_audit_one(backend, name, work, before))
         return _write_results(Audits(audits), output)
+
+
+def run_folders(folder: Path, scorers: Iterable[str], sources: Sequence[Source]) -> dict[tuple[str, str], Path]:
+    """(scorer, collection) -> where its run goes."""
+    names = list(scorers)
+    return {
+        (name, source.name): folder / slug(source.collection.name) / slug(name) if len(names) * len(sources) > 1 else folder
+        for name in names
+        for source in sources
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,16 +278,20 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     queries = run.read_queries()
     failed = _score_additions(scorer, run, queries, work)
     own_name = name if name != work.address else run.record["name"]  # a name that the caller gave stays with the run
-    run.update_record(threshold=asdict(config.threshold), name=own_name)
+    by = match_threshold(config.threshold, run.record["collection"], additions.serving_permutations, config.reading)
+    run.update_record(threshold=_stored(by), reading=asdict(config.reading), name=own_name)
     reports = {reader: _read(run, queries, reader, work) for reader in additions.readers}
-    first = [reader_label(reader, additions.reader_k, additions.serving_permutations) for reader in additions.readers[:1]] or None
-    found = load_run(run, config.threshold, additions.serving_permutations, first, queries=queries, source=source)
+    served = (additions.reader_k, additions.serving_permutations, config.reading, additions.reader_decoding)
+    first = [reader_label(reader, *served) for reader in additions.readers[:1]] or None
+    found = load_run(
+        run, config.threshold, additions.serving_permutations, first, reading=config.reading, queries=queries, source=source
+    )
     if before is not None and additions.serving_permutations == 1:  # against the first scorer of the call
         reports = {
             reader: replace(
                 report,
                 same_evidence={"against": before.name}
-                | same_evidence_control(before, found, reader, additions.reader_k)._asdict(),
+                | same_evidence_control(before, found, reader, additions.reader_k, additions.reader_decoding)._asdict(),
             )
             for reader, report in reports.items()
         }
@@ -270,16 +302,26 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
         figures=found.figures | library,
         failed=failed,
         reader_reports=reports,
-        curve=budget_values(run, queries, config.threshold) if additions.curve else None,
+        curve=budget_values(run, queries, config.threshold, reading=config.reading) if additions.curve else None,
     )
+
+
+def _stored(by: Threshold) -> dict[str, Any]:
+    """A threshold as a run keeps it: one that was matched to another run by the share that came of it."""
+    return {name: value for name, value in asdict(by).items() if name != "retention_of"}
 
 
 def _score_additions(scorer: PoolScorer, run: Run, queries: Sequence[Scored], work: _Work) -> dict[str, list[Failure]]:
     """Noise floor and perturbations, where asked for, kept beside the run; gives what failed, by flag."""
     failed: dict[str, list[Failure]] = {}
-    if work.config.noise_floor:
+    if work.config.noise_floor or work.config.noise_reads:
         floor, failed["noise-floor"] = noise_floor(
-            scorer, work.source, work.config, run.read_noise(), bar(f"{scorer.name}, noise floor", work.output.quiet)
+            scorer,
+            work.source,
+            work.config,
+            run.read_noise(),
+            bar(f"{scorer.name}, noise floor", work.output.quiet),
+            run.write_noise,
         )
         if floor:
             run.write_noise(floor)
@@ -294,7 +336,8 @@ def _read(run: Run, queries: Sequence[Scored], reader: str, work: _Work) -> Read
     additions = work.additions
     found = ask_reader(
         run, work.source, reader, scored=queries, k=additions.reader_k, serving_permutations=additions.serving_permutations,
-        options=work.options, progress=bar(f"{reader} reads", work.output.quiet),
+        reading=work.config.reading, decoding=additions.reader_decoding, options=work.options,
+        progress=bar(f"{reader} reads", work.output.quiet),
     )  # fmt: skip
     figures = {name: mean_figure(values) for name, values in found.values.items()}
     return ReaderReport(additions.reader_k, figures, found.asked, found.failed, found.spent)
@@ -333,7 +376,7 @@ def _open_source(data: Data, opened: list[Source], is_read: bool) -> None:
     opened.append(source)
 
 
-def _open(
+def open_backend(
     name: str, scorer: Any, options: EngineOptions, additions: Additions, folders: Iterable[Path], output: Output
 ) -> Backend:
     """An opened scorer: the faster engine for an embedded model on a CPU; a run that has begun keeps its own."""
@@ -355,13 +398,18 @@ def _library(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, Any]:
 # -- scores that exist
 
 
-def audit_scores(scores: Any, relevance: Any, threshold: Threshold, additions: Additions, output: Output) -> Audits:
+def audit_scores(
+    scores: Any, relevance: Any, threshold: Threshold, additions: Additions, output: Output, reading: Reading | None = None
+) -> Audits:
     """Measure scores that somebody else gave."""
+    if threshold.retention_of is not None:
+        raise InputError("scores in a file belong to no collection, so no run can be matched. Give a share to keep, such as 0.3.")
     given = read_any_scores(scores, relevance)
-    with _working_folder(output) as folder:
+    with working_folder(output) as folder:
         run = keep_scores(given.queries, given.name, given.digests, folder, list(output.command))
-        run.update_record(threshold=asdict(threshold))
-        found = load_run(run, threshold, additions.serving_permutations, queries=given.queries)
+        how = reading or Reading()
+        run.update_record(threshold=_stored(threshold), reading=asdict(how))
+        found = load_run(run, threshold, additions.serving_permutations, reading=how, queries=given.queries)
         library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
         kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)
         return _write_results(Audits([kept]), output)
@@ -371,7 +419,7 @@ def audit_scores(scores: Any, relevance: Any, threshold: Threshold, additions: A
 
 
 @contextmanager
-def _working_folder(output: Output) -> Iterator[Path]:
+def working_folder(output: Output) -> Iterator[Path]:
     """The folder to work in: the one asked for, or one that goes with the call."""
     if output.folder is not None:
         yield output.folder

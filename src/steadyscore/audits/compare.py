@@ -1,30 +1,31 @@
-"""`steadyscore.compare`: audits against a baseline, paired by collection and query."""
+"""`steadyscore.compare`: audits against a baseline, paired by collection and query. Tasks are never averaged together."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from html import escape
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
 
 import numpy as np
 
 from ..errors import InputError
+from ..machine.bounds import Positive
 from ..measures.decisions import NOISE
-from ..measures.intervals import Interval, benjamini_hochberg, discordance, mean_interval, paired_interval, wins
+from ..measures.gains import Gains, gains, leader_reversals, quality_by_permutation
+from ..measures.intervals import DRAWS, Interval, Scheme, benjamini_hochberg, collection_mean, mean_interval, wins
 from ..measures.measurement import Measured, Threshold
+from ..measures.observations import Observation, align, combine, discordance_of, leaders, levels_table
 from ..measures.registry import MEASURES
 from ..runs.folder import Run
+from ..tasks import TASKS
+from ..terms import Array, Readout, Ties
+from .comparison import Comparison, Contrast, Disagreement, Gain, label_of
 from .decisions import DecisionAudit, is_measure, split_decisions
-from .load import Given, collect_audits, load_runs
+from .load import Given, collect_audits, load_runs, reading_from
 from .missing import missing_queries, missing_remark
 from .names import with_distinct_names
 from .result import Audit, Audits
-from .table import html_table, text_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COMPARED = (
     "ndcg@10", "ndcg@1", "tau_psi", "order_spread@10", "overlap", "retained_f1", "f1_spread", "pair_flip", "gold_crossing",
@@ -35,105 +36,33 @@ QUALITY_AND_DECISION = (("ndcg@10", "overlap"), ("ndcg@1", "pair_flip"))
 """Pairs of measures that may choose different winners (§F.2)."""
 
 Values = dict[str, dict[str, Measured | DecisionAudit]]
-"""variant -> collection -> measures"""
+"""variant -> collection -> measures, of one task"""
+ByTask = dict[str, Values]
+DECISIONS = "decisions"
+"""In place of a task: answers to typed questions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Contrast:
-    """A variant minus the baseline on one measure."""
+class Bootstrap:
+    """How the intervals of a comparison are drawn."""
 
-    variant: str
-    measure: str
-    level: float
-    difference: Interval
-    adjusted_p: float
-    """After Benjamini-Hochberg over every contrast of the comparison."""
-    wins: int
-    """Collections on which the variant is better than the baseline."""
-    collections: int
-    better: str
+    scheme: Scheme | None = None
+    """What is drawn anew: collections and then their queries, collections whole, or queries of these collections only
+    (default: collections then queries; queries where there is one collection)."""
+    draws: Positive = DRAWS
+    """Samples of a bootstrap."""
 
-    def to_json(self) -> dict[str, Any]:
-        value, low, high, queries, *_ = self.difference
-        difference = {"value": value, "low": low, "high": high, "queries": queries}
-        return asdict(self) | {"difference": difference}
+    def __post_init__(self) -> None:
+        if self.scheme is not None and self.scheme not in get_args(Scheme):
+            raise InputError(f"unknown bootstrap {self.scheme!r}: choose {', '.join(get_args(Scheme))}.")
 
-    def cells(self) -> list[Any]:
-        """A row of the table."""
-        value, low, high, *_ = self.difference
-        between = f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
-        won = f"{self.wins}/{self.collections}"
-        return [self.variant, self.measure, self.level, between, self.adjusted_p, won, self.better]
-
-
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """Whether quality and decisions choose the same variant (§F.2)."""
-
-    quality: str
-    decision: str
-    discordant: int
-    """Collections whose best variant by quality is not the best by decision."""
-    collections: int
-    median_disagreement: float
-    """Over collections, the share of pairs of variants that the two measures order differently."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        where = f"{self.discordant} of {self.collections} collections"
-        return f"The best by {self.quality} is not the best by {self.decision} on {where}."
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Every variant against the baseline. Prints as the table of `steadyscore compare`."""
-
-    baseline: str
-    contrasts: tuple[Contrast, ...]
-    disagreements: tuple[Disagreement, ...]
-    missing: tuple[str, ...]
-    """Sentences about queries that are in no mean."""
-    audits: Audits
-    """What was compared, under names that tell the audits apart."""
-
-    @property
-    def header(self) -> tuple[str, ...]:
-        return ("variant", "measure", "level", f"minus {self.baseline}", "adjusted p", "wins", "better")
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        return (*map(str, self.disagreements), *self.missing)
-
-    def to_json(self) -> dict[str, Any]:
-        """As `steadyscore compare --json` prints it."""
-        return {
-            "baseline": self.baseline,
-            "contrasts": [contrast.to_json() for contrast in self.contrasts],
-            "discordance": [disagreement.to_json() for disagreement in self.disagreements],
-            "missing": list(self.missing),
-        }
-
-    def to_pandas(self) -> pd.DataFrame:
-        """A row per variant and measure."""
-        import pandas as pd
-
-        return pd.DataFrame([row | row.pop("difference") for row in self.to_json()["contrasts"]])
-
-    def report(self, folder: str | Path) -> Path:
-        """Write the page of all audits, with quality against decision; returns its path."""
-        return self.audits.report(folder)
-
-    def __str__(self) -> str:
-        table = text_table(self.header, [contrast.cells() for contrast in self.contrasts])
-        return "\n".join([table.rstrip("\n"), *(f"\n{remark}" for remark in self.remarks)])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        table = html_table(self.header, [contrast.cells() for contrast in self.contrasts])
-        return table + "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
+    def interval(self, differences: Sequence[Array], task: str) -> Interval:
+        if len(differences) == 1 and self.scheme not in (None, "queries"):
+            raise InputError(
+                f"there is one collection of {task}, and one cannot be drawn anew. Use --bootstrap queries, or add collections."
+            )
+        scheme = self.scheme or ("collections_then_queries" if len(differences) > 1 else "queries")
+        return mean_interval(differences, scheme=scheme, draws=self.draws)
 
 
 def compare(
@@ -142,44 +71,76 @@ def compare(
     measures: Sequence[str] | None = None,
     threshold: Threshold | None = None,
     serving_permutations: int = 1,
+    readout: Readout | None = None,
+    ties: Ties | None = None,
+    bootstrap: Scheme | None = None,
+    draws: int = DRAWS,
+    discordance: Sequence[tuple[str, str]] | None = None,
+    per_query: bool = False,
 ) -> Comparison:
     """Compare audits, or run folders, with a baseline: differences paired by query, with intervals and adjusted p-values.
 
-    baseline  name of a scorer; the first audit's, where none is given
-    measures  what to compare; otherwise the measures of the paper's tables that the audits have
-    threshold, serving_permutations  how folders are measured; audits stay as they were measured
+    Every task has its own means, in which each of its collections weighs the same.
+
+    baseline     name of a scorer; the first audit's, where none is given
+    measures     what to compare; otherwise the measures of the paper's tables that the audits have
+    bootstrap    `collections_then_queries`, `collections` or `queries`; `draws` samples of it
+    discordance  pairs of measures whose winners are held against each other; otherwise quality and the task's decision
+    per_query    also say how quality moves query by query, and which permutations would reverse the lead
+    threshold, serving_permutations, readout, ties  how folders are measured; audits stay as they were measured
     """
-    if unknown := [name for name in measures or () if not is_measure(name)]:
+    pairs = QUALITY_AND_DECISION if discordance is None else tuple(discordance)
+    named_measures = dict.fromkeys([*(measures or ()), *(name for pair in pairs for name in pair)])
+    if unknown := [name for name in named_measures if not is_measure(name)]:
         raise InputError(f"unknown measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
+    reading, drawn = reading_from(readout, ties), Bootstrap(bootstrap, draws)
 
     decided, scored = split_decisions(audits)
     if decided and scored:
         raise InputError("audits of decisions and audits of scores have no measure in common. Compare them apart.")
     if decided:
-        return _compare_decisions(decided, baseline, measures)
+        return _compare_decisions(decided, baseline, measures, drawn)
 
     def load(runs: Sequence[Run]) -> list[Audit]:
-        return load_runs(runs, threshold, serving_permutations)
+        return load_runs(runs, threshold, serving_permutations, reading)
 
-    loaded = collect_audits(audits, load, is_measured_anew=threshold is not None or serving_permutations != 1)
+    is_measured_anew = (threshold, serving_permutations, reading) != (None, 1, None)
+    loaded = collect_audits(audits, load, is_measured_anew=is_measured_anew)
     _check_comparable(loaded)
     named = Audits(with_distinct_names(loaded))
-    values: Values = {}
-    for audit in named:
-        values.setdefault(audit.name, {})[audit.collection] = audit.measured
-    if len(values) < 2:
-        raise InputError(f"only {next(iter(values))} is there to compare. Give a run of another scorer too.")
-    against = baseline or next(iter(values))
-    rows = contrasts(values, against, measures or COMPARED)
+    by_task = _by_task(named)
+    names = list(dict.fromkeys(audit.name for audit in named))
+    if len(names) < 2:
+        raise InputError(f"only {names[0]} is there to compare. Give a run of another scorer too.")
+    against = baseline or names[0]
+    rows = contrasts(by_task, against, measures or COMPARED, drawn)
     absent = [name for name in measures or COMPARED if name not in {row.measure for row in rows}]
     if not rows or (absent and measures):
         raise InputError(f"no two runs have {', '.join(absent)} to compare. `steadyscore measures list` says what it needs.")
-    disagreements = [one for pair in QUALITY_AND_DECISION if (one := disagreement(values, *pair))]
+    disagreements = [one for task, values in by_task.items() for pair in pairs if (one := disagreement(values, *pair, task=task))]
+    shown = {(one.quality, one.decision) for one in disagreements}
+    if discordance is not None and (lost := [pair for pair in pairs if pair not in shown]):
+        raise InputError([f"the runs of no task all have {first} and {second} on one collection." for first, second in lost])
     missing = [missing_remark(audit, queries) for audit in loaded if (queries := missing_queries(audit))]
-    return Comparison(against, tuple(rows), tuple(disagreements), tuple(missing), named)
+    missing += [
+        f"{TASKS[task].label}: there is no run of {against}, so nothing is compared there."
+        for task, values in by_task.items()
+        if against not in values
+    ]
+    moved = tuple(_gains(named, against)) if per_query else ()
+    return Comparison(against, tuple(rows), tuple(disagreements), moved, tuple(missing), named)
 
 
-def _compare_decisions(audits: Sequence[DecisionAudit], baseline: str | None, measures: Sequence[str] | None) -> Comparison:
+def _by_task(audits: Sequence[Audit]) -> ByTask:
+    found: ByTask = {}
+    for audit in audits:
+        found.setdefault(audit.record["task"], {}).setdefault(audit.name, {})[audit.collection] = audit.measured
+    return found
+
+
+def _compare_decisions(
+    audits: Sequence[DecisionAudit], baseline: str | None, measures: Sequence[str] | None, bootstrap: Bootstrap
+) -> Comparison:
     """Audits of decisions against the first, or the one named, paired by state."""
     values: Values = {}
     for audit in audits:
@@ -189,7 +150,8 @@ def _compare_decisions(audits: Sequence[DecisionAudit], baseline: str | None, me
     against = baseline or audits[0].name
     names = measures or list(dict.fromkeys(name for audit in audits for name in audit.values if not name.endswith(NOISE)))
     missing = [f"{audit.name}: {len(audit.failed)} states are in no mean." for audit in audits if audit.failed]
-    return Comparison(against, tuple(contrasts(values, against, names)), (), tuple(missing), Audits([]))
+    rows = contrasts({DECISIONS: values}, against, names, bootstrap)
+    return Comparison(against, tuple(rows), (), (), tuple(missing), Audits([]))
 
 
 def better_end(measure: str) -> str:
@@ -203,8 +165,11 @@ def _check_comparable(audits: Sequence[Audit]) -> None:
         raise InputError("there is nothing to compare. Give audits of two scorers, or their run folders.")
     if len({audit.threshold for audit in audits}) > 1:
         raise InputError(
-            "these runs were audited with different thresholds. Give one for all: --match-retention SHARE or --cutoff X|f1."
+            "these runs were audited with different thresholds. Give one for all: --match-retention SHARE, --keep-share SHARE, "
+            "--keep-first K or --cutoff X|f1."
         )
+    if len({audit.reading for audit in audits}) > 1:
+        raise InputError("these runs were audited with different readouts or tie rules. Give one for all: --readout, --ties.")
     for collection in dict.fromkeys(audit.collection for audit in audits):
         readers = {audit.reader for audit in audits if audit.collection == collection} - {None}
         if len(readers) > 1:
@@ -213,62 +178,119 @@ def _check_comparable(audits: Sequence[Audit]) -> None:
             )
 
 
-def contrasts(values: Values, baseline: str, measures: Sequence[str]) -> list[Contrast]:
-    """Every variant against the baseline on every measure, over the collections and queries both have (§5, aggregation)."""
-    if baseline not in values:
-        raise InputError(f"no run of {baseline!r} was given to compare with. Runs: {', '.join(values)}.")
-    raw: list[tuple[str, str, float, Interval, int, int]] = []
-    for variant in values:
-        if variant == baseline:
-            continue
-        shared = [c for c in values[baseline] if c in values[variant]]
-        if not shared:
+def contrasts(by_task: ByTask, baseline: str, measures: Sequence[str], bootstrap: Bootstrap | None = None) -> list[Contrast]:
+    """Every variant against the baseline on every measure, over the collections and queries of a task both have (§5)."""
+    variants = list(dict.fromkeys(name for values in by_task.values() for name in values))
+    if baseline not in variants:
+        raise InputError(f"no run of {baseline!r} was given to compare with. Runs: {', '.join(variants)}.")
+    rows: list[Contrast] = []
+    for variant in variants:
+        shared = {task: _shared(values, variant, baseline) for task, values in by_task.items()} if variant != baseline else {}
+        if variant != baseline and not any(shared.values()):
             raise InputError(f"{variant} and {baseline} share no collection, so they cannot be paired.")
-        for name in measures:
-            a, b = _paired(values, variant, baseline, shared, name)
-            if a:
-                difference = paired_interval(a, b, scheme="collections_then_queries" if len(a) > 1 else "queries")
-                raw.append((variant, name, mean_interval(a, scheme="queries").value, difference, _wins(name, a, b), len(a)))
-    adjusted = benjamini_hochberg([row[3].p_value for row in raw])
-    return [
-        Contrast(variant, name, level, difference, float(p), won, count, better_end(name))
-        for (variant, name, level, difference, won, count), p in zip(raw, adjusted, strict=True)
+        for task, collections in shared.items():
+            rows += _contrasts_of_task(by_task[task], (task, variant, baseline), collections, measures, bootstrap or Bootstrap())
+    rows.sort(key=lambda row: list(by_task).index(row.task))
+    adjusted = benjamini_hochberg([row.difference.p_value for row in rows])
+    return [replace(row, adjusted_p=float(p)) for row, p in zip(rows, adjusted, strict=True)]
+
+
+def _shared(values: Values, variant: str, baseline: str) -> list[str]:
+    return [c for c in values.get(baseline, {}) if c in values.get(variant, {})]
+
+
+def _contrasts_of_task(
+    values: Values, about: tuple[str, str, str], collections: Sequence[str], measures: Sequence[str], bootstrap: Bootstrap
+) -> Iterator[Contrast]:
+    task, variant, baseline = about
+    for name in measures:
+        pairs = []
+        for collection in collections:
+            both = [_observed(side, collection, values[side][collection], name) for side in (variant, baseline)]
+            if not set(both[0].query_ids).isdisjoint(both[1].query_ids):
+                pairs.append(align(both))
+        pairs = [(a, b) for a, b in pairs if not np.isnan(a.values - b.values).all()]
+        if not pairs:
+            continue
+        # Weight 0 leaves out the queries that the other side has no value for: both levels stand on the same queries.
+        own, theirs = [combine([(1, a), (0, b)]).values for a, b in pairs], [combine([(0, a), (1, b)]).values for a, b in pairs]
+        better = better_end(name)
+        won = wins(theirs, own) if better == "lower" else wins(own, theirs)
+        found = bootstrap.interval([a - b for a, b in zip(own, theirs, strict=True)], label_of(task))
+        levels = collection_mean(own), collection_mean(theirs)
+        yield Contrast(task, variant, name, *levels, found, float("nan"), won.wins, len(pairs), better)
+
+
+def _observed(name: str, collection: str, measured: Measured | DecisionAudit, measure: str) -> Observation:
+    """A measure of a run; of no query where it was not measured."""
+    found = measured.values.get(measure)
+    ids = tuple(measured.query_ids) if found is not None else ()
+    return Observation(name, "", 0, "", collection, ids, np.empty(0) if found is None else found)
+
+
+def disagreement(values: Values, quality: str, decision: str, task: str = "") -> Disagreement | None:
+    """Whether two measures have the same winner, on every collection on which two variants or more have both; None without."""
+    has_both = [
+        (variant, collection)
+        for variant, runs in values.items()
+        for collection, measured in runs.items()
+        if {quality, decision} <= measured.values.keys()
     ]
-
-
-def _wins(name: str, a: list[np.ndarray], b: list[np.ndarray]) -> int:
-    """Collections on which the variant is better, whichever way that is."""
-    return wins(b, a).wins if better_end(name) == "lower" else wins(a, b).wins
-
-
-def _paired(
-    values: Values, variant: str, baseline: str, collections: list[str], name: str
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Per collection, both sides' values on the queries they share."""
-    left, right = [], []
-    for collection in collections:
-        a, b = values[variant][collection], values[baseline][collection]
-        if name in a.values and name in b.values:
-            where = {query: i for i, query in enumerate(b.query_ids)}
-            common = [(i, where[query]) for i, query in enumerate(a.query_ids) if query in where]
-            x, y = (np.array(side, int) for side in zip(*common, strict=True)) if common else (np.empty(0, int),) * 2
-            left.append(a.values[name][x])
-            right.append(b.values[name][y])
-    return left, right
-
-
-def disagreement(values: Values, quality: str, decision: str) -> Disagreement | None:
-    """Whether the best by quality is the best by decision, collection by collection; None below two full variants."""
-    collections = sorted(set.intersection(*(set(by_collection) for by_collection in values.values())))
-    table = {
-        name: [
-            [float(np.nanmean(measured[c].values[name])) if name in measured[c].values else np.nan for c in collections]
-            for measured in values.values()
-        ]
-        for name in (quality, decision)
-    }
-    if len(values) < 2 or not collections or np.isnan([table[quality], table[decision]]).any():
+    counts = Counter(collection for _, collection in has_both)
+    places = [(variant, collection) for variant, collection in has_both if counts[collection] > 1]
+    if not places:
         return None
-    sign = -1 if MEASURES[decision].better == "lower" else 1
-    between = discordance(np.array(table[quality]), sign * np.array(table[decision]))
-    return Disagreement(quality, decision, between.discordant, between.collections, between.median)
+    systems, better = list(values), (MEASURES[quality].better, MEASURES[decision].better)
+    first, second = ([_observed(v, c, values[v][c], name) for v, c in places] for name in (quality, decision))
+    found = discordance_of(first, second, systems, better)
+    named = [leaders(levels_table(side, systems)[1], systems, way) for side, way in zip((first, second), better, strict=True)]
+    winners = {
+        collection: (" and ".join(one), " and ".join(other))
+        for collection, one, other in zip(levels_table(first, systems)[0], *named, strict=True)
+        if set(one).isdisjoint(other)
+    }
+    return Disagreement(task, quality, decision, found.discordant, found.collections, found.median, winners)
+
+
+def _gains(audits: Sequence[Audit], baseline: str) -> Iterator[Gain]:
+    """Every variant against the baseline on the quality of its task, query by query."""
+    own = {(audit.record["task"], audit.collection): audit for audit in audits if audit.name == baseline}
+    pairs: dict[tuple[str, str], list[tuple[Audit, Audit]]] = {}
+    for audit in audits:
+        place = audit.record["task"], audit.collection
+        if audit.name != baseline and place in own:
+            pairs.setdefault((place[0], audit.name), []).append((own[place], audit))
+    for (task, variant), members in pairs.items():
+        k = TASKS[task].quality_cutoff
+        found = [moved for before, after in members if (moved := _gain(before, after, f"ndcg@{k}")) is not None]
+        if not found:
+            continue
+        by, improving, regressing = (collection_mean([[value] for value in column]) for column in zip(*found, strict=True))
+        means = [_quality_differences(before, after, k) for before, after in members]
+        reversals = sum(leader_reversals(differences, 0.0) for differences in means)
+        yield Gain(
+            task, variant, f"ndcg@{k}", improving, regressing, None if np.isnan(by) else by, reversals, sum(map(len, means))
+        )
+
+
+def _gain(before: Audit, after: Audit, measure: str) -> Gains | None:
+    """Of one collection, on the queries that both have; None where no query has a quality in both."""
+    old, new = (_observed(audit.name, audit.collection, audit.measured, measure) for audit in (before, after))
+    if set(old.query_ids).isdisjoint(new.query_ids):
+        return None
+    shaky = _observed(before.name, before.collection, before.measured, "tau_psi")
+    known = [old, new, *([shaky] if shaky.query_ids else [])]
+    found = gains(*(one.values for one in align(known)))
+    return None if np.isnan(found.improving) else found
+
+
+def _quality_differences(before: Audit, after: Audit, k: int) -> Array:
+    """(M,) mean quality of the variant minus the baseline's under each permutation both have; empty where there is none."""
+    old = {query.query_id: query for query in before.queries}
+    both = [(old[query.query_id], query) for query in after.queries if query.query_id in old and query.is_judged]
+    shared = min((len(query.permuted) for pair in both for query in pair), default=0)
+    if not shared:
+        return np.empty(0)
+    rows = [quality_by_permutation(new, k)[:shared] - quality_by_permutation(start, k)[:shared] for start, new in both]
+    means: Array = np.mean(rows, axis=0)
+    return means

@@ -9,9 +9,11 @@ from xml.etree import ElementTree
 
 from ..errors import GateFailed, InputError, UsageError
 from ..measures.measurement import Threshold
+from ..measures.reading import Reading
 from ..runs.folder import Run
+from ..terms import Readout, Ties
 from .decisions import DecisionAudit, is_measure, split_decisions
-from .load import Given, collect_audits, load_run
+from .load import Given, collect_audits, load_run, reading_from
 from .missing import missing_queries, missing_remark
 from .result import Audit
 from .table import html_table, text_table
@@ -114,23 +116,32 @@ def gate(
     allow_missing: int = 0,
     threshold: Threshold | None = None,
     serving_permutations: int = 1,
+    readout: Readout | None = None,
+    ties: Ties | None = None,
 ) -> Gate:
     """Check audits, or run folders, against bounds: `gate(audits, min={"overlap": 0.8}, max={"tau_psi": 0.1})`.
 
     allow_missing  queries of each run that may be in no mean, as they could not be scored or read
-    threshold, serving_permutations  how folders are measured; audits stay as they were measured
+    threshold, serving_permutations, readout, ties  how folders are measured; audits stay as they were measured
     """
-    return check_bounds(audits, make_bounds(min or {}, max or {}), allow_missing, threshold, serving_permutations)
+    bounds = make_bounds(min or {}, max or {})
+    return check_bounds(audits, bounds, allow_missing, threshold, serving_permutations, reading_from(readout, ties))
 
 
 def check_bounds(
-    given: Sequence[Given], bounds: Sequence[Bound], allow_missing: int, threshold: Threshold | None, serving_permutations: int
+    given: Sequence[Given],
+    bounds: Sequence[Bound],
+    allow_missing: int,
+    threshold: Threshold | None,
+    serving_permutations: int,
+    reading: Reading | None,
 ) -> Gate:
     def load(runs: Sequence[Run]) -> list[Audit]:
-        return [load_run(run, threshold, serving_permutations) for run in runs]
+        return [load_run(run, threshold, serving_permutations, reading=reading) for run in runs]
 
     decided, scored = split_decisions(given)
-    audits = collect_audits(scored, load, is_measured_anew=threshold is not None or serving_permutations != 1)
+    is_measured_anew = (threshold, serving_permutations, reading) != (None, 1, None)
+    audits = collect_audits(scored, load, is_measured_anew=is_measured_anew)
     checks: list[Check] = []
     remarks: list[str] = []
     for audit in audits:

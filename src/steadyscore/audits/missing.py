@@ -20,8 +20,7 @@ def missing_queries(audit: Audit, measures: Iterable[str] = ()) -> list[str]:
     missing: list[str] = [failure["query_id"] for failure in audit.record.get("coverage", {}).get("failed", [])]
     names = list(measures)
     if audit.reader is not None and any(name.startswith(OF_READERS) for name in names):
-        outputs = audit.outputs(audit.reader)
-        missing += [query_id for query_id in audit.measured.query_ids if query_id not in outputs]
+        missing += audit.readers[audit.reader].unread
     for name in OF_PERTURBATIONS:
         if name in names and name in audit.measured.values:
             missing += _not_perturbed(audit, name)

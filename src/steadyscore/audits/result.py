@@ -6,7 +6,7 @@ The terminal, `--json`, the page, a gate, a comparison and a notebook all show a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ..collection import Source, open_collection
 from ..errors import InputError
 from ..measures.measurement import Measured, Threshold
+from ..measures.reading import Reading
 from ..readers.outputs import Outputs, ReaderResult
 from ..runs.layout import RunRecord
 from ..runs.table import Scored
@@ -21,7 +22,8 @@ from ..scoring.starts import start_remarks, unwatched_parts
 from ..tasks import Task
 from ..terms import Failure, Instance
 from .figure import Figure
-from .remarks import remarks
+from .first_stage import FirstStage
+from .remarks import remarks, warnings
 from .table import figures_table, measure_tables
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ class Audit:
     """The collection, where it is open already."""
     threshold: Threshold = field(default_factory=Threshold)
     serving_permutations: int = 1
+    reading: Reading = field(default_factory=Reading)
+    """What was made of stored grades and of ties."""
     readers: dict[str, ReaderResult] = field(default_factory=dict)
     """What each reader made of the run, by its name in `outputs.parquet`."""
     reader: str | None = None
@@ -86,6 +90,8 @@ class Audit:
     """Queries that could not be scored for a noise floor or a perturbation, by flag."""
     curve: dict[int, dict[str, float]] | None = None
     """Every measure at each serving budget, where that was asked for."""
+    first_stage: FirstStage | None = None
+    """The order of the pools, measured alike; None where it is not a ranking or the run does not know it."""
 
     def __getitem__(self, measure: str) -> Figure:
         return self.figures[measure]
@@ -99,7 +105,10 @@ class Audit:
             "measures": {name: figure.to_json() for name, figure in self.figures.items()},
             "coverage": self.measured.coverage.to_json(),
             "cutoff": self.measured.cutoff.to_json(),
+            "first_stage": None if self.first_stage is None else self.first_stage.to_json(),
+            "warnings": self.warnings(),
             "slot_profile": self.measured.slot_profile,
+            **({} if self.reading.is_plain else {"reading": asdict(self.reading)}),
             **({"failed": {k: [f.to_json() for f in failed] for k, failed in self.failed.items()}} if self.failed else {}),
             **({"readers": {k: r.to_json() for k, r in self.reader_reports.items()}} if self.reader_reports else {}),
             **({"curve": self.curve} if self.curve is not None else {}),
@@ -109,7 +118,13 @@ class Audit:
 
     def remarks(self, of: str | None = None) -> list[str]:
         """What must be known to read the figures, behind the name of the collection: what is not in the means, the cutoff."""
-        return remarks(of or self.collection, self.measured, self.figures)
+        about = of or self.collection
+        words = self.reading.words()
+        return remarks(about, self) + ([f"{about}: read with {words}."] if words else [])
+
+    def warnings(self) -> list[str]:
+        """Where the figures flatter: quality that the input has too, sets of another size than was asked for, empty sets."""
+        return warnings(self)
 
     def outputs(self, reader: str) -> Outputs:
         """What a reader wrote, by query, in the order of the permutations."""

@@ -182,8 +182,9 @@ def path_of(source: str | Path) -> Path:
     if path := location(source):
         return path
     known = names()
-    if source in known:
-        raise InputError(f"{source} is not on this machine yet. Get it with: steadyscore data get {source}")
+    whole, _, part = source.partition(".")
+    if source in known or (whole in CATALOGUE and part in CATALOGUE[whole].parts):
+        raise InputError(f"{source} is not on this machine yet. Get it with: steadyscore data get {whole}")
     near = difflib.get_close_matches(source, known, n=1, cutoff=0.6)
     hint = f"Did you mean {near[0]}?" if near else "A file ends in .jsonl or .jsonl.gz."
     raise InputError(f"no collection is named {source}. {hint} All names: steadyscore data list")

@@ -203,7 +203,8 @@ def _header(request: BuildRequest, report: Report, used: Iterable[Path | None], 
         details["first_stage"] = stage.provenance if stage else {"kind": "run", "source": f"{known.ir_datasets} scoreddocs"}
     details["sources"] = _checksums([path for path in used if path])
     details |= {"filters": list(known.filters), "dropped": report.dropped, "notes": report.notes, "seed": request.seed}
-    return Collection(known.name, known.task, chars=request.chars or known.chars, details=details)
+    task: TaskName = "claim_verification" if request.verdicts else known.task  # scored alike, and a reader can judge it
+    return Collection(known.name, task, chars=request.chars or known.chars, details=details)
 
 
 def _checksums(paths: Iterable[Path]) -> list[dict[str, str]]:

@@ -19,6 +19,7 @@ from ..engines import EngineOptions, Price
 from ..errors import UsageError
 from ..machine.extras import PAGE, absent_modules, install_line
 from ..measures.measurement import Threshold
+from ..measures.reading import Reading
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
 from ..scoring.starts import start_remarks, unwatched_parts
@@ -42,7 +43,7 @@ def add_presentation(parser: argparse.ArgumentParser) -> None:
     add_field(group, AuditConfig, "chars")
     add_fields(group, Cut, "pool queries")
     add_field(group, Settings, "partition", choices=[word.replace("_", "-") for word in get_args(Partition)])
-    add_fields(group, Settings, "markers prompt placeholder fit")
+    add_fields(group, Settings, "markers marker_seed prompt placeholder fit")
 
 
 def add_scorer_change(parser: argparse.ArgumentParser) -> None:
@@ -106,7 +107,17 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("threshold (default: what the run was audited with; a new one: F1-tuned)")
     either = group.add_mutually_exclusive_group()
     add_field(either, Threshold, "cutoff", type=_cutoff, metavar="X|f1", help="a fixed threshold, or the F1-tuned one")
-    add_field(either, Threshold, "retention", flag="--match-retention", type=_share, metavar="SHARE")
+    add_field(
+        either,
+        Threshold,
+        "retention",
+        flag="--match-retention",
+        type=_share_or_run,
+        metavar="SHARE|RUN",
+        help="tune it to keep this share of the pool, or the share that the F1-tuned cutoff of a run keeps on each collection",
+    )
+    add_field(either, Threshold, "keep_first", metavar="K")
+    add_field(either, Threshold, "keep_share", type=_share, metavar="SHARE")
     add_field(group, Threshold, "protocol", flag="--threshold-protocol", is_unset=True)
 
 
@@ -124,6 +135,26 @@ def _share(text: str) -> float:
     return value
 
 
+def _share_or_run(text: str) -> float | str:
+    if Path(text).is_dir():
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text} is not a share and not a run folder: give a number between 0 and 1, for example 0.3, or a run"
+        )
+    return value
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """What is made of stored grades and of ties."""
+    group = parser.add_argument_group("reading (default: what the run was audited with; a new one: expected grade, ties by id)")
+    add_fields(group, Reading, "readout ties", is_unset=True)
+
+
 def add_budget(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--serving-permutations",
@@ -136,10 +167,18 @@ def add_budget(parser: argparse.ArgumentParser) -> None:
 
 def threshold_of(args: argparse.Namespace) -> Threshold | None:
     """What the flags say; None where they say nothing: each run's own."""
-    if (args.cutoff, args.match_retention, args.threshold_protocol) == (None, None, None):
+    given = (args.cutoff, args.match_retention, args.keep_first, args.keep_share, args.threshold_protocol)
+    if all(flag is None for flag in given):
         return None
-    cutoff = None if args.cutoff == "f1" else args.cutoff
-    return Threshold(cutoff, args.threshold_protocol or "midpoints", retention=args.match_retention)
+    share, run = (None, args.match_retention) if isinstance(args.match_retention, str) else (args.match_retention, None)
+    return Threshold(
+        cutoff=None if args.cutoff == "f1" else args.cutoff,
+        protocol=args.threshold_protocol or "midpoints",
+        retention=share,
+        retention_of=run,
+        keep_first=args.keep_first,
+        keep_share=args.keep_share,
+    )
 
 
 def price(text: str) -> float:
@@ -216,8 +255,8 @@ def print_audits(audits: Audits, as_json: bool) -> None:
 
 def print_below(audits: Audits, of: str | None = None) -> None:
     """Remarks on the figures and the address of the page; `of` names scores that belong to no collection."""
-    for audit in audits:
-        print("".join(f"{remark}\n" for remark in audit.remarks(of)), end="")
+    sentences = dict.fromkeys(remark for audit in audits for remark in audit.remarks(of))
+    print("".join(f"{sentence}\n" for sentence in sentences), end="")
     if audits.page:
         print(f"report: {audits.page}")
 

@@ -5,23 +5,29 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 from ..audits.audit import Additions, Output, audit_scorers, audit_scores, open_sources
 from ..audits.estimate import estimate_audit
+from ..audits.load import reading_from
 from ..audits.result import Audit
 from ..audits.table import text_table
+from ..audits.workers import AuditWork
 from ..collection import Source
+from ..engines.generator import Decoding
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import parse_measures
 from ..measures.measurement import Threshold
+from ..measures.reading import Reading
 from ..scoring.mitigations import MITIGATIONS
 from ..scoring.perturbation import PERTURBATIONS
-from ..scoring.score import AuditConfig, Cut
+from ..scoring.score import AuditConfig, Cut, check_query_ids
 from . import (
     add_budget,
     add_engine,
     add_json,
     add_presentation,
+    add_reading,
     add_scorer_change,
     add_threshold,
     add_watch,
@@ -41,6 +47,18 @@ from . import (
 )
 from .audit_decisions import run_decisions
 from .flags import add_field, add_fields, positive
+from .workers import add_workers, run_workers
+
+QUERY_IDS = "only these queries: ids with commas between them, or a file with one on each line"
+
+
+def query_ids(text: str) -> tuple[str, ...]:
+    """The ids that a file lists, or that stand in the text itself."""
+    lines = Path(text).read_text(encoding="utf-8").splitlines() if Path(text).is_file() else text.split(",")
+    ids = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not ids:
+        raise argparse.ArgumentTypeError(f"{text} names no query")
+    return ids
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,9 +82,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
     )
     add_field(parser, AuditConfig, "permutations", metavar="M")
-    add_fields(parser, AuditConfig, "seed scheme noise_floor")
+    add_fields(parser, AuditConfig, "seed scheme noise_floor noise_reads")
+    add_field(parser, Cut, "query_ids", type=query_ids, metavar="FILE|ID,...", help=QUERY_IDS)
     parser.add_argument(
-        "--perturb", nargs="+", default=[], choices=PERTURBATIONS, help="also change the pool or the markers at a fixed order"
+        "--perturb",
+        nargs="+",
+        default=[],
+        choices=PERTURBATIONS,
+        help="also change the pool, the markers or the first stage's order",
     )
     parser.add_argument(
         "--mitigation",
@@ -82,15 +105,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--reader-k", type=positive, default=EVIDENCE, metavar="K", help=f"candidates a reader is shown (default {EVIDENCE})"
     )
     parser.add_argument(
+        "--reader-decoding",
+        choices=get_args(Decoding),
+        default="greedy",
+        help="how a verdict is read: token by token among the labels (default), or as the label likeliest as a whole",
+    )
+    parser.add_argument(
         "--ir", nargs="+", default=[], metavar="NAME", help="further ranking measures that ir_measures knows, such as P@5"
     )
-    parser.add_argument("--curve", action="store_true", help="add every measure at serving budgets K = 1..10 to --json")
-    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost, and stop")
+    parser.add_argument(
+        "--curve",
+        action="store_true",
+        help="add every measure at serving budgets K = 1..10 to --json; quality at K = 1 is that of the first-stage order",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost (a few windows are timed)")
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
+    add_workers(parser)
     add_json(parser)
     add_presentation(parser)
     add_threshold(parser)
+    add_reading(parser)
     add_budget(parser)
     add_engine(parser)
     add_watch(parser)
@@ -109,9 +144,11 @@ def config_of(args: argparse.Namespace) -> AuditConfig:
         scheme=args.scheme,
         settings=settings_of(args),
         chars=args.chars,
-        cut=Cut(args.queries, args.pool),
+        cut=Cut(args.queries, args.pool, args.query_ids),
         threshold=threshold_of(args) or Threshold(),
+        reading=reading_from(args.readout, args.ties) or Reading(),
         noise_floor=args.noise_floor,
+        noise_reads=args.noise_reads,
     )
 
 
@@ -124,20 +161,26 @@ def run(args: argparse.Namespace) -> int:
         *(["--scorer is missing: say what to audit, for example --scorer smollm2-135m."] if not args.scorer else []),
         *(["--data is missing: name a collection or a file; `steadyscore data list` prints the names."] if not args.data else []),
         *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
+        *([TIED] if _tied(args) else []),
         *([_too_many(args)] if args.serving_permutations > args.permutations else []),
         *(["--perturb markers measures the scorer itself; leave out --mitigation."] if _renamed(args) else []),
     )
     check_watch(args, *args.scorer)
     scorers, config = {address: address for address in args.scorer}, config_of(args)
     if args.dry_run:
-        return _estimate(args, config, open_sources(scorers, args.data, additions_of(args), is_plan=True))
-    audits = audit_scorers(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
+        sources = open_sources(scorers, args.data, additions_of(args), is_plan=True)
+        check_query_ids(sources, config.cut)
+        return _estimate(args, config, sources)
+    work = AuditWork(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
+    if (code := run_workers(args, work)) is not None:
+        return code
+    audits = audit_scorers(scorers, args.data, config, work.options, work.additions, work.output)
     print_audits(audits, args.json)
     return name_failed(audits)
 
 
 def _estimate(args: argparse.Namespace, config: AuditConfig, sources: Sequence[Source]) -> int:
-    estimates = estimate_audit(args.scorer, sources, config, additions_of(args), engine_options(args).price)
+    estimates = estimate_audit(args.scorer, sources, config, additions_of(args), engine_options(args))
     if args.json:
         print_json(estimates.to_json())
     else:
@@ -151,6 +194,7 @@ def additions_of(args: argparse.Namespace) -> Additions:
         perturb=args.perturb,
         readers=args.reader,
         reader_k=args.reader_k,
+        reader_decoding=args.reader_decoding,
         ir=args.ir,
         serving_permutations=args.serving_permutations,
         curve=args.curve,
@@ -167,8 +211,15 @@ def _too_many(args: argparse.Namespace) -> str:
     return f"{asked} averages more orders than the {args.permutations} that are scored. Lower it, or raise --permutations."
 
 
+TIED = "--ties input has no meaning in a mean of several orders: leave it out, or --serving-permutations and --curve."
+
+
+def _tied(args: argparse.Namespace) -> bool:
+    return bool(args.ties == "input" and (args.serving_permutations > 1 or args.curve))
+
+
 def _renamed(args: argparse.Namespace) -> bool:
-    return bool(args.mitigation) and "markers" in args.perturb
+    return bool(args.mitigation) and bool({"markers", "held-out-markers"} & set(args.perturb))
 
 
 def _audit_scores(args: argparse.Namespace) -> int:
@@ -176,13 +227,14 @@ def _audit_scores(args: argparse.Namespace) -> int:
         *(["--scores measures a file; leave out --scorer and --data."] if args.scorer or args.data else []),
         *(
             f"--{flag.replace('_', '-')} needs a scorer to score with; leave it out."
-            for flag in ("noise_floor", "perturb", "reader", "mitigation", "curve", "dry_run", "watch")
+            for flag in ("noise_floor", "noise_reads", "perturb", "reader", "mitigation", "curve", "dry_run", "watch")
             if getattr(args, flag)
         ),
     )
     parse_measures(args.ir)
     threshold = threshold_of(args) or Threshold()
-    audits = audit_scores(args.scores, args.relevance, threshold, additions_of(args), output_of(args))
+    reading = reading_from(args.readout, args.ties)
+    audits = audit_scores(args.scores, args.relevance, threshold, additions_of(args), output_of(args), reading)
     if args.json:
         whole = audits.to_json()
         print_json({key: whole[key] for key in ("measures", "coverage", "cutoff")} | page_of(audits))

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 
 from ..audits.gate import check_bounds, parse_bounds
+from ..audits.load import reading_from
 from ..machine.disk import atomic
-from . import add_budget, add_json, add_threshold, examples, print_json, threshold_of
+from . import add_budget, add_json, add_reading, add_threshold, examples, print_json, threshold_of
 from .flags import not_negative
 
 
@@ -24,6 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="pass a run in which up to N queries could not be scored or read (default 0)",
     )
     add_threshold(parser)
+    add_reading(parser)
     add_budget(parser)
     add_json(parser)
     examples(
@@ -35,7 +37,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     bounds = parse_bounds(args.min, args.max)
-    checked = check_bounds(args.runs, bounds, args.allow_missing, threshold_of(args), args.serving_permutations)
+    how = (threshold_of(args), args.serving_permutations, reading_from(args.readout, args.ties))
+    checked = check_bounds(args.runs, bounds, args.allow_missing, *how)
     if args.junit:
         with atomic(args.junit) as stream:
             stream.write(checked.to_junit())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from ..scoring.score import AuditConfig, Cut
-from ..training.labelling import LabelConfig, label
+from ..training.labelling import LabelConfig, LabelWork, label
 from . import (
     add_engine,
     add_json,
@@ -19,9 +20,11 @@ from . import (
     note_failed,
     print_json,
     print_table,
+    refuse,
     settings_of,
 )
 from .flags import add_field, add_fields, from_flags
+from .workers import add_workers, run_workers
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_fields(parser, LabelConfig, "control rank_first_stage subset seed")
     parser.add_argument("--out", required=True, metavar="DIR", help="label folder; the same command resumes what was stopped")
     add_scorer_change(parser)
+    add_workers(parser)
     add_presentation(parser)
     add_engine(parser)
     add_watch(parser)
@@ -49,14 +53,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_watch(args, args.scorer or "")
+    config, options = from_flags(LabelConfig, args), engine_options(args)
+    shown = AuditConfig(settings=settings_of(args), chars=args.chars, cut=from_flags(Cut, args))
+    if (args.shard or args.on) and (args.start or args.scorer == "judgements"):
+        refuse("--shard and --on share out a teacher's scoring; labels that are derived need none: leave them out.")
+    work = LabelWork(args.scorer, args.data, Path(args.out), config, shown, options, args.json, args.command)
+    if (code := run_workers(args, work)) is not None:
+        return code
     labelled = label(
         args.scorer,
         args.data,
         args.out,
         start=args.start,
-        config=from_flags(LabelConfig, args),
-        shown=AuditConfig(settings=settings_of(args), chars=args.chars, cut=from_flags(Cut, args)),
-        options=engine_options(args),
+        config=config,
+        shown=shown,
+        options=options,
         quiet=args.json,
         command=args.command,
         allow_scorer_change=args.allow_scorer_change,

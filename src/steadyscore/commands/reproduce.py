@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import InputError
-from ..machine.progress import duration
+from ..machine.progress import bar, duration
 from ..reproduce.artifacts import ARTIFACTS, artifact_of
 from ..reproduce.execute import Store, Workshop, do_all
+from ..reproduce.gallery import write_gallery
 from ..reproduce.index import status_of
 from ..reproduce.layout import fill
 from ..reproduce.library import Library
@@ -27,9 +28,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         ("plan", "what is scored and trained, windows, tokens, time, and what is missing here"),
         ("run", "score and train what is not in the store yet"),
         ("show", "print a table or figure from finished runs"),
+        ("gallery", "write every table and figure from finished runs as one static site"),
     ):
         sub = actions.add_parser(action, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        if action != "list":
+        if action == "gallery":
+            sub.add_argument("names", nargs="*", metavar="NAME", help="tables and figures, as `list` prints them (default all)")
+            sub.add_argument(
+                "--out", type=Path, default=Path("site/gallery"), metavar="DIR", help="folder of the site (default site/gallery)"
+            )
+        elif action != "list":
             sub.add_argument("names", nargs="+", metavar="NAME", help="tables and figures, as `list` prints them; or `all`")
         _add_choices(sub)
         if action == "show":
@@ -45,6 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "steadyscore reproduce plan rr-pairflip --scale tiny --store runs/paper",
         "steadyscore reproduce run rr-pairflip --scale tiny --store runs/paper",
         "steadyscore reproduce show rr-pairflip --scale tiny --store runs/paper --paper",
+        "steadyscore reproduce gallery rr-pairflip --scale tiny --store runs/paper --out site/gallery",
     )
 
 
@@ -79,9 +87,11 @@ def run(args: argparse.Namespace) -> int:
     choices, store = choices_of(args), Store(args.store)
     if args.action == "list":
         return _list(args, choices, store)
-    artifacts = list(ARTIFACTS.values()) if args.names == ["all"] else [artifact_of(name) for name in args.names]
+    artifacts = list(ARTIFACTS.values()) if args.names in ([], ["all"]) else [artifact_of(name) for name in args.names]
     if args.action == "show":
         return _show(args, artifacts, choices, store)
+    if args.action == "gallery":
+        return _gallery(args, artifacts, choices, store)
     plan = plan_of(artifacts, choices, store, engine_options(args).price)
     return _plan(args, plan) if args.action == "plan" else _run(args, plan, choices, store)
 
@@ -117,8 +127,11 @@ def _list(args: argparse.Namespace, choices: Choices, store: Store) -> int:
         print_json([{"name": a.name, "label": a.label, "number": a.number, "title": a.title, **s._asdict()} for a, s in rows])
         return 0
     print_table(
-        ["name", "number", "status", "runs", "cells", "title"],
-        [[a.name, a.number, s.status, f"{s.done}/{s.runs}", f"{s.possible}/{s.cells}", a.title] for a, s in rows],
+        ["name", "number", "status", "runs", "cells", "title", "missing"],
+        [
+            [a.name, a.number, s.status, f"{s.done}/{s.runs}", f"{s.possible}/{s.cells}", a.title, "; ".join(s.missing)]
+            for a, s in rows
+        ],
     )
     return 0
 
@@ -192,4 +205,17 @@ def _show(args: argparse.Namespace, artifacts: list[Artifact], choices: Choices,
             note(f"{artifact.number} ({artifact.label}) is a diagram: there is nothing to measure.")
             continue
         print(FORMATS[args.format](fill(artifact, library), Shown(args.paper, args.intervals)), end="")
+    return 0
+
+
+def _gallery(args: argparse.Namespace, artifacts: list[Artifact], choices: Choices, store: Store) -> int:
+    made = write_gallery(artifacts, store, choices, args.out, bar("gallery", args.json, "artifact"))
+    if args.json:
+        print_json({"page": str(made.page), "artifacts": [state.as_json() for state in made.states]})
+        return 0
+    print_table(
+        ["name", "number", "cells", "missing"],
+        [[s.artifact.name, s.artifact.number, s.words, "; ".join(s.missing)] for s in made.states],
+    )
+    print(f"\n{made.page}")
     return 0

@@ -54,6 +54,7 @@ KINDS = (
     Row("python:<module>:<function>", None, "score"),
     Row("command:<program>", None, "score"),
     Row("scores:<file|run folder>", None, "score"),
+    Row("first-stage:", "BM25, or whatever retrieved the pool", "ranking"),
     Row("synthetic:<none|slot|companion|ties>[:size]", None, "score"),
 )
 """Every kind of address."""

@@ -1,4 +1,4 @@
-"""`steadyscore select`: the weight and checkpoint that three rules would choose."""
+"""`steadyscore select`: the weight and checkpoint that four rules would choose."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "steadyscore select adapters/first adapters/single",
         "steadyscore select adapters/first adapters/single --decision overlap --json",
+        "steadyscore select adapters/first adapters/single --rule highest_quality --out adapters/chosen",
     )
 
 
@@ -45,7 +46,8 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         chosen = next(choice for choice in choices if choice.rule == args.rule)
         if chosen.point is None:
-            note(f"{args.rule} {chosen.reason}; nothing was copied.")
+            advice = " --rule highest_quality takes the best point all the same." if args.rule == "quality" else ""
+            note(f"{args.rule} {chosen.reason}; nothing was copied.{advice}")
             return 1
         copy_selected(chosen.point, args.out)
     return 0

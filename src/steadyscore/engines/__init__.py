@@ -128,6 +128,8 @@ class Backend(ABC):
     options: EngineOptions = EngineOptions()
     trained_settings: TrainedSettings = TrainedSettings()
     """The presentation an adapter was trained with; empty without one."""
+    takes_whole_text: bool = False
+    """Whether candidates are given to it as they are, line breaks and all, unless a number of characters is asked for."""
     width: int | None = None
     """Candidates that it takes at once by itself; None: the task's width for a grader, the whole pool for a reranker."""
     encoder: Encoder | None = None
@@ -165,6 +167,9 @@ class Backend(ABC):
 class Grader(Backend):
     """A language model that grades the windows it is shown: as `PromptText`, or as `Prompt` (token ids) for an `Engine`."""
 
+    reads_skeleton: bool = False
+    """Whether grades are read at the lines of a fixed answer, which may then have more lines than there are candidates."""
+
     @abstractmethod
     def grade_logits(self, prompts: Sequence[Any], *, label_mass: bool = False) -> list[SlotLogits]: ...
 
@@ -172,6 +177,7 @@ class Grader(Backend):
 class Engine(Grader):
     """A grader that takes token ids and reads grades at the slots of a prompt."""
 
+    reads_skeleton = True
     encoder: Encoder
     context: int
     """Tokens a prompt may have."""

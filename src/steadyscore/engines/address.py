@@ -47,6 +47,7 @@ KINDS: dict[str, Kind] = {
     "python": Kind("python_scorer", "open_python"),
     "command": Kind("command_scorer", "open_command"),
     "scores": Kind("replay", "open_scores"),
+    "first-stage": Kind("first_stage", "open_first_stage"),
     "synthetic": Kind("synthetic", "open_synthetic"),
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from .address import parse_address
 Ids = Sequence[int]
 READERS = ("hf", "llamacpp", "vllm", "sglang", "openai", "systemone", "decisions")
 """Kinds of address that can read; the last two give verdicts only."""
+Decoding = Literal["greedy", "likeliest"]
+"""How a label is read: token by token among the labels' own (§F.3), or as the label of highest probability as a whole."""
 
 
 def check_reader(address: str) -> None:
@@ -57,6 +59,37 @@ def label_log_probabilities(engine: Engine, prompts: Sequence[Ids], labels: Sequ
     masses = iter([np.asarray(found.label_mass).item() for found in engine.grade_logits(flat, label_mass=True)])
     with np.errstate(divide="ignore"):
         return np.array([[sum(np.log(next(masses)) for _ in tokens) for tokens in row] for row in asked])
+
+
+def greedy_labels(engine: Generator, prompts: Sequence[Ids], labels: Sequence[Ids]) -> list[int | None]:
+    """The label that greedy decoding writes behind each prompt if it may write nothing else; None where none has a chance.
+
+    At every token the likeliest of those that continue a label is taken. A model is asked only where labels part: labels with
+    different first tokens cost one token each. No label may be the beginning of another.
+    """
+    chosen: list[int | None] = [None] * len(prompts)
+    open_groups: list[tuple[list[int], list[int]]] = [(list(range(len(prompts))), list(range(len(labels))))]
+    while open_groups:
+        asked, left = open_groups.pop()
+        if len(left) == 1:
+            for prompt in asked:
+                chosen[prompt] = left[0]
+            continue
+        together = _shared_tokens([labels[i] for i in left])
+        branches: dict[tuple[int, ...], list[int]] = {}
+        for i in left:
+            branches.setdefault(tuple(labels[i][: together + 1]), []).append(i)
+        found = engine.label_log_probabilities([prompts[i] for i in asked], list(branches))
+        for row, members in enumerate(branches.values()):
+            followers = [i for i, each in zip(asked, found, strict=True) if each.argmax() == row and each[row] > -np.inf]
+            if followers:
+                open_groups.append((followers, members))
+    return chosen
+
+
+def _shared_tokens(labels: Sequence[Ids]) -> int:
+    """Tokens with which all labels begin."""
+    return next(t for t in range(len(labels[0]) + 1) if len({tuple(label[: t + 1]) for label in labels}) > 1)
 
 
 def token_prompt(ids: Ids, label: Ids, t: int) -> Prompt:

@@ -14,9 +14,11 @@ import json
 import os
 import shutil
 import sys
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -33,6 +35,8 @@ LOCK = ".lock"
 """The file in a folder by which one process keeps others out; what counts is the lock on it, not that it is there."""
 NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 """A file system that knows no locks: work goes on without one."""
+NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK)
+"""A file system that knows no hard links."""
 
 
 def cache_folder() -> Path:
@@ -176,6 +180,37 @@ def write_json(file: Path, value: Any) -> None:
 def write_record(file: Path, record: Mapping[str, Any]) -> None:
     """A JSON object with its checksum."""
     write_json(file, seal_record(record))
+
+
+def write_record_once(file: Path, record: Mapping[str, Any]) -> bool:
+    """Write a record unless the file is there, also if several processes try at the same moment; gives whether it was written."""
+    if file.exists():
+        return False
+    scratch = scratch_beside(file, f".{uuid.uuid4().hex}")
+    with explaining_os_errors(file):
+        make_folder(file.parent)
+        try:
+            write_record(scratch, record)
+            os.link(scratch, file)  # unlike a rename, refused where the name is taken
+        except FileExistsError:
+            return False
+        except OSError as refusal:
+            if refusal.errno not in NO_LINKS:
+                raise
+            os.replace(scratch, file)  # every process writes the same but for the time
+        finally:
+            scratch.unlink(missing_ok=True)
+    return True
+
+
+def set_aside(file: Path, folder: Path) -> Path:
+    """Move a file into a folder of damaged ones, under a name that is free there; gives where it is now."""
+    with explaining_os_errors(file):
+        folder.mkdir(parents=True, exist_ok=True)
+        names = (file.name if n == 1 else f"{file.name}.{n}" for n in count(1))
+        kept = next(folder / name for name in names if not (folder / name).exists())
+        os.replace(file, kept)
+    return kept
 
 
 def read_json(file: Path) -> dict[str, Any]:

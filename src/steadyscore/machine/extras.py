@@ -19,6 +19,7 @@ BRINGS: dict[str, tuple[str, ...]] = {
     "data": ("bm25s", "Stemmer", "ir_measures"),
     "hub-data": ("ir_datasets", "datasets"),
     "dense": ("sentence_transformers",),
+    "ray": ("ray",),
 }
 """Extra -> the modules that it adds, by the names they are imported under."""
 

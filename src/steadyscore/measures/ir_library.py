@@ -15,6 +15,7 @@ from ..machine.extras import check_installed
 from ..runs.table import Scored
 from ..terms import Array
 from .ranking import ranking
+from .reading import ranked_first_stage, ranked_permuted
 
 
 def parse_measures(names: Sequence[str]) -> list[Any]:
@@ -53,7 +54,8 @@ def library_values(queries: Sequence[Scored], names: Sequence[str]) -> dict[str,
         judged = () if query.relevance is None else query.relevance
         pool = {f"in{i}": int(r) for i, r in enumerate(judged) if not np.isnan(r)}
         outside = _judged_outside(query)
-        served = query.permuted if query.first_stage is None else query.first_stage[None]
+        first = ranked_first_stage(query)
+        served = ranked_permuted(query) if first is None else first[None]
         for row, columns in enumerate(ranking(served)):
             key = f"{place}/{row}"
             judgements += [ir_measures.Qrel(key, doc, grade) for doc, grade in {**pool, **outside}.items()]

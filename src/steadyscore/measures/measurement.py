@@ -11,11 +11,13 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import InputError
+from ..machine.bounds import Positive
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Array
 from . import decomposition, instability, preference, ranking, threshold
 from .ensembles import ensembles
 from .planning import from_permutations
+from .reading import ranked_first_stage, ranked_permuted
 from .registry import MEASURES, Stack
 
 
@@ -30,6 +32,24 @@ class Threshold:
     seed: int = 0
     retention: float | None = None
     """Tune it to keep this share of the pool (matched retention, §F.1)."""
+    retention_of: str | None = None
+    """Tune it to keep the share that the F1-tuned cutoff of this run keeps, on the same collection at the same serving budget."""
+    keep_first: Positive | None = None
+    """No cutoff: keep exactly the first K candidates of every pool."""
+    keep_share: float | None = None
+    """No cutoff: keep this share of every pool, rounded, at least one candidate."""
+
+    def __post_init__(self) -> None:
+        fitted = next((value for value in (self.cutoff, self.retention, self.retention_of) if value is not None), None)
+        rules = {"cutoff or match_retention": fitted, "keep_first": self.keep_first, "keep_share": self.keep_share}
+        given = [name for name, value in rules.items() if value is not None]
+        mistakes = [f"{' and '.join(given)} each say what is kept. Give one of them."] if len(given) > 1 else []
+        if self.keep_first is not None and self.keep_first < 1:
+            mistakes.append(f"keep_first {self.keep_first} keeps nothing. Give 1 or more.")
+        if self.keep_share is not None and not 0 < self.keep_share < 1:
+            mistakes.append(f"keep_share {self.keep_share} is not a share between 0 and 1, such as 0.3.")
+        if mistakes:
+            raise InputError(mistakes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +57,7 @@ class Cutoff:
     """The threshold consumer's cutoff and how it was found."""
 
     value: float | None
-    """None where there is none; `how` says why."""
+    """None where there is none; `how` says why, or what keeps candidates instead."""
     how: str
     fitted_in: str | None = None
     """The presentation it was fitted in: `first-stage order` or `permutation 0`."""
@@ -46,9 +66,27 @@ class Cutoff:
     measured_on: int | None = None
     """The other queries, on which decisions are measured."""
     seed: int | None = None
+    keep_first: int | None = None
+    """A rule per query: the first K of every pool."""
+    keep_share: float | None = None
+    """A rule per query: this share of every pool."""
+
+    @property
+    def is_per_query(self) -> bool:
+        """Whether every pool has a cutoff of its own, so that a set is never empty and rankings will do."""
+        return self.keep_first is not None or self.keep_share is not None
+
+    def retained(self, scores: Array) -> Array | None:
+        """(..., M, n) what is kept of scores (..., M, n); None where nothing decides."""
+        if self.keep_first is not None:
+            return threshold.retained_top_k(scores, self.keep_first)
+        if self.keep_share is not None:
+            return threshold.retained_share(scores, self.keep_share)
+        return None if self.value is None else threshold.retained(scores, self.value)
 
     def to_json(self) -> dict[str, Any]:
-        fixed = {"value": self.value, "how": self.how}
+        rule = {"keep_first": self.keep_first, "keep_share": self.keep_share}
+        fixed = {"value": self.value, "how": self.how, **{key: value for key, value in rule.items() if value is not None}}
         if self.fitted_on is None:
             return fixed
         return fixed | {
@@ -108,9 +146,8 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None) ->
             stack, places = _stack([batch[i] for i in members]), first + members
             for name, found in _values(stack).items():
                 values[name][places] = found
-            if cutoff.value is not None and stack.scores.shape[1] > 1:
-                kept = replace(stack, retained=threshold.retained(stack.scores, cutoff.value))
-                for name, found in _values(kept, needing="cutoff").items():
+            if stack.scores.shape[1] > 1 and (sets := cutoff.retained(stack.scores)) is not None:
+                for name, found in _values(replace(stack, retained=sets), needing="cutoff").items():
                     values[name][places] = np.where(tested[places], found, np.nan)
             corpus.add(stack)
         corpus.add_places(batch)
@@ -137,7 +174,7 @@ def average_permutations(query: Scored, serving_permutations: int) -> Scored:
     return with_scores(query, ensembles(query.permuted, serving_permutations))
 
 
-def pair_values(query: Scored, name: str, cutoff: float | None) -> Array:
+def pair_values(query: Scored, name: str, cutoff: Cutoff) -> Array:
     """(M, M) a measure between every two permutations of a query: what planning needs of a pilot. 1 on the diagonal."""
     rows = query.permuted
     if name.startswith("ndcg"):
@@ -146,7 +183,7 @@ def pair_values(query: Scored, name: str, cutoff: float | None) -> Array:
     for i, j in zip(*np.tril_indices(len(rows), -1), strict=True):
         stack = _stack([with_scores(query, rows[[i, j]])])
         if "cutoff" in MEASURES[name].needs:
-            stack = replace(stack, retained=threshold.retained(stack.scores, cutoff))  # type: ignore[arg-type]
+            stack = replace(stack, retained=cutoff.retained(stack.scores))
         pairs[i, j] = pairs[j, i] = MEASURES[name].value(stack)[0]  # type: ignore[misc]
     return pairs
 
@@ -154,8 +191,29 @@ def pair_values(query: Scored, name: str, cutoff: float | None) -> Array:
 def with_scores(query: Scored, scores: Array) -> Scored:
     """A query with other rows, whose places are not known."""
     return replace(
-        query, permutations=np.arange(len(scores)), scores=scores, slots=None, windows=None, grades=None, label_mass=None
+        query,
+        permutations=np.arange(len(scores)),
+        scores=scores,
+        slots=None,
+        windows=None,
+        grades=None,
+        label_mass=None,
+        ties="id",
     )
+
+
+def rank_by_pool(query: Scored) -> Scored | None:
+    """The query as its first stage ranks it, whatever order it is shown in; None where the order of its pool is not known.
+
+    A candidate's score is the share of the pool that does not stand before it, so that a cutoff means the same on pools of
+    other sizes.
+    """
+    order = query.pool_order
+    if order is None:
+        return None
+    scores = np.empty(len(order))
+    scores[order] = 1 - np.arange(len(order)) / len(order)
+    return with_scores(query, np.stack([scores, scores]))
 
 
 def _values(stack: Stack, needing: str | None = None) -> dict[str, Array]:
@@ -178,7 +236,7 @@ def _equal_shapes(queries: Sequence[Scored]) -> list[Array]:
     """Indices of queries that can be stacked."""
     shapes: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for i, q in enumerate(queries):
-        shapes[q.permuted.shape, q.first_stage is None, q.is_placed].append(i)
+        shapes[q.permuted.shape, q.first_stage is None, q.is_placed, q.ties].append(i)
     return [np.array(members) for members in shapes.values()]
 
 
@@ -189,12 +247,16 @@ def _stack(queries: Sequence[Scored]) -> Stack:
     for row, found in zip(ideal, ideals, strict=True):
         row[: len(found)] = found
     orders = [q.orders() for q in queries]
+    is_plain = queries[0].ties == "id"
+    has_first = queries[0].first_stage is not None
     return Stack(
         scores=np.stack([q.permuted for q in queries]),
-        first_stage=None if queries[0].first_stage is None else np.stack([q.first_stage for q in queries]),  # type: ignore[misc]
+        first_stage=np.stack([q.first_stage for q in queries]) if has_first else None,  # type: ignore[misc]
         relevance=np.stack(relevance),
         ideal=ideal,
         orders=None if orders[0] is None else np.stack(orders),  # type: ignore[arg-type]
+        by_rank=None if is_plain else np.stack([ranked_permuted(q) for q in queries]),
+        first_by_rank=None if is_plain or not has_first else np.stack([ranked_first_stage(q) for q in queries]),  # type: ignore[misc]
     )
 
 
@@ -254,12 +316,15 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
     everyone = np.ones(len(ids), bool)
     if by.cutoff is not None:
         return Cutoff(by.cutoff, "fixed"), everyone
+    if by.keep_first is not None:
+        return Cutoff(None, f"the first {by.keep_first} of every pool", keep_first=by.keep_first), everyone
+    if by.keep_share is not None:
+        return Cutoff(None, f"{by.keep_share:.0%} of every pool, at least one", keep_share=by.keep_share), everyone
     if len(ids) < 2 or (by.retention is None and not survey.is_judged):
         how = "none: tuning it to F1 needs two queries and judgements; --cutoff or --match-retention do without judgements"
         return Cutoff(None, how), ~everyone
     reference = by.protocol == "reference"
-    fit_ids, _ = threshold.split_queries(ids, None if reference else by.seed, protocol="reference" if reference else "hashed")
-    fitted = np.isin(ids, fit_ids)
+    fitted = _fitting_half(ids, by)
     half = [s for s, mine in zip(rows, fitted, strict=True) if mine]
     grid = rows if reference else None
     if by.retention is None:
@@ -275,6 +340,22 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
         seed=by.seed,
     )
     return cutoff, ~fitted
+
+
+def _fitting_half(ids: Sequence[str], by: Threshold) -> Array:
+    """(Q,) which queries a cutoff is fitted on."""
+    is_reference = by.protocol == "reference"
+    fit_ids, _ = threshold.split_queries(
+        ids, None if is_reference else by.seed, protocol="reference" if is_reference else "hashed"
+    )
+    return np.isin(ids, fit_ids)
+
+
+def fitted_retention(queries: Iterable[Scored], cutoff: float, by: Threshold) -> float:
+    """The share of the pool that a cutoff keeps on the half it was fitted on: what another scorer's cutoff is matched to."""
+    survey = _survey(queries, replace(by, cutoff=None))
+    fitted = _fitting_half(survey.ids, by)
+    return float(np.mean([(row >= cutoff).mean() for row, mine in zip(survey.fitting_rows, fitted, strict=True) if mine]))
 
 
 class _Corpus:

@@ -34,15 +34,25 @@ class Stack:
     """(Q, M, n) position -> column"""
     retained: Array | None = None
     """(Q, M, n) what the threshold keeps; None before a cutoff is known"""
+    by_rank: Array | None = None
+    """(Q, M, n) numbers that rank as another tie rule does; None: the scores, whose ties go to the smaller id"""
+    first_by_rank: Array | None = None
+    """(Q, n) those of the first-stage order"""
+
+    @property
+    def ranked(self) -> Array:
+        """(Q, M, n) what every measure that ranks or selects is a function of."""
+        return self.scores if self.by_rank is None else self.by_rank
 
     @property
     def served(self) -> Array:
         """(Q, P, n) what quality is measured on: the first-stage order where it was scored, else every permutation (§5)."""
-        return self.scores if self.first_stage is None else self.first_stage[:, None, :]
+        first = self.first_stage if self.first_by_rank is None else self.first_by_rank
+        return self.ranked if first is None else first[:, None, :]
 
     def quality(self, k: int) -> Array:
         """(Q, M) nDCG@k of every permutation."""
-        return ranking.ndcg(self.scores, self.relevance, k, judged_gains=self.ideal)
+        return ranking.ndcg(self.ranked, self.relevance, k, judged_gains=self.ideal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,7 @@ def _on_served(function: Callable[..., Array], *options: Any, ideal: bool = True
 
 
 def _over_permutations(function: Callable[..., Array], k: int) -> Callable[[Stack], Array]:
-    return lambda s: function(s.scores, s.relevance, k, judged_gains=s.ideal)
+    return lambda s: function(s.ranked, s.relevance, k, judged_gains=s.ideal)
 
 
 def _ranking_measures(k: int) -> list[Measure]:
@@ -120,6 +130,16 @@ def _ranking_measures(k: int) -> list[Measure]:
     ]
 
 
+def _chance(k: int) -> Measure:
+    return Measure(
+        f"chance@{k}",
+        f"nDCG@{k} that a random order of the pool has on average",
+        "neither",
+        ("relevance",),
+        lambda s: ranking.chance_ndcg(s.relevance, k, judged_gains=s.ideal),
+    )
+
+
 def _by_placement(function: Callable[[Array, Array], Array]) -> Callable[[Stack], Array]:
     """A measure of nDCG@10 by the third of the presentation that holds the strongest positive."""
     return lambda s: function(s.quality(10), instability.buckets(_present(s.orders), s.relevance))
@@ -127,6 +147,10 @@ def _by_placement(function: Callable[[Array, Array], Array]) -> Callable[[Stack]
 
 def _on_scores(function: Callable[..., Array], **options: Any) -> Callable[[Stack], Array]:
     return lambda s: function(s.scores, **options)
+
+
+def _on_ranks(function: Callable[..., Array], **options: Any) -> Callable[[Stack], Array]:
+    return lambda s: function(s.ranked, **options)
 
 
 def _on_retained(function: Callable[..., Array], gold: bool = False) -> Callable[[Stack], Array]:
@@ -141,6 +165,7 @@ MEASURES: dict[str, Measure] = {
         # quality
         *_ranking_measures(10),
         *_ranking_measures(1),
+        _chance(10),
         Measure("map", "mean average precision", "higher", ("relevance",), _on_served(ranking.average_precision)),
         Measure(
             "mrr",
@@ -162,7 +187,7 @@ MEASURES: dict[str, Measure] = {
             "order instability: 0 identical rankings, 0.5 unrelated, 1 reversed",
             "lower",
             PERMUTATIONS,
-            _on_scores(instability.tau_psi),
+            _on_ranks(instability.tau_psi),
         ),
         Measure(
             "tau_psi_input_position",
@@ -177,7 +202,7 @@ MEASURES: dict[str, Measure] = {
             "1 - rank-biased overlap of the first 10",
             "lower",
             PERMUTATIONS,
-            _on_scores(instability.top_k_instability, k=10),
+            _on_ranks(instability.top_k_instability, k=10),
         ),
         Measure(
             "zeng_psi@10",
@@ -206,14 +231,14 @@ MEASURES: dict[str, Measure] = {
             "variance of a candidate's rank over permutations",
             "lower",
             PERMUTATIONS,
-            _on_scores(instability.rank_variance),
+            _on_ranks(instability.rank_variance),
         ),
         Measure(
             "gold_rank_variance",
             "rank_variance of the relevant candidates",
             "lower",
             GOLD,
-            lambda s: instability.gold_rank_variance(s.scores, s.relevance),
+            lambda s: instability.gold_rank_variance(s.ranked, s.relevance),
         ),
         Measure(
             "normalized_residual",
@@ -253,6 +278,27 @@ MEASURES: dict[str, Measure] = {
         # the threshold consumer
         Measure(
             "overlap", "Jaccard of the sets retained under two permutations", "higher", CUTOFF, _on_retained(threshold.overlap)
+        ),
+        Measure(
+            "overlap_nonempty",
+            "overlap without the pairs in which both sets are empty",
+            "higher",
+            CUTOFF,
+            _on_retained(threshold.overlap_nonempty),
+        ),
+        Measure(
+            "chance_overlap",
+            "overlap of sets of the same sizes drawn at random",
+            "neither",
+            CUTOFF,
+            _on_retained(threshold.chance_overlap),
+        ),
+        Measure(
+            "empty_sets",
+            "share of permutations under which nothing is retained",
+            "neither",
+            CUTOFF,
+            _on_retained(threshold.empty_sets),
         ),
         Measure(
             "retained_f1",
@@ -295,7 +341,7 @@ MEASURES: dict[str, Measure] = {
             "Jaccard of the first 10 under two permutations: a budget instead of a cutoff",
             "higher",
             PERMUTATIONS,
-            lambda s: threshold.overlap(threshold.retained_top_k(s.scores, 10)),
+            lambda s: threshold.overlap(threshold.retained_top_k(s.ranked, 10)),
         ),
         # the preference consumer
         Measure(
@@ -303,42 +349,42 @@ MEASURES: dict[str, Measure] = {
             "how often two permutations select another chosen/rejected pair",
             "lower",
             PERMUTATIONS,
-            _on_scores(preference.pair_flip),
+            _on_ranks(preference.pair_flip),
         ),
         Measure(
             "pair_flip_modal",
             "pair_flip by the released code's estimator, 1 - modal share",
             "lower",
             PERMUTATIONS,
-            _on_scores(preference.pair_flip, estimator="modal"),
+            _on_ranks(preference.pair_flip, estimator="modal"),
         ),
         Measure(
             "selection_flip",
             "how often two permutations choose another response",
             "lower",
             PERMUTATIONS,
-            _on_scores(preference.selection_flip),
+            _on_ranks(preference.selection_flip),
         ),
         Measure(
             "selected_quality_flip",
             "how often two permutations choose a response of another grade",
             "lower",
             GOLD,
-            lambda s: preference.selected_quality_flip(s.scores, s.relevance),
+            lambda s: preference.selected_quality_flip(s.ranked, s.relevance),
         ),
         Measure(
             "gold_crossing",
             "share of queries whose first response is gold under some permutations only",
             "lower",
             GOLD,
-            lambda s: preference.gold_crossing(s.scores, s.relevance),
+            lambda s: preference.gold_crossing(s.ranked, s.relevance),
         ),
         Measure(
             "label_accuracy",
             "accuracy of labels made from one permutation",
             "higher",
             GOLD,
-            lambda s: preference.label_accuracy(s.scores, s.relevance),
+            lambda s: preference.label_accuracy(s.ranked, s.relevance),
         ),
         Measure(
             "label_accuracy_averaged",
@@ -372,7 +418,16 @@ MEASURES: dict[str, Measure] = {
         Measure("top10_changed_drop", "top10_changed when a candidate leaves and none joins", "lower", ("perturbed",)),
         Measure("pool_delta_ndcg@10_drop", "pool_delta_ndcg@10 when a candidate leaves", "neither", ("perturbed",)),
         Measure("pool_absolute_delta_ndcg@10_drop", "size of that change", "lower", ("perturbed",)),
+        Measure("churn_psi_contiguous", "pool_psi where windows are slices of the order", "lower", ("perturbed",)),
+        Measure("churn_psi_round_robin", "pool_psi where the order is dealt to the windows", "lower", ("perturbed",)),
         Measure("marker_tau_psi", "tau_psi over marker schemes at one order", "lower", ("perturbed",)),
+        Measure("held_out_marker_tau_psi", "tau_psi over markers that no training shows, shuffled", "lower", ("perturbed",)),
+        Measure("reverse_psi", "rank instability when the first stage's order is reversed", "lower", ("perturbed",)),
+        Measure("reverse_ndcg@10", "nDCG@10 when the first stage's order is reversed", "higher", ("perturbed",)),
+        Measure("forced_primacy@10", "nDCG@10 with the best candidate shown first, minus shown last", "neither", ("perturbed",)),
+        Measure("forced_u_shape@10", "nDCG@10 with it at the ends, minus in the middle", "neither", ("perturbed",)),
+        Measure("swap_psi", "rank instability when neighbours of the first stage change places", "lower", ("perturbed",)),
+        Measure("first_stage_noise_psi", "rank instability under noise on the first stage's scores", "lower", ("perturbed",)),
     ]
 }
 

@@ -43,6 +43,15 @@ class HeldOutPoint(TypedDict):
     queries: int
 
 
+class Finding(TypedDict):
+    """What an adapter does on one collection."""
+
+    collection: str
+    helps: bool
+    sentence: str
+    """With the figure, its interval and what it is compared with."""
+
+
 class Card(TypedDict):
     """What an adapter was trained for; `machine.schemas.Card` checks it on reading."""
 
@@ -76,6 +85,8 @@ class Card(TypedDict):
     cutoff: NotRequired[dict[str, float] | None]
     measured: NotRequired[dict[str, float] | None]
     dtype: NotRequired[str]
+    findings: NotRequired[list[Finding] | None]
+    """Where it helps and where it does not."""
 
 
 def read_card(folder: Path) -> Card:
@@ -129,6 +140,7 @@ def model_card(card: Card) -> str:
         ["| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in _settings(card).items())],
         *_held_out(card),
         *_measured(card),
+        *_findings(card),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
@@ -157,7 +169,8 @@ def _settings(card: Card) -> dict[str, Any]:
         "labels": _pairs({key: value for key, value in card["labels"].items() if isinstance(value, str | int)}),
         "steps": f"{card['steps']} of {card.get('batch', 'unknown')} windows, seed {card['seed']}",
         "learning rate": f"{card['learning_rate']:g}",
-        "LoRA": _pairs({key: value for key, value in lora.items() if key in ("rank", "alpha", "dropout", "layers")}),
+        "LoRA": _pairs({key: value for key, value in lora.items() if key in ("rank", "alpha", "dropout", "layers")})
+        + (f"; frozen experts: {', '.join(lora['frozen'])}" if lora.get("frozen") else ""),
         "start": (card.get("initial") or {}).get("adapter", "new"),
         "prompt hash": card["prompt_hash"],
         "grade tokens": ", ".join(map(str, card["grade_tokens"])),
@@ -178,3 +191,12 @@ def _held_out(card: Card) -> list[list[str]]:
 def _measured(card: Card) -> list[list[str]]:
     rows = [f"| {name} | {value:.4f} |" for name, value in (card.get("measured") or {}).items()]
     return [["## Measured"], ["| measure | value |", "|---|---:|", *rows]] if rows else []
+
+
+def _findings(card: Card) -> list[list[str]]:
+    found = card.get("findings") or []
+    sections: list[list[str]] = []
+    for heading, helps in (("## Where it helps", True), ("## Where it does not", False)):
+        if lines := [f"- {finding['collection']}: {finding['sentence']}" for finding in found if finding["helps"] is helps]:
+            sections += [[heading], lines]
+    return sections

@@ -97,9 +97,12 @@ def base_folder(address: str) -> Path:
 
 
 def base_shape(address: str) -> dict[str, Any] | None:
-    """The configuration of a base on this disk; None for one that is elsewhere."""
+    """The configuration of a base on this disk, of its language model where it has other parts; None for one elsewhere."""
     file = base_folder(address) / "config.json"
-    return json.loads(file.read_text()) if is_there(file) else None
+    if not is_there(file):
+        return None
+    whole: dict[str, Any] = json.loads(file.read_text())
+    return {**whole, **whole.get("text_config", {})}
 
 
 def fetch_command(address: str) -> str | None:

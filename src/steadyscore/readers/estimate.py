@@ -20,7 +20,11 @@ def estimate_reader(
     task = TASKS[opened.collection.task]
     orders = config.permutations // serving_permutations
     queries, characters = 0, 0.0
+    is_claims = reader_kind(task).writes == "verdict"
+    has_verdicts = is_claims and any(instance.verdict for instance in cut_instances(opened.instances(), config.cut))
     for instance in cut_instances(opened.instances(), config.cut):
+        if has_verdicts and instance.verdict is None:
+            continue  # a claim that readers leave out
         some = instance.pool[:k]
         messages = chat_messages(build_question(task, instance.query, some))
         whole = sum(len(c.text) + len(c.title or "") for c in instance.pool) * len(some) / len(instance.pool)

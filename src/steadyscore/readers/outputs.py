@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..engines.generator import Decoding
 from ..measures import answers as arithmetic
 from ..measures.intervals import mean_interval
+from ..measures.reading import Reading, ranked_permuted
 from ..runs.folder import Run
 from ..runs.layout import OUTPUTS_FILE, QUERIES_FILE, output_schema
 from ..runs.table import Scored
@@ -20,19 +22,53 @@ from ..terms import Array, Verdict
 Outputs = dict[str, list[str]]
 """query id -> what a reader wrote, in the order of the permutations"""
 
-LABEL = re.compile(r"(?P<address>.*) k=(?P<k>\d+)(?: K=(?P<K>\d+))?")
+LABEL = re.compile(r"(?P<address>.*) k=(?P<k>\d+)(?: K=(?P<K>\d+))?(?P<likeliest> likeliest)?(?: \[(?P<reading>.*)\])?")
 
 
-def reader_label(address: str, k: int, serving_permutations: int = 1) -> str:
-    """A reader's name in `outputs.parquet`: the same model at another k or budget is another reader."""
-    return f"{address} k={k}" + (f" K={serving_permutations}" if serving_permutations > 1 else "")
+class ReaderName(NamedTuple):
+    """A reader's name in `outputs.parquet`, taken apart."""
+
+    address: str
+    k: int
+    """Candidates that it is shown."""
+    serving_permutations: int
+    decoding: Decoding
+    reading: str
+    """How the scores behind its evidence were read, in words; empty for the usual way."""
 
 
-def label_parts(label: str) -> tuple[str, int, int]:
-    """(address, k, K) of a reader's name."""
+def reader_label(
+    address: str, k: int, serving_permutations: int = 1, reading: Reading | None = None, decoding: Decoding = "greedy"
+) -> str:
+    """A reader's name in `outputs.parquet`: the same model at another k, budget, decoding or reading of scores is another one."""
+    budget = f" K={serving_permutations}" if serving_permutations > 1 else ""
+    decoded = " likeliest" if decoding == "likeliest" else ""
+    return f"{address} k={k}{budget}{decoded}" + (f" [{words}]" if reading and (words := reading.words()) else "")
+
+
+def label_parts(label: str) -> ReaderName:
     parts = LABEL.fullmatch(label)
     assert parts is not None
-    return parts["address"], int(parts["k"]), int(parts["K"] or 1)
+    decoding: Decoding = "likeliest" if parts["likeliest"] else "greedy"
+    return ReaderName(parts["address"], int(parts["k"]), int(parts["K"] or 1), decoding, parts["reading"] or "")
+
+
+def readable_queries(run: Run) -> set[str]:
+    """Ids of the queries that readers of a run read and that its flips count.
+
+    A claim without a verdict, such as a disputed one of Climate-FEVER, is left out (§5). A flip itself needs no gold: where no
+    claim of the run has a verdict, all of them count.
+    """
+    rows = run.read(QUERIES_FILE).select(["query_id", "verdict"]).to_pylist()
+    has_verdict = {row["query_id"] for row in rows if row["verdict"] is not None}
+    is_claims = reader_kind(TASKS[run.record["task"]]).writes == "verdict"
+    return has_verdict if is_claims and has_verdict else {row["query_id"] for row in rows}
+
+
+def has_read(label: str, serving_permutations: int, reading: Reading) -> bool:
+    """Whether a reader was shown what is served at this budget under this reading of the scores."""
+    parts = label_parts(label)
+    return parts.serving_permutations == serving_permutations and parts.reading == reading.words()
 
 
 @dataclass(frozen=True)
@@ -42,6 +78,8 @@ class ReaderResult:
     outputs: Outputs
     values: dict[str, Array]
     """measure -> (Q,) over the run's queries; NaN where the reader gave nothing usable, or nothing is gold."""
+    unread: Sequence[str] = ()
+    """Queries that should have an output and have none."""
 
 
 def write_outputs(run: Run, label: str, outputs: Outputs) -> None:
@@ -69,20 +107,23 @@ def reader_results(run: Run, query_ids: Sequence[str], serving_permutations: int
     """Every reader of a run (of one serving budget, where given), the first one first, over the queries named."""
     if not (written := _read_outputs(run)):
         return {}
+    readable = readable_queries(run)
     gold = {row["query_id"]: row for row in run.read(QUERIES_FILE).to_pylist()}
     task, results = TASKS[run.record["task"]], {}
-    for label, outputs in written.items():
-        if serving_permutations in (None, label_parts(label)[2]):
+    for label, all_outputs in written.items():
+        outputs = {query_id: output for query_id, output in all_outputs.items() if query_id in readable}
+        if serving_permutations in (None, label_parts(label).serving_permutations):
             rows = [reader_measures(task, outputs.get(i), gold[i]["answers"] or (), gold[i]["verdict"]) for i in query_ids]
             values = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-            results[label] = ReaderResult(outputs, {name: each for name, each in values.items() if not np.isnan(each).all()})
+            defined = {name: each for name, each in values.items() if not np.isnan(each).all()}
+            results[label] = ReaderResult(outputs, defined, [i for i in query_ids if i in readable and i not in outputs])
     return results
 
 
-def shared_readers(runs: Sequence[Run], serving_permutations: int = 1) -> list[str]:
-    """Readers of one serving budget that read every one of some runs: only their figures can be compared."""
-    written = [_read_outputs(run) for run in runs]
-    return [r for r in written[0] if label_parts(r)[2] == serving_permutations and all(r in other for other in written)]
+def shared_readers(runs: Sequence[Run], serving_permutations: int = 1, reading: Reading | None = None) -> list[str]:
+    """Readers of one serving budget and reading that read every one of some runs: only their figures can be compared."""
+    written, how = [_read_outputs(run) for run in runs], reading or Reading()
+    return [r for r in written[0] if has_read(r, serving_permutations, how) and all(r in other for other in written)]
 
 
 def reader_measures(
@@ -126,7 +167,7 @@ def compare_on_same_evidence(
     A positive reduction cannot come from other evidence: only the order of the same evidence is left.
     """
     flip = arithmetic.verdict_flip if reader_kind(task).writes == "verdict" else arithmetic.answer_flip
-    scored = [{q.query_id: q.permuted for q in queries if q.query_id in read} for queries, read in (before, after)]
+    scored = [{q.query_id: ranked_permuted(q) for q in queries if q.query_id in read} for queries, read in (before, after)]
     shared = [i for i in scored[0] if i in scored[1] and scored[0][i].shape == scored[1][i].shape]
     if not shared:
         return SameEvidence(0, None, None, None, None)

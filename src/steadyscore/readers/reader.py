@@ -1,8 +1,8 @@
 """The reader consumer: a frozen model reads the first k candidates of every permutation (§5, §F.3).
 
-A verdict is the likeliest of the three labels, by the log-probabilities of the labels' tokens wherever an engine gives
-them; an answer is decoded greedily. Equal evidence in equal order is one prompt, read once ever: outputs are stored by the
-hash of the prompt, so that a stopped reader resumes where it was and a flip is never noise.
+Verdicts and answers are decoded greedily; a verdict can be nothing but one of the three labels. Equal evidence in equal order
+is one prompt, read once ever: outputs are stored by the hash of the prompt, so that a stopped reader resumes where it was
+and a flip is never noise.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from ..collection import Data, open_collection
 from ..engines import Backend, EngineOptions
 from ..engines.address import check_address, open_engine
 from ..engines.endpoint import TooLong
-from ..engines.generator import Generator, cannot_read
+from ..engines.generator import Decoding, Generator, cannot_read, greedy_labels
 from ..errors import InputError, ModelError
 from ..machine.disk import cache_folder, explaining_os_errors, make_folder, open_to_write
 from ..measures import answers as arithmetic
 from ..measures.answers import EVIDENCE
 from ..measures.measurement import average_permutations
+from ..measures.reading import Reading, ranked_permuted
 from ..runs.folder import Run
 from ..runs.table import Scored
 from ..scoring.score import naming_failures
 from ..tasks import TASKS, Task, reader_kind
 from ..terms import Array, Failure, Instance
-from .outputs import reader_label, reader_results, write_outputs
+from .outputs import readable_queries, reader_label, reader_results, write_outputs
 from .prompt import VERDICTS, Question, build_question, chat_messages, encode_question, first_line
 
 MOST_TOKENS = 64
@@ -41,13 +42,18 @@ MOST_TOKENS = 64
 class Reader:
     """A frozen model that reads evidence, with the outputs of every prompt it was ever shown."""
 
-    def __init__(self, engine: Backend, task: Task):
+    def __init__(self, engine: Backend, task: Task, decoding: Decoding = "greedy"):
         self.kind = reader_kind(task)
         if not isinstance(engine, Generator):
             raise cannot_read(engine.name)
         self.engine = engine
-        self.task, self.name = task, engine.name
-        identity = json.dumps([engine.identity(), task.name, MOST_TOKENS], sort_keys=True, default=str)
+        self.task, self.name, self.decoding = task, engine.name, decoding
+        writes_verdicts = self.kind.writes == "verdict"
+        if decoding == "likeliest" and not (writes_verdicts and engine.encoder is not None):
+            what = "it does not tell the probability of a whole label" if writes_verdicts else f"{task.name} has answers"
+            raise InputError(f"{engine.name} cannot read the likeliest verdict: {what}. Leave out --reader-decoding.")
+        by_token = ["greedy"] if writes_verdicts and engine.encoder is not None and decoding == "greedy" else []
+        identity = json.dumps([engine.identity(), task.name, MOST_TOKENS, *by_token], sort_keys=True, default=str)
         self.file = cache_folder() / "readings" / f"{_digest(identity)}.jsonl"
         self._known = _read_cache(self.file)
         self.asked = 0
@@ -79,10 +85,14 @@ class Reader:
         prompts, labels = self._prompts(questions, query_id)
         if self.kind.writes == "answer":
             return [first_line(text) for text in self.engine.generate(prompts, MOST_TOKENS)]
-        log_probabilities = self.engine.label_log_probabilities(prompts, labels)  # (P, 3)
-        if np.isneginf(log_probabilities).all(axis=1).any():
+        if self.engine.encoder is not None and self.decoding == "greedy":
+            chosen = greedy_labels(self.engine, prompts, labels)
+        else:  # an engine that takes text has decoded by itself
+            found = self.engine.label_log_probabilities(prompts, labels)  # (P, 3)
+            chosen = [None if np.isneginf(row).all() else int(row.argmax()) for row in found]
+        if None in chosen:
             raise ModelError(f"{self.name} gives none of the labels any probability on query {query_id}. Choose another reader.")
-        return [VERDICTS[i] for i in log_probabilities.argmax(axis=1)]
+        return [VERDICTS[i] for i in chosen if i is not None]
 
     def _prompts(self, questions: list[Question], query_id: str) -> tuple[list[Any], list[Any]]:
         """Questions and labels as the engine takes them: token ids that fit its context, or text."""
@@ -136,19 +146,24 @@ def ask_reader(
     scored: Sequence[Scored] | None = None,
     k: int = EVIDENCE,
     serving_permutations: int = 1,
+    reading: Reading | None = None,
+    decoding: Decoding = "greedy",
     options: EngineOptions | None = None,
     engine: Any = None,
     progress: Callable[[Iterable[Instance], int | None], Iterable[Instance]] | None = None,
 ) -> ReaderRun:
     """Have a reader read the first k under every permutation of a run, write its outputs beside it and measure them.
 
-    A caller that holds the queries of the run passes them as `scored`.
+    Claims without a verdict are not read where others have one (`readable_queries`). A caller that holds the queries of the
+    run passes them as `scored`, as they are stored.
     """
-    reader = Reader(engine or open_reader(address, options), TASKS[run.record["task"]])
+    reader = Reader(engine or open_reader(address, options), TASKS[run.record["task"]], decoding)
     before = reader.engine.spent()
-    stored = run.read_queries() if scored is None else scored
+    how = reading or Reading()
+    stored = [how.read(query) for query in (run.read_queries() if scored is None else scored)]
     served = stored if serving_permutations == 1 else [average_permutations(query, serving_permutations) for query in stored]
-    queries = {query.query_id: query for query in served}
+    readable = readable_queries(run)
+    queries = {query.query_id: query for query in served if query.query_id in readable}
     wanted = (instance for instance in open_collection(source).instances() if instance.id in queries)
     outputs: dict[str, list[str]] = {}
     failed: list[Failure] = []
@@ -157,15 +172,16 @@ def ask_reader(
             outputs[instance.id] = _read_query(reader, instance, queries[instance.id], k)
     if failed and not outputs:
         raise InputError(f"{address} read none of the {len(queries)} queries: {failed[0].reason}.")
-    label = reader_label(address, k, serving_permutations)
+    label = reader_label(address, k, serving_permutations, how, decoding)
     write_outputs(run, label, outputs)
-    return ReaderRun(reader_results(run, list(queries))[label].values, failed, reader.asked, reader.engine.spent_since(before))
+    values = reader_results(run, [query.query_id for query in served])[label].values
+    return ReaderRun(values, failed, reader.asked, reader.engine.spent_since(before))
 
 
 def _read_query(reader: Reader, instance: Instance, query: Scored, k: int) -> list[str]:
     index = {candidate.id: i for i, candidate in enumerate(instance.pool)}
     columns = np.array([index[candidate] for candidate in query.candidate_ids])
-    return reader.read(instance, [columns[shown].tolist() for shown in arithmetic.evidence(query.permuted, k)])
+    return reader.read(instance, [columns[shown].tolist() for shown in arithmetic.evidence(ranked_permuted(query), k)])
 
 
 def _digest(text: str) -> str:

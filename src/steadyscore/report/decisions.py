@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..machine.disk import atomic
 from ..machine.extras import check_installed
 from ..measures.decisions import INSTABILITIES, QUALITIES, Shown, decide, words
-from .page import render
+from .templating import render
 
 LONGEST = 280
 """Characters shown of a candidate."""
@@ -83,7 +83,7 @@ def write_decisions_report(audits: Sequence[DecisionAudit], folder: Path) -> Pat
     ]
     page = Page(__version__, HEADER, INSTABILITIES | QUALITIES, sections)
     for template, name in (("decisions.md.jinja", "report.md"), ("decisions.html.jinja", "index.html")):
-        text = render(template, page)
+        text = render(template, page=page)
         with atomic(folder / name) as stream:
             stream.write(text.encode())
     return folder / "index.html"

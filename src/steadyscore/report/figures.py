@@ -42,9 +42,9 @@ VARIABLES = {
 METHODS = (
     (r"\boc\b|oc[-_]?sft", "#0072b2"),
     (r"single", "#e69f00"),
-    (r"averag", "#009e73"),
+    (r"averag|\bavg\b", "#009e73"),
     (r"debias", "#cc79a7"),
-    (r"perm(utation)?[-_ ]?aug", "#56b4e9"),
+    (r"perm(utation)?[-_. ]*aug", "#56b4e9"),
 )
 """The paper's palette: a variant that is named after a method has that method's colour."""
 MARKERS = {
@@ -84,7 +84,7 @@ def choose_styles(names: Sequence[str]) -> dict[str, Style]:
     return {n: Style(n, chosen[n], list(MARKERS)[i % len(MARKERS)]) for i, n in enumerate(names)}
 
 
-def _draw(
+def draw_svg(
     title: str,
     paint: Callable[..., None],
     *,
@@ -178,7 +178,7 @@ def spread(title: str, quality: dict[str, Array], styles: dict[str, Style], meas
         rows[-1].set_xlabel("queries, by mean over permutations")
 
     falls = "; ".join(f"{n} {float((v.mean(1) - v.min(1)).mean()):.3f}" for n, v in quality.items())
-    return _draw(
+    return draw_svg(
         title,
         paint,
         rows=len(quality),
@@ -200,7 +200,7 @@ def slot_profile(title: str, profiles: dict[str, Sequence[float]], styles: dict[
         ax.set_ylabel("ψ(p), in score units")
 
     ends = "; ".join(f"{name}: first slot {p[0]:+.3f}, last slot {p[-1]:+.3f}" for name, p in profiles.items())
-    return _draw(title, paint, description=f"What each slot adds to a score. {ends}.")
+    return draw_svg(title, paint, description=f"What each slot adds to a score. {ends}.")
 
 
 def by_query(title: str, values: dict[str, Array], styles: dict[str, Style], measure: str) -> str:
@@ -218,7 +218,7 @@ def by_query(title: str, values: dict[str, Array], styles: dict[str, Style], mea
         ax.set_ylabel(measure)
 
     medians = "; ".join(f"{name} {np.nanmedian(v):.2f}" for name, v in values.items())
-    return _draw(title, paint, description=f"{measure} of every query, sorted. Medians: {medians}.")
+    return draw_svg(title, paint, description=f"{measure} of every query, sorted. Medians: {medians}.")
 
 
 def _bar(figure: Measured) -> Array | None:
@@ -242,7 +242,7 @@ def scatter(title: str, points: dict[str, tuple[Measured, Measured]], styles: di
         ax.set_ylabel(f"{measures[1]} (decision)")
 
     values = "; ".join(f"{name}: {x.value:.3f} and {y.value:.3f}" for name, (x, y) in points.items())
-    return _draw(title, paint, description=f"{measures[0]} and {measures[1]}. {values}.")
+    return draw_svg(title, paint, description=f"{measures[0]} and {measures[1]}. {values}.")
 
 
 def budget_curve(title: str, curves: dict[str, dict[int, Any]], styles: dict[str, Style], measure: str) -> str:
@@ -265,7 +265,7 @@ def budget_curve(title: str, curves: dict[str, dict[int, Any]], styles: dict[str
     values = "; ".join(
         f"{name}: {c[min(c)].value:.2f} at K = {min(c)}, {c[max(c)].value:.2f} at K = {max(c)}" for name, c in curves.items()
     )
-    return _draw(title, paint, description=f"{measure} against the serving budget. {values}.")
+    return draw_svg(title, paint, description=f"{measure} against the serving budget. {values}.")
 
 
 def sweep(title: str, curves: dict[str, tuple[Array, Array, tuple[float, float]]], styles: dict[str, Style]) -> str:
@@ -281,4 +281,4 @@ def sweep(title: str, curves: dict[str, tuple[Array, Array, tuple[float, float]]
         ax.set_ylabel("overlap")
 
     values = "; ".join(f"{n}: overlap {at[1]:.2f} where {100 * at[0]:.0f} % is kept" for n, (_, _, at) in curves.items())
-    return _draw(title, paint, description=f"Overlap of retained sets at every cutoff. At the frozen cutoff, {values}.")
+    return draw_svg(title, paint, description=f"Overlap of retained sets at every cutoff. At the frozen cutoff, {values}.")

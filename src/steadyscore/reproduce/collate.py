@@ -2,50 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InputError
 from ..measures.intervals import (
     DRAWS,
-    Discordance,
     Scheme,
     Wins,
     collection_mean,
-    discordance,
     leads,
     mean_interval,
     percent_closed,
     seed_mean,
     wins,
 )
+from ..measures.observations import Better, Observation, average_seeds, group_by, levels_table
 
 Array = NDArray[np.float64]
-K = TypeVar("K", bound=Hashable)
-Better = str
-"""`higher`, `lower` or `neither`."""
 
-
-@dataclass(frozen=True)
-class Observation:
-    """What one run gave on one measure, query by query."""
-
-    system: str
-    base: str
-    seed: int
-    task: str
-    collection: str
-    query_ids: tuple[str, ...]
-    values: Array
-    """(Q,), NaN where undefined; one value for a measure that only the whole collection has."""
-
-    @property
-    def mean(self) -> float:
-        return collection_mean([self.values])
+WHOLE = ("*",)
+"""In place of query ids: one value that only the whole collection has."""
 
 
 class Basis(NamedTuple):
@@ -79,36 +59,6 @@ class Value:
     """What is printed where it is not a number."""
     reason: str = ""
     """Why there is no number."""
-
-
-def group_by(observations: Iterable[Observation], key: Callable[[Observation], K]) -> dict[K, list[Observation]]:
-    """Observations by variant, base, seed, task, collection or any of these together, in the order they came."""
-    groups: dict[K, list[Observation]] = {}
-    for observation in observations:
-        groups.setdefault(key(observation), []).append(observation)
-    return groups
-
-
-def combine(terms: Sequence[tuple[float, Observation]]) -> Observation:
-    """A weighted sum on the queries that all have: a level (one term), a contrast (two), a contrast of contrasts (four)."""
-    first = terms[0][1]
-    if any(observation.collection != first.collection for _, observation in terms):
-        raise InputError("runs of different collections cannot be paired: compare runs of the same collection.")
-    places = [{query: i for i, query in enumerate(observation.query_ids)} for _, observation in terms]
-    shared = [query for query in first.query_ids if all(query in place for place in places)]
-    if not shared:
-        names = ", ".join(observation.system for _, observation in terms)
-        raise InputError(f"{names} share no query of {first.collection}, so they cannot be paired. Score the same queries.")
-    rows = [
-        weight * observation.values[[place[query] for query in shared]]
-        for (weight, observation), place in zip(terms, places, strict=True)
-    ]
-    return replace(first, query_ids=tuple(shared), values=np.sum(rows, axis=0))
-
-
-def average_seeds(observations: Sequence[Observation]) -> Observation:
-    """The mean over training seeds, query by query."""
-    return combine([(1 / len(observations), observation) for observation in observations])
 
 
 def mean_by_task(observations: Iterable[Observation]) -> dict[str, float]:
@@ -161,14 +111,6 @@ def extreme_value(cells: Sequence[Observation], sign: int) -> Value:
     return Value(min(means) if sign < 0 else max(means), basis=_basis(units, cells))
 
 
-def levels_table(observations: Sequence[Observation], systems: Sequence[str]) -> tuple[list[str], Array]:
-    """(S, C) collection means over seeds, and the collections; NaN where a system has none."""
-    collections = list(dict.fromkeys(o.collection for o in observations))
-    groups = group_by(observations, lambda o: (o.system, o.collection))
-    table = [[average_seeds(groups[s, c]).mean if (s, c) in groups else np.nan for c in collections] for s in systems]
-    return collections, np.array(table, float).reshape(len(systems), len(collections))
-
-
 def lead_value(observations: Sequence[Observation], systems: Sequence[str], system: str, better: Better) -> Value:
     """Collections that a system leads among others; systems that share a lead each count."""
     collections, table = levels_table(observations, systems)
@@ -182,17 +124,6 @@ def closed_value(single: Value, x: Value, oc: Value) -> Value:
     if single.value is None or x.value is None or oc.value is None:
         return Value(basis=x.basis, reason=single.reason or x.reason or oc.reason)
     return Value(percent_closed(single.value, x.value, oc.value), basis=x.basis)
-
-
-def discordance_of(
-    first: Sequence[Observation], second: Sequence[Observation], systems: Sequence[str], better: tuple[Better, Better]
-) -> Discordance:
-    """Do two measures choose the same system, collection by collection? Any pair of measures, each with its own direction."""
-    names, left = levels_table(first, systems)
-    others, right = levels_table(second, systems)
-    shared = [name for name in names if name in others]
-    left, right = left[:, [names.index(n) for n in shared]], right[:, [others.index(n) for n in shared]]
-    return discordance(-left if better[0] == "lower" else left, -right if better[1] == "lower" else right)
 
 
 # -- the bold rules
@@ -259,4 +190,5 @@ def _basis(units: Sequence[Observation], cells: Sequence[Observation]) -> Basis:
     counts = [int((~np.isnan(unit.values)).sum()) for unit in units]
     defined = [unit for unit, count in zip(units, counts, strict=True) if count]
     seeds = len({cell.seed for cell in cells})
-    return Basis(sum(counts), len({u.collection for u in defined}), seeds, len({u.base for u in defined}))
+    queries = sum(count for unit, count in zip(units, counts, strict=True) if unit.query_ids != WHOLE)
+    return Basis(queries, len({u.collection for u in defined}), seeds, len({u.base for u in defined}))

@@ -21,17 +21,21 @@ class Status(NamedTuple):
     cells: int
     possible: int
     """Cells that some code here measures."""
+    missing: list[str]
+    """What is not there, one sentence each."""
 
 
 def status_of(artifact: Artifact, choices: Choices, store: Store) -> Status:
     """What of an artifact can be measured, and how many of its runs are in the store."""
     if artifact.is_diagram:
-        return Status("diagram", 0, 0, 0, 0)
+        return Status("diagram", 0, 0, 0, 0, [])
     cells = list(artifact.cells())
     possible = [cell for cell in cells if cell.statistic != "not_measured"]
     jobs = jobs_of(requests_of(possible, choices), choices)
     done = sum(is_done(job, store) for job in jobs)
-    return Status(_word(len(possible), len(jobs), done), len(jobs), done, len(cells), len(possible))
+    missing = [f"{len(jobs) - done} of {len(jobs)} runs are not scored yet"] if done < len(jobs) else []
+    missing += missing_code(artifact)
+    return Status(_word(len(possible), len(jobs), done), len(jobs), done, len(cells), len(possible), missing)
 
 
 def _word(possible: int, runs: int, done: int) -> str:
@@ -119,4 +123,5 @@ def index_page() -> str:
         for artifact in ARTIFACTS.values()
         for reason in missing_code(artifact)
     ]
-    return PAGE + "\n".join(rows) + "\n\n## What no code measures yet\n\n" + "\n".join(lacking) + "\n"
+    below = "## What no code measures yet\n\n" + "\n".join(lacking) if lacking else "Every cell has code that measures it."
+    return PAGE + "\n".join(rows) + f"\n\n{below}\n"

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import InputError
+from ..measures import gains
 from ..tasks import TASKS
-from . import studies
 from .collate import (
     Basis,
     Value,
@@ -148,7 +148,7 @@ def permutation_range_of(cell: Cell, library: Library) -> float:
             k = TASKS[task_of(collection)].quality_cutoff
             at = replace(side, collections=collection, seeds=(), reader="")
             queries = library.queries(at, base, side.seeds[0], collection)
-            found.append(np.array([studies.quality_by_permutation(query, k) for query in queries]))
+            found.append(np.array([gains.quality_by_permutation(query, k) for query in queries]))
     return permutation_range(found)
 
 

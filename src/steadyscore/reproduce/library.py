@@ -9,17 +9,23 @@ from pathlib import Path
 
 import numpy as np
 
-from ..audits.load import own_threshold, serve_ensembles
+from ..audits.load import is_ranking, measure_run, own_threshold, read_queries, serve_ensembles
 from ..errors import InputError
+from ..measures import places
 from ..measures.answers import EVIDENCE
 from ..measures.decomposition import silver_beta
-from ..measures.measurement import Measured, Threshold, measure
+from ..measures.measurement import Measured, Threshold, fitted_retention, measure
+from ..measures.observations import Observation
+from ..measures.reading import Reading
 from ..measures.registry import MEASURES
 from ..readers.outputs import ReaderResult, reader_label, reader_results
 from ..runs.folder import Run
 from ..runs.table import Scored
+from ..scoring.rereads import average_reads
+from ..scoring.timing import query_seconds, read_timings
+from ..terms import Array
 from . import studies
-from .collate import Observation
+from .collate import WHOLE
 from .derived import derived_name
 from .execute import Store, reader_name
 from .jobs import Beside, Job, job_of, request_of
@@ -42,7 +48,7 @@ PER_QUERY: dict[str, Callable[[Scored], float]] = {
 
 def _share(part: str) -> Callable[[Sequence[Scored]], float]:
     def share(queries: Sequence[Scored]) -> float:
-        found = studies.variance_components(queries)
+        found = places.variance_components(queries)
         return float(getattr(found, part)) / found.total if found.total > 0 else float("nan")
 
     return share
@@ -52,9 +58,9 @@ PER_COLLECTION: dict[str, Callable[[Sequence[Scored]], float]] = {
     "slot_share_ols": _share("slot"),
     "window_share_ols": _share("window"),
     "companion_share_ols": _share("companion"),
-    "residual_variance": lambda queries: studies.variance_components(queries).companion,
-    "slot_rms_all": lambda queries: studies.slot_profile(queries).rms,
-    "slot_rms_gold": lambda queries: studies.slot_profile(queries, gold=True).rms,
+    "residual_variance": lambda queries: places.variance_components(queries).companion,
+    "slot_rms_all": lambda queries: places.slot_profile(queries).rms,
+    "slot_rms_gold": lambda queries: places.slot_profile(queries, gold=True).rms,
     "flips_on_crossing": studies.flips_on_crossing,
     "silver_beta": lambda queries: silver_beta([3 * query.permuted for query in queries]).beta,
 }
@@ -70,14 +76,20 @@ def better_of(name: str) -> str:
     return MEASURES[name].better if name in MEASURES else BETTER.get(name, "neither")
 
 
+def needs_cutoff(name: str) -> bool:
+    known = MEASURES.get(name.removeprefix("floor:"))
+    return known is not None and "cutoff" in known.needs
+
+
 class Library:
     """What the store holds, for the cells of a scale."""
 
     def __init__(self, store: Store, choices: Choices):
         self.store, self.choices = store, choices
         self.run = cache(self._run)
-        self.queries = cache(self._queries)
-        self.measured = cache(self._measured)
+        self._opened: dict[Path, Run] = {}
+        self._queries_of = cache(self._read)
+        self._measured_of: dict[tuple[Path, Side], Measured] = {}
 
     def side(self, side: Side) -> Side:
         return scaled(side, self.choices)
@@ -89,25 +101,35 @@ class Library:
         """The complete run of a side, of the store or of the user."""
         job = self.job(side, base, seed, collection)
         if given := self.choices.run(side.system, base, seed, collection):
-            return fitting_run(Path(given), self._expected(job))
+            run = fitting_run(Path(given), self._expected(job))
+            return self._opened.setdefault(run.folder, run)
         found = self.store.find_run(job.content, side.permutations)
         if found is None:
             raise MissingRun(f"{_named(side, base, seed, collection)} is not scored yet.")
-        return found
+        return self._opened.setdefault(found.folder, found)
 
     def _expected(self, job: Job) -> str:
         value = job.data.value
         is_derived = value["part"] is not None or value["arrangement"] != "first-stage"
         return derived_name(job.data) if is_derived else str(value["collection"])
 
-    def _queries(self, side: Side, base: str, seed: int, collection: str) -> list[Scored]:
+    def queries(self, side: Side, base: str, seed: int, collection: str) -> list[Scored]:
         """A run's queries under the first M permutations, read out as the side says, each as its K-ensembles."""
-        run = self.run(side, base, seed, collection)
+        return self._queries_of(self.run(side, base, seed, collection), replace(side, collections=""))
+
+    def _read(self, run: Run, side: Side) -> list[Scored]:
+        if side.is_reread:
+            return self._average_reads(run)
         stored = [studies.first_permutations(query, side.permutations) for query in run.read_queries()]
-        read = [studies.read_out(query, side.readout) for query in stored]
-        if side.ties == "input_position":
-            read = [studies.break_ties_by_position(query) for query in read]
-        return list(serve_ensembles(read, side.serving))
+        return list(serve_ensembles(read_queries(stored, Reading(side.readout, side.ties)), side.serving))
+
+    def _average_reads(self, run: Run) -> list[Scored]:
+        """The mean of the reads of every query, judged as in the run."""
+        repeats = {query.query_id: query for query in run.read_noise()}
+        if not repeats:
+            raise MissingRun(f"{run.record['name']} on {run.record['collection']} was not read repeatedly yet.")
+        own = (query for query in run.read_queries() if query.query_id in repeats)
+        return [average_reads(replace(repeats[query.query_id], ideal=query.ideal)) for query in own]
 
     def threshold(self, side: Side, base: str, seed: int, collection: str) -> Threshold:
         """Tuned to F1, or to the share that another system's tuned cutoff keeps on its fitting half, at the same budget."""
@@ -119,17 +141,21 @@ class Library:
         cutoff = self.measured(*place).cutoff.value
         if cutoff is None:
             raise MissingRun(f"{side.matched_to} on {collection} has no tuned cutoff to match.")
-        return replace(own, retention=studies.fitted_retention(self.queries(*place), cutoff, own))
+        return replace(own, retention=fitted_retention(self.queries(*place), cutoff, own))
 
-    def _measured(self, side: Side, base: str, seed: int, collection: str) -> Measured:
-        """Every measure of the scores, of what perturbations moved, and of the side's reader."""
-        queries = self.queries(side, base, seed, collection)
-        found = measure(queries, self.threshold(side, base, seed, collection))
-        run = self.run(side, base, seed, collection)
-        beside = run.read_perturbed(found.query_ids) if side.serving == 1 else {}
-        if side.reader:
-            beside |= self.readings(side, base, seed, collection).values
-        return replace(found, values=found.values | beside)
+    def measured(self, side: Side, base: str, seed: int, collection: str) -> Measured:
+        """Every measure of the scores, of what perturbations moved, and of the side's reader.
+
+        A run that stands for several of the paper's collections is measured once; a matched cutoff may differ between them.
+        """
+        place = (side, base, seed, collection)
+        run = self.run(*place)
+        key = (run.folder, side if side.matched_to else replace(side, collections=""))
+        if key not in self._measured_of:
+            read = self.readings(*place) if side.reader else None
+            plain = side.serving == 1 and Reading(side.readout, side.ties).is_plain
+            self._measured_of[key] = measure_run(run, self.queries(*place), self.threshold(*place), read, is_as_scored=plain)
+        return self._measured_of[key]
 
     def readings(self, side: Side, base: str, seed: int, collection: str) -> ReaderResult:
         run, queries = self.run(side, base, seed, collection), self.queries(side, base, seed, collection)
@@ -138,6 +164,13 @@ class Library:
         if label not in found:
             raise MissingRun(f"{_named(side, base, seed, collection)} was not read by the {side.reader} reader yet.")
         return found[label]
+
+    def seconds(self, side: Side, base: str, seed: int, collection: str, way: int) -> Array:
+        """(Q,) seconds of every query at one of the widths that were timed beside the run."""
+        found = query_seconds(read_timings(self.run(side, base, seed, collection)), way)
+        if not len(found):
+            raise MissingRun(f"{_named(side, base, seed, collection)} was not timed yet.")
+        return found
 
     def noise(self, side: Side, base: str, seed: int, collection: str) -> Measured:
         """Measures of one presentation that was scored repeatedly, at the cutoff of the run."""
@@ -150,6 +183,8 @@ class Library:
     def observation(self, side: Side, base: str, seed: int, collection: str, name: str) -> Observation:
         """One measure of one run, query by query; one value where only the whole collection has it."""
         place = (side, base, seed, collection)
+        if needs_cutoff(name) and is_ranking(self.run(*place).record):
+            raise MissingRun(f"{_named(*place)} gives a ranking, and {name} needs scores that a cutoff can be set on.")
         if name.startswith("floor:"):
             noise = self.noise(*place)
             ids, values = noise.query_ids, noise.values.get(name.removeprefix("floor:"))
@@ -157,11 +192,11 @@ class Library:
             queries = self.queries(*place)
             ids, values = tuple(q.query_id for q in queries), np.array([PER_QUERY[name](q) for q in queries])
         elif name in PER_COLLECTION:
-            ids, values = ("*",), np.array([PER_COLLECTION[name](self.queries(*place))])
+            ids, values = WHOLE, np.array([PER_COLLECTION[name](self.queries(*place))])
         else:
             measured = self.measured(*place)
             whole = measured.overall.get(name)
-            ids, values = (measured.query_ids, measured.values.get(name)) if whole is None else (("*",), np.array([whole]))
+            ids, values = (measured.query_ids, measured.values.get(name)) if whole is None else (WHOLE, np.array([whole]))
         if values is None and name in MEASURES and MEASURES[name].value is not None:
             values = np.full(len(ids), np.nan)  # it was measured, and is undefined for every query
         if values is None:

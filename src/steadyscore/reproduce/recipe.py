@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 
 from ..measures.intervals import Scheme
+from ..scoring.conditions import Condition
 from ..scoring.perturbation import Perturbation
-from ..terms import Markers, Partition, Placeholder
+from ..terms import Markers, Partition, Placeholder, Readout, Ties
 from .names import SEEDS, bases_in, collections_in
 
 Arrangement = Literal["first-stage", "reverse", "top", "middle", "bottom", "swaps", "noise", "churn"]
 """How a pool stands before it is permuted: as the first stage has it, reversed, with its strongest candidate moved to the
 top, middle or bottom, after neighbour swaps or score noise, or with one candidate replaced."""
-Readout = Literal["expected", "argmax", "p2"]
 Form = Literal["level", "signed", "percent", "closed", "count", "of", "interval", "with_interval", "range", "spread", "sd"]
 """How a number is printed: as it is, with its sign, as a share in percent, as percent of a gap, as a whole number, as n/N,
 as its interval alone, with its interval, as lowest to highest, with its seed SD, as its seed SD alone."""
@@ -35,15 +35,18 @@ class Fields(TypedDict, total=False):
     markers: Markers
     arrangement: Arrangement
     first_stage: str
+    condition: Condition
     mitigation: str
     permutations: int
     pool: int
     perturb: tuple[Perturbation, ...]
     noise: bool
+    is_reread: bool
+    timed: tuple[int, ...]
     reader: str
     serving: int
     readout: Readout
-    ties: Literal["candidate_id", "input_position"]
+    ties: Ties
     matched_to: str
     measure: str
     statistic: str
@@ -98,16 +101,23 @@ class Side:
     arrangement: Arrangement = "first-stage"
     first_stage: str = ""
     """Empty: the collection's own."""
+    condition: Condition = "companions"
+    """What a candidate is shown with."""
     mitigation: str = ""
     permutations: int = 10
     pool: int | None = None
     perturb: tuple[Perturbation, ...] = ()
     noise: bool = False
+    """Whether one order of every query is read ten times, beside the run."""
+    is_reread: bool = False
+    """Whether scores are the mean of these reads, instead of the run's own."""
+    timed: tuple[int, ...] = ()
+    """Widths at which single requests are timed together; 0: the side's own."""
     reader: str = ""
     serving: int = 1
     """K, permutations averaged before anything is measured."""
     readout: Readout = "expected"
-    ties: Literal["candidate_id", "input_position"] = "candidate_id"
+    ties: Ties = "id"
     matched_to: str = ""
     """The system whose share of the pool the cutoff keeps, at the same budget; empty: tuned to F1."""
 

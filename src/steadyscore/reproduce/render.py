@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Sequence
-from html import escape
 from typing import NamedTuple
 
 from ..audits.table import text_table
-from .layout import Filled, Grid, basis_lines, basis_text, column_key
-
-PLANTED = (
-    "Planted graders on parts of the embedded collections, some of which stand for several of the paper's: this shows the shape "
-    "of the table, not a result."
-)
+from ..machine.extras import check_installed
+from ..report.templating import render
+from .layout import NOTHING, Filled, Grid, basis_lines, column_key
+from .sections import column_groups, heading, remarks, section_of, stands_on
 
 
 class Shown(NamedTuple):
@@ -22,21 +20,7 @@ class Shown(NamedTuple):
 
     paper: bool = False
     intervals: bool = False
-
-
-def remarks(filled: Filled) -> list[str]:
-    """Basis of the artifact, scale, and why cells are empty."""
-    done, cells = filled.counts()
-    found = [filled.artifact.basis] if filled.artifact.basis else []
-    found += [PLANTED] if filled.is_planted else []
-    if done < cells:
-        found.append(f"{cells - done} of {cells} cells are empty.")
-        found += [f"{count} {'cell' if count == 1 else 'cells'}: {reason}" for reason, count in filled.reasons()[:8]]
-    return found
-
-
-def heading(filled: Filled) -> str:
-    return f"{filled.artifact.number} ({filled.artifact.label}), scale {filled.scale}: {filled.artifact.title}."
+    basis: bool = False
 
 
 # -- text
@@ -69,71 +53,8 @@ def _text_cell(grid: Grid, row: int, column: int, shown: Shown) -> str:
 
 def to_html(filled: Filled, shown: Shown) -> str:
     """One self-contained section: a figure where the artifact is one, tables with the basis of every cell, remarks."""
-    from .draw import drawing
-
-    parts = [f'<section id="{escape(filled.artifact.name)}"><h2>{escape(heading(filled))}</h2>']
-    for grid in filled.grids:
-        parts.append(drawing(grid, filled) if grid.block.draw else "")
-        parts.append(_html_grid(grid, shown))
-    parts += [f"<p>{escape(remark)}</p>" for remark in remarks(filled)]
-    return "\n".join(filter(None, parts)) + "\n</section>\n"
-
-
-def _html_grid(grid: Grid, shown: Shown) -> str:
-    block = grid.block
-    caption = f"<caption>{escape(block.title)}</caption>" if block.title else ""
-    groups = _groups(grid)
-    top = ""
-    if any(name for name, _ in groups):
-        spans = "".join(f'<th scope="colgroup" colspan="{count}">{escape(name)}</th>' for name, count in groups)
-        top = f"<tr><td></td>{spans}</tr>"
-    head = f'<tr><th scope="col">{escape(block.corner)}</th>' + "".join(
-        f'<th scope="col">{escape(line.label)}</th>' for line in block.columns
-    )
-    body = "".join(
-        f'<tr><th scope="row">{escape(line.label)}</th>'
-        + "".join(_html_cell(grid, r, c, shown) for c in range(len(block.columns)))
-        + "</tr>"
-        for r, line in enumerate(block.rows)
-    )
-    return f"<table>{caption}<thead>{top}{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _html_cell(grid: Grid, row: int, column: int, shown: Shown) -> str:
-    value = grid.values[row][column]
-    text = escape(grid.printed(row, column, intervals=shown.intervals))
-    text = f"<strong>{text}</strong>" if (row, column) in grid.bold else text
-    theirs = grid.paper.get((row, column))
-    beside = f' <small class="paper">paper {escape(theirs)}</small>' if shown.paper and theirs else ""
-    return (
-        f'<td title="{escape(stands_on(grid, row, column))}">{text}{beside}</td>'
-        if not value.text
-        else f"<td>{text}{beside}</td>"
-    )
-
-
-def stands_on(grid: Grid, row: int, column: int) -> str:
-    """One cell's basis and interval in words; or why it is empty."""
-    value = grid.values[row][column]
-    if value.reason:
-        return f"empty: {value.reason}"
-    parts = [basis_text(value.basis)]
-    if value.low is not None and grid.cell(row, column).form != "range":
-        parts.append(f"95 % interval {value.low:.4f} to {value.high:.4f}")
-    if value.sd is not None:
-        parts.append(f"seed SD {value.sd:.4f}")
-    return ", ".join(parts)
-
-
-def _groups(grid: Grid) -> list[tuple[str, int]]:
-    """Headings that neighbouring columns share, with their number of columns."""
-    found: list[tuple[str, int]] = []
-    for line in grid.block.columns:
-        if found and found[-1][0] == line.group:
-            found[-1] = (line.group, found[-1][1] + 1)
-        else:
-            found.append((line.group, 1))
-    return found
+    check_installed("HTML", "jinja2")
+    return render("section.html.jinja", s=section_of(filled), shown=shown)
 
 
 # -- LaTeX
@@ -142,13 +63,21 @@ SYMBOLS = {
     "τ": r"$\tau$", "β": r"$\beta$", "α": r"$\alpha$", "λ": r"$\lambda$", "ψ": r"$\psi$", "μ": r"$\mu$", "Δ": r"$\Delta$",
     "≥": r"$\geq$", "×": r"$\times$", "→": r"$\to$", "↓": r"$\downarrow$", "∈": r"$\in$", "−": "$-$", "±": r"$\pm$", "–": "--",
     "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "|": r"$|$", "…": r"\ldots{}",
+    "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "|": r"$|$", "<": "$<$", ">": "$>$", "…": r"\ldots{}",
 }  # fmt: skip
+LAST_KNOWN = "\u017f"
+"""The last character that every LaTeX prints without a package: accented Latin letters."""
 
 
 def latex(text: str) -> str:
-    """Text that LaTeX prints as it stands."""
-    return "".join(SYMBOLS.get(character, character) for character in text)
+    """Text that LaTeX prints as it stands, on one line; a character that its fonts lack is named by its number."""
+    return "".join(_latex_character(character) for character in " ".join(text.split()))
+
+
+def _latex_character(character: str) -> str:
+    if character in SYMBOLS:
+        return SYMBOLS[character]
+    return character if character.isprintable() and character <= LAST_KNOWN else f"U+{ord(character):04X}"
 
 
 def to_latex(filled: Filled, shown: Shown) -> str:
@@ -166,16 +95,21 @@ def _latex_grid(grid: Grid, shown: Shown) -> list[str]:
     lines = [rf"\begin{{tabular}}{{l{'r' * count}}}", r"\toprule"]
     if block.title:
         lines.append(rf"\multicolumn{{{count + 1}}}{{l}}{{\emph{{{latex(block.title)}}}}} \\")
-    groups = _groups(grid)
+    groups = column_groups(grid)
     if any(name for name, _ in groups):
         lines += _latex_groups(groups)
-    lines.append(" & ".join(latex(text) for text in [block.corner, *(line.label for line in block.columns)]) + r" \\")
+    lines.append(" & ".join([_latex_start(block.corner), *(latex(line.label) for line in block.columns)]) + r" \\")
     lines.append(r"\midrule")
     for r, line in enumerate(block.rows):
-        cells = [latex(line.label), *(_latex_cell(grid, r, c, shown) for c in range(count))]
+        cells = [_latex_start(line.label), *(_latex_cell(grid, r, c, shown) for c in range(count))]
         basis = "; ".join(stands_on(grid, r, c) for c in range(count) if not grid.values[r][c].text)
-        lines.append(" & ".join(cells) + rf" \\ % {basis}")
+        lines.append(" & ".join(cells) + rf" \\ % {' '.join(basis.split())}")
     return [*lines, r"\bottomrule", r"\end{tabular}"]
+
+
+def _latex_start(text: str) -> str:
+    """The first cell of a row: a bracket or a star there would belong to the `\\\\` of the row before."""
+    return f"{{}}{latex(text)}" if text.lstrip().startswith(("[", "*")) else latex(text)
 
 
 def _latex_groups(groups: Sequence[tuple[str, int]]) -> list[str]:
@@ -202,6 +136,17 @@ COLUMNS = (
 )  # fmt: skip
 
 
+FORMULA = re.compile(r"[=+\-@\t\r]")
+"""How a text begins that a spreadsheet would compute."""
+SIGNED = re.compile(r"[+-][\d.,]+%?\*?( ± [\d.]+)?( \[[+−-]?[\d.]+, [+−-]?[\d.]+\])?")
+"""A number as a table prints it, with its spread or interval."""
+
+
+def csv_text(text: str) -> str:
+    """Text that a spreadsheet shows instead of computing it: behind an apostrophe, unless it is a number."""
+    return f"'{text}" if FORMULA.match(text) and text != NOTHING and not SIGNED.fullmatch(text) else text
+
+
 def to_csv(filled: Filled, shown: Shown) -> str:
     """One row per cell: numbers at full precision, what they stand on, and why there is none."""
     stream = io.StringIO()
@@ -213,10 +158,11 @@ def to_csv(filled: Filled, shown: Shown) -> str:
                 theirs = grid.paper.get((r, c), "") if shown.paper else ""
                 writer.writerow(
                     [
-                        filled.artifact.name, grid.block.title, grid.block.rows[r].label, column_key(grid.block, c),
+                        *map(csv_text, (filled.artifact.name, grid.block.title, grid.block.rows[r].label)),
+                        csv_text(column_key(grid.block, c)),
                         *("" if x is None else repr(float(x)) for x in (value.value, value.low, value.high, value.sd)),
                         "" if value.of is None else value.of, *value.basis, (r, c) in grid.bold,
-                        "" if value.reason else grid.printed(r, c), value.reason, theirs,
+                        *map(csv_text, ("" if value.reason else grid.printed(r, c), value.reason, theirs)),
                     ]
                 )  # fmt: skip
     return stream.getvalue()

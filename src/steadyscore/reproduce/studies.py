@@ -1,4 +1,4 @@
-"""Studies that are arithmetic on stored runs: readouts, ties, the first stage, slots, widths, gains, leaders.
+"""Studies that are arithmetic on stored runs: the first stage, widths, decisions.
 
 Every function takes queries as a run stores them (`Scored`), or arrays, and returns numbers. Nothing here scores.
 """
@@ -7,71 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InputError
-from ..measures.decomposition import (
-    Components,
-    SlotResidual,
-    collection_slot_residual,
-    slot_residual,
-    variance_shares,
-    width_effect,
-)
+from ..measures.decomposition import width_effect
+from ..measures.gains import quality_by_permutation
 from ..measures.instability import tau_psi
 from ..measures.intervals import mean_interval
-from ..measures.measurement import Threshold, with_scores
 from ..measures.preference import gold_crossing, pair_flip
-from ..measures.ranking import is_relevant, ndcg
-from ..measures.threshold import retention, split_queries
+from ..measures.ranking import ndcg
 from ..runs.table import FIRST_STAGE, Scored
-from ..window.readout import argmax_grade, grade_at_least
 
 Array = NDArray[np.float64]
 
 
 # -- the same run read in another way
-
-
-def read_out(query: Scored, readout: Literal["expected", "argmax", "p2"]) -> Scored:
-    """A query scored by the likeliest grade or by P(g >= 2) instead of the expected grade, from its stored distribution."""
-    if readout == "expected":
-        return query
-    if query.grades is None:
-        raise InputError(f"query {query.query_id} has no stored grade distribution, which the readout {readout} needs.")
-    scores = argmax_grade(query.grades) / 3 if readout == "argmax" else grade_at_least(query.grades, 2)
-    return replace(query, scores=np.asarray(scores, float))
-
-
-def break_ties_by_position(query: Scored) -> Scored:
-    """Scores whose ties fall to the candidate shown first, by less than any two different scores are apart."""
-    if query.slots is None or query.windows is None:
-        raise InputError(f"query {query.query_id} has no stored places, which the tie rule input_position needs.")
-    position = query.windows * (query.slots.max() + 1) + query.slots
-    if query.partition == "round_robin":
-        position = query.slots * (query.windows.max() + 1) + query.windows
-    gaps = np.diff(np.sort(query.scores, axis=1), axis=1)
-    smallest = np.min(gaps[gaps > 0], initial=1.0)
-    return replace(query, scores=query.scores - position * (smallest / (2 * (position.max() + 1))))
-
-
-def rescale_windows(query: Scored) -> Scored:
-    """Each window's scores minus its mean, over its standard deviation: rescaling across windows (Ren 2025).
-
-    A window of equal scores becomes zeros.
-    """
-    if query.windows is None:
-        raise InputError(f"query {query.query_id} has no stored places, which rescaling across windows needs.")
-    scores = np.empty_like(query.scores)
-    for row, windows, found in zip(query.scores, query.windows, scores, strict=True):
-        for window in np.unique(windows):
-            inside = windows == window
-            spread = row[inside].std()
-            found[inside] = (row[inside] - row[inside].mean()) / (spread if spread > 0 else 1.0)
-    return replace(query, scores=scores)
 
 
 def first_permutations(query: Scored, count: int) -> Scored:
@@ -136,37 +89,6 @@ def first_stage_correlation(query: Scored) -> FirstStageCorrelation:
     return FirstStageCorrelation(correlation(served), float(np.mean([correlation(row) for row in query.permuted])))
 
 
-# -- slots and companions
-
-
-def variance_components(queries: Sequence[Scored], protocol: Literal["unbiased", "reference"] = "reference") -> Components:
-    """Slot, window and remaining variance of a collection in squared score units: means over queries."""
-    table = np.array([variance_shares(*_placed(query), protocol=protocol) for query in queries], float)
-    table = table[~np.isnan(table).any(axis=1)]
-    if not len(table):
-        return Components(*[float("nan")] * 4)
-    return Components(*(float(value) for value in table.mean(axis=0)))
-
-
-def slot_profile(queries: Sequence[Scored], *, gold: bool = False) -> SlotResidual:
-    """What each slot adds to a score; with `gold` only to relevant candidates. Queries without one are left out."""
-    width = max(int(_placed(query)[1].max()) + 1 for query in queries)
-    found = []
-    for query in queries:
-        kept = is_relevant(query.gold) if gold else None
-        if kept is None or kept.any():
-            scores, slots, _ = _placed(query)
-            found.append(slot_residual(scores, slots, width, kept))
-    return collection_slot_residual(found) if found else SlotResidual(np.full(width, np.nan), float("nan"))
-
-
-def _placed(query: Scored) -> tuple[Array, Array, Array]:
-    if query.slots is None or query.windows is None:
-        raise InputError(f"query {query.query_id} has no stored places, which slots and windows need.")
-    keep = query.permutations != FIRST_STAGE
-    return query.permuted, query.slots[keep], query.windows[keep]
-
-
 # -- widths
 
 
@@ -202,37 +124,6 @@ def _is_above_zero(*differences: Array) -> bool:
     return all(mean_interval([values], scheme="queries").low > 0 for values in differences)
 
 
-# -- gains, query by query
-
-
-class Gains(NamedTuple):
-    correlation: float
-    """|Pearson| of the gain with the starting instability."""
-    improving: float
-    """Share of queries whose quality does not fall."""
-    regressing: float
-    """Share of queries whose quality falls."""
-
-
-def gains(before: ArrayLike, after: ArrayLike, instability: ArrayLike | None = None) -> Gains:
-    """How quality moves query by query, and whether the unstable queries are those that gain."""
-    change = np.asarray(after, float) - np.asarray(before, float)
-    moved = change[~np.isnan(change)]
-    found = float("nan") if instability is None else abs(correlation(change, instability))
-    if not len(moved):
-        return Gains(found, float("nan"), float("nan"))
-    return Gains(found, float((moved >= 0).mean()), float((moved < 0).mean()))
-
-
-def correlation(x: ArrayLike, y: ArrayLike) -> float:
-    """Pearson's, over the places where both have a value; NaN where fewer than three do or one does not vary."""
-    pairs = np.array([np.asarray(x, float), np.asarray(y, float)])
-    pairs = pairs[:, ~np.isnan(pairs).any(axis=0)]
-    if pairs.shape[1] < 3 or (pairs.std(axis=1) == 0).any():
-        return float("nan")
-    return float(np.corrcoef(pairs)[0, 1])
-
-
 # -- decisions
 
 
@@ -242,15 +133,6 @@ def flips_on_crossing(queries: Sequence[Scored]) -> float:
     flips = np.array([float(pair_flip(query.permuted)) for query in judged])
     crosses = np.array([float(gold_crossing(query.permuted, query.gold)) for query in judged])
     return float(np.nansum(flips * crosses) / flips.sum()) if flips.sum() > 0 else float("nan")
-
-
-def fitted_retention(queries: Sequence[Scored], cutoff: float, threshold: Threshold) -> float:
-    """The share of the pool that a cutoff keeps on the half it was fitted on: what another scorer's cutoff is matched to."""
-    ids = [query.query_id for query in queries]
-    fit_ids, _ = split_queries(ids, threshold.seed, protocol="hashed")
-    half = set(np.asarray(fit_ids).tolist())
-    rows = [q.permuted[0] if q.first_stage is None else q.first_stage for q in queries if q.query_id in half]
-    return float(np.mean([retention((row >= cutoff)[None]) for row in rows]))
 
 
 class Example(NamedTuple):
@@ -275,29 +157,3 @@ def equal_quality_example(queries: Sequence[Scored], cutoff: float, k: int = 10,
                 sizes = int(kept[i].sum()), int(kept[j].sum()), both
                 found = both / either, Example(query.query_id, float(quality[i]), float(quality[j]), *sizes)
     return None if found is None else found[1]
-
-
-def leader_reversals(by_permutation: ArrayLike, rival: float) -> int:
-    """Permutations whose mean puts the system on the other side of a rival than the mean over permutations does."""
-    means = np.asarray(by_permutation, float)
-    return int((np.sign(means - rival) == -np.sign(means.mean() - rival)).sum()) if means.mean() != rival else 0
-
-
-def quality_by_permutation(query: Scored, k: int) -> Array:
-    """(M,) nDCG@k of every permutation; NaN for a query without judgements."""
-    if not query.is_judged:
-        return np.full(len(query.permuted), np.nan)
-    ideal = query.gold if query.ideal is None else query.ideal
-    return np.asarray(ndcg(query.permuted, query.gold, k, judged_gains=ideal), float)
-
-
-def instability_across(runs: Sequence[Sequence[Scored]]) -> tuple[tuple[str, ...], Array]:
-    """tau-PSI of the first-stage rows of several runs of the same queries: markers or skeletons renamed, nothing else."""
-    by_id = [{query.query_id: row for query in run if (row := query.first_stage) is not None} for run in runs]
-    shared = tuple(i for i in by_id[0] if all(i in found for found in by_id))
-    return shared, np.array([float(tau_psi(np.stack([found[i] for found in by_id]))) for i in shared])
-
-
-def averaged_repeats(query: Scored) -> Scored:
-    """A query whose repeated reads of one presentation are averaged: the estimator that ten reads at width 1 give."""
-    return with_scores(query, query.scores.mean(axis=0, keepdims=True))

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import DamagedFile
 from ..machine.checksums import State, parquet_state
-from ..terms import Array, Partition
+from ..terms import Array, Partition, Ties
 from .layout import GRADE_COLUMNS, score_schema
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class Scored:
     """Relevance of every judged document of the query, also outside the pool; None: the pool's own."""
     partition: Partition = "contiguous"
     """How each order was cut into windows: what places mean."""
+    ties: Ties = "id"
+    """Who goes first of two candidates with equal scores: the smaller id, or the one that was shown first."""
 
     @property
     def permuted(self) -> Array:
@@ -81,14 +83,26 @@ class Scored:
         """Whether the place of every candidate is known."""
         return self.slots is not None and self.windows is not None
 
+    @property
+    def pool_order(self) -> Array | None:
+        """(n,) columns in the order of the pool, as the row of the first-stage order was shown it; None where that is unknown."""
+        if (presented := self.presented()) is None or FIRST_STAGE not in self.permutations:
+            return None
+        order: Array = presented[self.permutations == FIRST_STAGE][0]
+        return order
+
     def orders(self) -> Array | None:
         """(M, n) the permutations themselves: position -> column. None where places are unknown."""
+        presented = self.presented()
+        return None if presented is None else presented[self.permutations != FIRST_STAGE]
+
+    def presented(self) -> Array | None:
+        """(P, n) the order of every row, that of the first stage too: position -> column. None where places are unknown."""
         if self.slots is None or self.windows is None:
             return None
-        keep = self.permutations != FIRST_STAGE
-        slots, windows = self.slots[keep], self.windows[keep]
         # Contiguous windows follow one another; round-robin ones are dealt, one candidate to each in turn.
-        return np.lexsort((slots, windows) if self.partition == "contiguous" else (windows, slots), axis=-1)
+        keys = (self.slots, self.windows) if self.partition == "contiguous" else (self.windows, self.slots)
+        return np.lexsort(keys, axis=-1)
 
 
 def to_table(scored: Scored) -> pa.Table:

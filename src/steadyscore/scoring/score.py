@@ -13,22 +13,24 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from ..collection import Data, Source, open_collection
-from ..engines import Backend, Engine, EngineOptions, Recording
+from ..engines import Backend, Engine, EngineOptions
 from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
 from ..machine.bounds import Positive
 from ..machine.credentials import redact
 from ..machine.disk import lock_folder
-from ..measures.measurement import Threshold, with_scores
+from ..measures.measurement import Threshold
 from ..measures.planning import balanced_orders
+from ..measures.reading import Reading
 from ..models.adapter import prompt_mistakes, refuse_mismatches
 from ..models.card import TrainedSettings
 from ..runs.folder import Run, versions
+from ..runs.growth import join_presentations
 from ..runs.layout import Coverage, FailedQuery, QueryRow, Session, ShrunkWindow
 from ..runs.table import FIRST_STAGE, Scored
 from ..tasks import TASKS
@@ -36,10 +38,7 @@ from ..terms import Candidate, Collection, Failure, Instance, Prompt, Window
 from ..window.presentation import generator, permutations
 from .mitigations import count_windows
 from .scorer import PoolScorer, Scorer, Settings, ideal_gains, resolve_settings
-from .starts import Start, note_start, start_of
-
-if TYPE_CHECKING:
-    pass
+from .starts import Start, collect_parts, note_start, start_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +49,8 @@ class Cut:
     """Only the first N queries."""
     pool: Positive | None = None
     """Only the first N candidates of each pool."""
+    query_ids: tuple[str, ...] | None = None
+    """Only these queries, by id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +71,42 @@ class AuditConfig:
     """Characters kept of each candidate (default: the collection's)."""
     cut: Cut = field(default_factory=Cut)
     threshold: Threshold = field(default_factory=Threshold)
+    reading: Reading = field(default_factory=Reading)
     noise_floor: bool = False
     """Also score one order repeatedly in other batches, and print what that alone moves."""
+    noise_reads: Positive | None = None
+    """Read every window of every query so often for the noise floor, shuffled over all queries (default: 3 times, 20 queries)."""
 
 
 Progress = Callable[[Iterable[Instance], int | None], Iterable[Instance]]
 """Instances as they come, and how many there will be -> the same instances, with progress shown to the user."""
 
-NOISE_REPEATS = 3
-NOISE_QUERIES = 20
-
 
 def cut_instances(instances: Iterable[Instance], cut: Cut) -> Iterator[Instance]:
-    """The first queries and the first candidates of each. What leaves the pool stays judged, so the ideal ranking keeps it."""
-    for instance in islice(instances, cut.queries):
+    """The first queries, of those named, and the first candidates of each. What leaves the pool stays judged, so the ideal
+    ranking keeps it.
+    """
+    named = None if cut.query_ids is None else set(cut.query_ids)
+    wanted = (instance for instance in instances if named is None or instance.id in named)
+    for instance in islice(wanted, cut.queries):
         outside = instance.pool[cut.pool :] if cut.pool else ()
         judged = {c.id: c.relevance for c in outside if c.relevance is not None}
         if outside:
             instance = replace(instance, pool=instance.pool[: cut.pool], judged=(instance.judged or {}) | judged or None)
         yield instance
+
+
+def check_query_ids(sources: Sequence[Source], cut: Cut) -> None:
+    """Refuse ids that no collection has, and a collection that has none of them."""
+    if cut.query_ids is None:
+        return
+    wanted = set(cut.query_ids)
+    there = {source.name: wanted.intersection(instance.id for instance in source.instances()) for source in sources}
+    unknown = sorted(wanted.difference(*there.values()))
+    mistakes = [f"no query has the id {', '.join(unknown)} in {', '.join(there)}."] if unknown else []
+    mistakes += [f"{name} has none of the queries that were named by id." for name, ids in there.items() if not ids]
+    if mistakes:
+        raise InputError(mistakes)
 
 
 def open_scorer(address: str, collection: Collection, config: AuditConfig, options: EngineOptions | None = None) -> Scorer:
@@ -108,18 +126,24 @@ def refuse_mismatch(scorer: Scorer) -> None:
     refuse_mismatches(prompt_mistakes(trained, at_home.identity()["prompt_hash"], probe.grade_tokens), allowed)
 
 
-def settings_for(config: AuditConfig, collection: Collection, trained: TrainedSettings) -> Settings:
-    """How a collection is presented: as was asked, else as an adapter was trained, else as the collection says."""
+def settings_for(
+    config: AuditConfig, collection: Collection, trained: TrainedSettings, *, takes_whole_text: bool = False
+) -> Settings:
+    """How a collection is presented: as was asked, else as an adapter was trained, else as the collection says.
+
+    A system that is not ours gets whole texts unless a number of characters is asked for.
+    """
     settings = replace(
         config.settings,
-        chars=config.chars or trained.get("chars") or collection.chars,
+        chars=config.chars or trained.get("chars") or (None if takes_whole_text else collection.chars),
         instruction=config.settings.instruction or collection.instruction,
     )
     return resolve_settings(settings, trained)
 
 
 def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) -> Scorer:
-    scorer = Scorer(backend, TASKS[collection.task], settings_for(config, collection, backend.trained_settings))
+    settings = settings_for(config, collection, backend.trained_settings, takes_whole_text=backend.takes_whole_text)
+    scorer = Scorer(backend, TASKS[collection.task], settings)
     refuse_mismatch(scorer)
     return scorer
 
@@ -159,44 +183,57 @@ def score_collection(
     """
     source = open_collection(data)
     with lock_folder(folder):
-        run = _begin(scorer, source, folder, config, command or [])
+        run = Run.create_or_resume(folder, fingerprint_of(scorer, source, config), **about_run(scorer, source, command or []))
+        collect_parts(run, allow_scorer_change=allow_scorer_change)
         note_start(run, start_of(scorer.backend), allow_scorer_change=allow_scorer_change)
         if not run.is_complete or run.record["coverage"]["failed"]:
             _score_missing(run, scorer, source, config, progress)
         return run
 
 
-def _begin(scorer: PoolScorer, source: Source, folder: Path, config: AuditConfig, command: list[str]) -> Run:
-    collection = source.collection
-    fingerprint = scorer.identity() | {
-        "data": {"name": collection.name, "sha256": source.digest},
+def fingerprint_of(scorer: PoolScorer, source: Source, config: AuditConfig) -> dict[str, Any]:
+    """What must be equal for two commands to work on one run."""
+    return scorer.identity() | {
+        "data": {"name": source.collection.name, "sha256": source.digest},
         "queries": config.cut.queries,
+        **({} if config.cut.query_ids is None else {"query_ids": sorted(config.cut.query_ids)}),
         "pool": config.cut.pool,
         "permutations": config.permutations,
         "canonical": config.canonical,
         "seed": config.seed,
         "scheme": config.scheme,
     }
-    return Run.create_or_resume(
-        folder,
-        fingerprint,
-        name=scorer.name,
-        collection=collection.name,
-        task=collection.task,
-        source=source.name,
-        capabilities=scorer.capabilities.to_json(),
-        command=command,
-    )
+
+
+def about_run(scorer: PoolScorer, source: Source, command: list[str]) -> dict[str, Any]:
+    """What run.json says of a run beside its fingerprint."""
+    collection = source.collection
+    return {
+        "name": scorer.name,
+        "collection": collection.name,
+        "task": collection.task,
+        "source": source.name,
+        "first_stage": first_stage_of(collection),
+        "capabilities": scorer.capabilities.to_json(),
+        "command": command,
+    }
+
+
+def first_stage_of(collection: Collection) -> str | None:
+    """What ranked the pools of a collection: as its header says, else the task; None where their order is not a ranking."""
+    named = (collection.details or {}).get("first_stage")
+    if named:
+        return named if isinstance(named, str) else ", ".join(f"{key} {value}" for key, value in dict(named).items())
+    return "the order of the file" if TASKS[collection.task].has_ranked_pools else None
 
 
 def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditConfig, progress: Progress | None) -> None:
     """Score the queries that are not on disk and complete the run. Of the others only the ids are held."""
     if run.is_complete:
         run.reopen()
-    done, order = run.scored_ids(), []
+    done, earlier, order = run.scored_ids(), run.earlier_queries(), []
     failed: list[Failure] = []
     session, began, before = run.begin_session(), time.monotonic(), scorer.backend.spent()
-    session["windows"], session["tokens"], session["shrunk"] = 0, 0, []
     charges = scorer.backend.endpoint is not None
 
     def account() -> None:
@@ -212,11 +249,7 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     try:
         for instance in progress(missing(), everyone and everyone - len(done)) if progress else missing():
             with naming_failures(failed, instance.id):
-                shown = scorer.tokens
-                scored, windows, shrunk = _score_query(scorer, instance, config)
-                session["windows"] += windows
-                session["tokens"] += scorer.tokens - shown
-                session["shrunk"] += shrunk
+                scored = score_query(scorer, instance, config, session, earlier.take(instance.id))
                 account()
                 run.append(scored, at_once=charges)
     finally:  # what was scored before a mistake or a stop stays, and so does what it cost
@@ -229,15 +262,27 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     run.finish(coverage, order, map(_query_row, cut_instances(source.instances(), config.cut)))
 
 
-def _score_query(scorer: PoolScorer, instance: Instance, config: AuditConfig) -> tuple[Scored, int, list[ShrunkWindow]]:
-    """A query under all its orders, the windows that took, and those that were cut to fit."""
-    n, cuts = len(instance.pool), len(scorer.shrunk)
+def score_query(
+    scorer: PoolScorer, instance: Instance, config: AuditConfig, session: Session, known: Scored | None = None
+) -> Scored:
+    """A query under all its orders, of which some may be known; windows, tokens and cuts go to the session's account."""
+    n, cuts, shown = len(instance.pool), len(scorer.shrunk), scorer.tokens
     orders, permutation = draw_orders(instance, config, scorer.width or n), [*range(config.permutations)]
     if config.canonical:
         orders, permutation = np.vstack([np.arange(n)[None], orders]), [FIRST_STAGE, *permutation]
-    scored = scorer.score_orders(instance, orders, permutation)
-    windows = round(count_windows(n, scorer.width, scorer.mitigations, len(orders)))
-    return scored, windows, [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
+    missing = [row for row, number in enumerate(permutation) if known is None or number not in known.permutations]
+    scored = scorer.score_orders(instance, orders[missing], [permutation[row] for row in missing])
+    session["windows"] = session.get("windows", 0) + windows_of(scorer, instance, len(missing))
+    session["tokens"] = session.get("tokens", 0) + scorer.tokens - shown
+    shrunk = [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
+    session["shrunk"] = [*session.get("shrunk", []), *shrunk]
+    return scored if known is None else join_presentations(known, scored)
+
+
+def windows_of(scorer: PoolScorer, instance: Instance, orders: int) -> int:
+    """Windows that a query takes under so many orders."""
+    width = 1 if scorer.shows_one_by_one else scorer.width
+    return round(count_windows(len(instance.pool), width, scorer.mitigations, orders))
 
 
 def _sum_sessions(sessions: list[Session]) -> Session:
@@ -286,40 +331,9 @@ def draw_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndarr
     return permutations(n, config.permutations, seed=config.seed, query_id=instance.id, scheme=config.scheme)
 
 
-def noise_floor(
-    scorer: PoolScorer, data: Data, config: AuditConfig, known: Sequence[Scored] = (), progress: Progress | None = None
-) -> tuple[list[Scored], list[Failure]]:
-    """The same presentation scored again, each time in another batch composition: what an engine moves by itself.
-
-    Queries that are known are not scored again; those that the scorer failed on come beside the others, named.
-    """
-    if isinstance(scorer.backend, Recording):
-        raise InputError(f"{scorer.name} holds scores that were given before; a noise floor needs a scorer that can score again.")
-    source = open_collection(data)
-    found, done = list(known), {query.query_id for query in known}
-    failed: list[Failure] = []
-    cut = replace(config.cut, queries=min(config.cut.queries or NOISE_QUERIES, NOISE_QUERIES))
-    todo = cut_instances(source.instances(), cut)
-    for instance in progress(todo, _count(source.collection, cut)) if progress else todo:
-        if instance.id not in done:
-            with naming_failures(failed, instance.id):
-                found.append(_score_repeatedly(scorer, instance, config.seed))
-    return found, failed
-
-
-def _score_repeatedly(scorer: PoolScorer, instance: Instance, seed: int) -> Scored:
-    n = len(instance.pool)
-    order = permutations(n, 1, seed=seed, query_id=instance.id)[0]
-    rows = []
-    for repeat in range(NOISE_REPEATS):
-        # Other windows of the same query share the passes, as many as the repeat's number.
-        others = permutations(n, repeat, seed=seed + 1, query_id=instance.id)
-        rows.append(scorer.score_orders(instance, np.vstack([order[None], others]), range(repeat + 1)))
-    return with_scores(rows[0], np.stack([row.scores[0] for row in rows]))
-
-
 def _count(collection: Collection, cut: Cut) -> int | None:
-    known = [value for value in (collection.queries, cut.queries) if value is not None]
+    named = None if cut.query_ids is None else len(cut.query_ids)
+    known = [value for value in (collection.queries, cut.queries, named) if value is not None]
     return min(known) if known else None
 
 

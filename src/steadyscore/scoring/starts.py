@@ -17,6 +17,7 @@ from ..engines import Backend
 from ..errors import RunMismatch
 from ..runs.folder import Run, versions
 from ..runs.layout import RunRecord
+from ..runs.parts import part_records
 
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 
@@ -73,6 +74,20 @@ def note_start(run: Run, now: Start, *, allow_scorer_change: bool = False) -> No
     else:
         noted.append(replace(now, times=(time,)))
     run.update_record(starts=[start.to_json() for start in noted])
+
+
+def collect_parts(run: Run, *, allow_scorer_change: bool = False) -> None:
+    """Take what workers did into the run's own record: what scored each part, and what it cost. Each session counts once."""
+    if run.is_complete:
+        return
+    known = {session["part"] for session in run.record.get("sessions", []) if "part" in session}
+    for part, record in part_records(run.folder):
+        for number, work in enumerate(record["sessions"]):
+            if (name := f"{part}:{number}") not in known:
+                note_start(run, Start.from_json(work["start"]), allow_scorer_change=allow_scorer_change)
+                session = run.begin_session()
+                session.update(work["session"])
+                session["part"] = name
 
 
 def starts_of(record: RunRecord) -> list[Start]:

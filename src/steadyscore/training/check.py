@@ -80,7 +80,7 @@ def _dropout_mistake(config: TrainConfig) -> str | None:
 
 
 def _ramp_mistake(config: TrainConfig) -> str | None:
-    if config.steps is None or config.ramp <= config.steps:
+    if config.steps is None or config.ramp is None or config.ramp <= config.steps:
         return None
     return f"ramp {config.ramp:g} is longer than the run of {config.steps} steps; shorten it or give a fraction"
 

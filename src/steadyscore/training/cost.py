@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..collection import open_collection
 from ..models.embedded import base_folder, base_shape
 from ..scoring.estimate import speeds
 from ..scoring.score import Cut, cut_instances
 from ..window.prompt import CHARS_PER_TOKEN, prompt_text, shown
-from .labels import read_labels
+from .examples import has_partial_labels
+from .labels import read_labels, refuse_unlabelled
 from .plan import Plan, make_schedule, resolve_plan
 from .recipe import TrainConfig
 
@@ -34,6 +35,15 @@ class TrainingEstimate:
     rate_from: RateSource | None = None
 
 
+class _Size(NamedTuple):
+    """What one query adds to a run."""
+
+    query_id: str
+    has_label: bool
+    windows: int
+    characters: int
+
+
 def estimate(config: TrainConfig, processes: int = 1) -> TrainingEstimate:
     """Steps, tokens, memory and time from the files and the remembered rate alone."""
     source = open_collection(config.data)
@@ -41,23 +51,25 @@ def estimate(config: TrainConfig, processes: int = 1) -> TrainingEstimate:
     width = sum(plan.widths) / len(plan.widths)
     labelled = None if config.labels == "judgements" else {label.query_id for label in read_labels(Path(config.labels))}
     orders = plan.pool_views or 1
-    queries, windows, characters = 0, 0, 0.0
+    sizes: list[_Size] = []
     for instance in cut_instances(source.instances(), Cut(config.queries, config.pool)):
-        if labelled is not None and instance.id not in labelled:
-            continue
         count = orders * math.ceil(len(instance.pool) / width)
         fixed = prompt_text(plan.task, instance.query, [], instruction=plan.settings.instruction, style=config.prompt)
         frame = sum(len(piece.text) for piece in (*fixed.prefix, *fixed.body)) + len(fixed.system)
         pool = sum(len(shown(candidate, plan.settings.chars)) + 20 for candidate in instance.pool)
-        queries, windows, characters = queries + 1, windows + count, characters + count * frame + orders * pool
-    held = min(config.held_out, queries)
-    windows = round(windows * (queries - held) / max(queries, 1))
+        has_label = instance.relevance() is not None if labelled is None else instance.id in labelled
+        sizes.append(_Size(instance.id, has_label, count, count * frame + orders * pool))
+    trained = sizes[: max(len(sizes) - config.held_out, 0)]
+    kept = [size for size in trained if size.has_label]
+    if kept and not has_partial_labels(config):
+        refuse_unlabelled([f"query {size.query_id} has no label" for size in trained if not size.has_label])
+    windows = sum(size.windows for size in kept)
     steps = make_schedule(plan, windows).steps
     views = plan.window_views
-    per_window = characters / CHARS_PER_TOKEN / max(windows, 1) * (queries - held) / max(queries, 1)
+    per_window = sum(size.characters for size in kept) / CHARS_PER_TOKEN / max(windows, 1)
     tokens = round(steps * config.batch * views * per_window)
     memory = _memory(config, views * config.microbatch * per_window)
-    cost = TrainingEstimate(queries - held, windows, steps, tokens, memory)
+    cost = TrainingEstimate(len(kept), windows, steps, tokens, memory)
     rate = speeds().get(rate_name(plan, processes))
     return with_rate(cost, rate, "remembered") if rate else cost
 

@@ -18,7 +18,7 @@ from ..scoring.score import Cut, cut_instances
 from ..terms import Collection, Instance, Markers, Window
 from ..window.presentation import generator, permutation, permutations, windows
 from . import objectives
-from .labels import Label, first_orders, from_judgements, read_labels, target
+from .labels import Label, first_orders, from_judgements, is_subset, read_labels, refuse_unlabelled, target
 from .plan import Plan, resolve_plan
 from .recipe import TrainConfig
 
@@ -76,10 +76,7 @@ def examples(
             continue
         orders = [permutation(len(instance.pool), seed=seed, query_id=instance.id, index=v) for v in range(pool_views)]
         windows_of_all += _query_examples(instance, first_orders(label, teacher_orders), widths, seed, orders)
-    if missing:
-        more = [f"... and {len(missing) - 20} more"] if len(missing) > 20 else []
-        advice = "The labels do not cover the pool. Label the same collection with the same --pool and --queries."
-        raise InputError([*missing[:20], *more, advice])
+    refuse_unlabelled(missing)
     return windows_of_all
 
 
@@ -179,8 +176,10 @@ def training_data(config: TrainConfig) -> Data:
     if config.held_out_data:
         held_out = list(cut_instances(open_collection(config.held_out_data).instances(), Cut(None, config.pool)))
     labels = _labels(config, pools)
-    if config.labels == "judgements":  # a query that nobody judged teaches nothing
+    if has_partial_labels(config):  # a query that nobody judged, or that is outside the subset, teaches nothing
         pools = [instance for instance in pools if instance.id in labels]
+        if not pools:
+            raise InputError(f"no training query of {config.data} has a label in {config.labels}. Lower --held-out.")
     windows = examples(
         pools, labels, plan.widths, teacher_orders=plan.teacher_orders, seed=config.seed, pool_views=plan.pool_views
     )
@@ -194,6 +193,11 @@ def training_data(config: TrainConfig) -> Data:
     if config.objective == "debias_first":
         weights = objectives.inverse_propensity(slot_counts(windows, _relevant(config, pools, labels)))
     return Data(plan, source.collection, windows, held_out, len(pools), weights)
+
+
+def has_partial_labels(config: TrainConfig) -> bool:
+    """Whether only some queries are meant to have labels: judged ones, or a subset."""
+    return config.labels == "judgements" or is_subset(Path(config.labels))
 
 
 def _labels(config: TrainConfig, pools: list[Instance]) -> dict[str, Label]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,19 @@ from ..errors import InputError
 from ..machine.bounds import Positive
 from ..machine.progress import bar
 from ..runs.folder import Run
+from ..scoring.parts import Worker
 from ..scoring.score import AuditConfig, cut_instances, scorer_for
+from ..scoring.scorer import Scorer
 from ..scoring.starts import start_remarks, unwatched_parts
 from ..tasks import TASKS
-from ..terms import Failure
+from ..terms import Collection, Failure
 from .labels import (
     Control,
     Label,
     Scale,
     first_orders,
     from_judgements,
+    is_subset,
     label_collection,
     label_quality,
     nested_subset,
@@ -56,7 +59,7 @@ class LabelConfig:
     rank_first_stage: bool = False
     """Also score the first-stage order, which `--propensity rankings` reads."""
     subset: Positive | None = None
-    """A nested subset of N queries."""
+    """A nested subset of N queries; training on it leaves out the others."""
     seed: int = 0
     """Seed of orders, controls and subsets."""
 
@@ -158,32 +161,60 @@ def _label(work: _Work) -> Labelled:
     labels, failed = (_derive(work), []) if is_derived else _score(work)
     changed, unmatched = _change(labels, work)
     if is_derived or changed is not labels:
-        write_labels(work.out, changed, _record(work))
+        write_labels(work.out, changed, _record(work, changed))
     cutoff = TASKS[work.source.collection.task].quality_cutoff
     quality = label_quality(changed, work.source, cutoff)
     return Labelled(work.out, changed, quality, failed + unmatched, len(labels) + len(failed))
 
 
-def _record(work: _Work) -> dict[str, Any]:
+def _record(work: _Work, labels: Sequence[Label]) -> dict[str, Any]:
     """What a derived label folder keeps of how it was made."""
     config = work.config
-    asked = {"from": work.named, "teacher_orders": config.teacher_orders, "control": config.control, "subset": config.subset}
+    subset = config.subset or (len(labels) if work.start is not None and is_subset(work.start) else None)
+    asked = {"from": work.named, "teacher_orders": config.teacher_orders, "control": config.control, "subset": subset}
     return asked | {"recalibrated_to": config.recalibrate_to, "seed": config.seed, "command": list(work.command)}
+
+
+@dataclass(frozen=True, slots=True)
+class LabelWork:
+    """Labels whose scoring is done by workers (`scoring.workers.Work`); `label` with the same arguments collects."""
+
+    teacher: Any
+    data: Data
+    out: Path
+    config: LabelConfig
+    shown: AuditConfig
+    options: EngineOptions
+    quiet: bool = False
+    command: Sequence[str] = ()
+
+    def workers(self) -> Iterator[tuple[str, Worker]]:
+        source = open_collection(self.data)
+        shown = orders_of(self.config, self.shown)
+        scorer = _open_teacher(self.teacher, self.options, source.collection, shown)
+        yield f"labels of {scorer.name} for {source.collection.name}", Worker(scorer, source, self.out, shown, self.command)
+
+
+def orders_of(config: LabelConfig, shown: AuditConfig) -> AuditConfig:
+    """What a teacher scores: its T orders, and the first-stage order where that is asked for."""
+    return replace(
+        shown,
+        canonical=config.rank_first_stage,
+        permutations=config.teacher_orders or 1,
+        seed=config.seed,
+        settings=replace(shown.settings, label_mass=False),
+    )
+
+
+def _open_teacher(teacher: Any, options: EngineOptions, collection: Collection, shown: AuditConfig) -> Scorer:
+    return scorer_for(open_engine(teacher, options) if isinstance(teacher, str) else open_object(teacher), collection, shown)
 
 
 def _score(work: _Work) -> tuple[list[Label], list[Failure]]:
     """Labels, and the queries that the teacher failed on."""
     collection, config = work.source.collection, work.config
-    shown = replace(
-        work.shown,
-        canonical=config.rank_first_stage,
-        permutations=config.teacher_orders or 1,
-        seed=config.seed,
-        settings=replace(work.shown.settings, label_mass=False),
-    )
-    teacher = work.teacher
-    backend = open_engine(teacher, work.options) if isinstance(teacher, str) else open_object(teacher)
-    scorer = scorer_for(backend, collection, shown)
+    shown = orders_of(config, work.shown)
+    scorer = _open_teacher(work.teacher, work.options, collection, shown)
     labels = label_collection(
         scorer,
         work.source,

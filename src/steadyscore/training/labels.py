@@ -17,7 +17,7 @@ import numpy as np
 
 from ..collection import Data, open_collection
 from ..errors import InputError
-from ..machine.disk import explaining_os_errors, is_there, sha256, write_parquet, write_record
+from ..machine.disk import explaining_os_errors, is_there, read_json, sha256, write_parquet, write_record
 from ..measures.decomposition import silver_beta
 from ..measures.ranking import ndcg
 from ..runs.folder import Run
@@ -214,6 +214,20 @@ def read_labels(folder: Path) -> list[Label]:
             )
         labels.append(Label(query_id, tuple(table["candidate_id"][r] for r in rows), vectors, grades, first))
     return labels
+
+
+def is_subset(folder: Path) -> bool:
+    """Whether a label folder was made with --subset: queries without a label are then left out, not missing."""
+    file = folder / DERIVED_FILE
+    return is_there(file) and read_json(file).get("subset") is not None
+
+
+def refuse_unlabelled(missing: Sequence[str]) -> None:
+    """Stop where labels do not cover what is trained on; each of `missing` says what has no label."""
+    if missing:
+        more = [f"... and {len(missing) - 20} more"] if len(missing) > 20 else []
+        advice = "The labels do not cover the pool. Label the same collection with the same --pool and --queries."
+        raise InputError([*missing[:20], *more, advice])
 
 
 def labels_identity(source: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def train_adapter(config: TrainConfig, *, command: Sequence[str] = ()) -> Card:
     steps = schedule.steps
     if schedule.ramp_steps > steps:
         raise InputError(
-            f"ramp {config.ramp:g} is longer than the run of {steps} steps. Shorten it, or give a fraction of the run."
+            f"ramp {plan.ramp:g} is longer than the run of {steps} steps. Shorten it, or give a fraction of the run."
         )
     out = Path(config.out)
     with job(f"loading {config.base}", unit="", hidden=hidden, at_once=True):
@@ -56,7 +56,7 @@ def train_adapter(config: TrainConfig, *, command: Sequence[str] = ()) -> Card:
     card = new_card(data, scorer, schedule)
     record = checkpoints.begin(
         out,
-        fingerprint(config, card),
+        fingerprint(plan, card),
         config=to_json(config),
         weight=card["weight"],
         command=list(command),

@@ -22,6 +22,8 @@ DEFAULT_WEIGHTS = {"mean_teacher": 0.5, "kl_to_base": 0.05}
 CONVENTION_SCALE: dict[Convention, float] = {"pairwise": 1, "variance": 4, "relative": 0.4}
 """The task's pairwise weight in other conventions, at two views (docs/objectives.md). A relative penalty is the variance divided
 by the variance of the window's scores; where their SD is 0.3 grades, 0.4 / (0.3² + 0.01) = 4, the scale of `variance`."""
+PAPER_RAMP = 500 / 2305
+"""Share of a run over which the consistency weight grows: the paper's 500 steps of its passage run (§B.3)."""
 DROPOUT_CONTROL = 0.20
 """LoRA dropout of the `dropout` control (§D.2)."""
 
@@ -36,6 +38,8 @@ class Plan:
     """How training shows a window: the same value a scorer takes."""
     weight: float
     """Of the term beside the anchor, in the run's own convention."""
+    ramp: float
+    """Steps over which it grows from 0; below 1, a fraction of the run."""
     widths: tuple[int, ...]
     shuffle: Shuffle
     views: int
@@ -79,6 +83,7 @@ def resolve_plan(config: TrainConfig, collection: Collection) -> Plan:
         task=task,
         settings=_settings(config, collection, None if config.prompt == "set" else max(widths)),  # a set is the whole pool
         weight=_weight(config, task),
+        ramp=_ramp(config),
         widths=widths,
         shuffle=shuffle,
         views=views,
@@ -94,7 +99,7 @@ def make_schedule(plan: Plan, windows: int) -> Schedule:
     """The steps that were asked for, or enough to see every window `epochs` times."""
     config = plan.config
     steps = config.steps if config.steps is not None else math.ceil(windows * config.epochs / config.batch)
-    ramp_steps = round(config.ramp * steps) if 0 < config.ramp < 1 else int(config.ramp)
+    ramp_steps = round(plan.ramp * steps) if 0 < plan.ramp < 1 else int(plan.ramp)
     return Schedule(steps, ramp_steps, plan.weight, config.learning_rate, config.warmup)
 
 
@@ -125,3 +130,11 @@ def _weight(config: TrainConfig, task: Task) -> float:
     if config.weight is not None:
         return config.weight
     return DEFAULT_WEIGHTS.get(config.objective, task.weight * CONVENTION_SCALE[config.weight_convention])
+
+
+def _ramp(config: TrainConfig) -> float:
+    """At its whole strength from the first step on, the consistency weight shrinks the scores before they are relevant."""
+    if config.ramp is not None:
+        return config.ramp
+    is_of_the_task = config.objective in WEIGHTED and config.objective not in DEFAULT_WEIGHTS
+    return PAPER_RAMP if is_of_the_task else 0

@@ -56,8 +56,9 @@ class TrainConfig:
     weight_convention: Convention = "variance"
     """The weight's term: `variance`, the paper's formula; `pairwise`, the released code's, four times as strong at N = 2;
     `relative`, the variance as a share of the window's spread, which shrinking the scores hardly lowers."""
-    ramp: ZeroOrMore = 0
-    """Steps over which the weight grows from 0; below 1, a fraction of the run. The paper: 500 of 2,305 steps."""
+    ramp: ZeroOrMore | None = None
+    """Steps over which the weight grows from 0; below 1, a fraction of the run; 0: none (default: the paper's 500 of 2,305
+    steps as a fraction, for objectives whose weight is the task's)."""
     anchor: ZeroOrMore = 1.0
     """Weight of the relevance anchor; 0 shows the collapse (§4)."""
     grade_share: Share = 0.0

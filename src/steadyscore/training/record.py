@@ -10,6 +10,7 @@ from typing import Any
 from accelerate import Accelerator
 
 from ..collection import path_of
+from ..engines.hf import TransformersEngine
 from ..machine.disk import explaining_os_errors, sha256
 from ..models.adapter import WEIGHTS, card_for_base
 from ..models.card import Card, TrainedSettings
@@ -20,8 +21,9 @@ from .cost import TrainingEstimate, estimate, rate_name
 from .examples import Data
 from .labels import labels_identity
 from .plan import Plan, Schedule
-from .recipe import TrainConfig, to_json
+from .recipe import to_json
 from .step import StepRow
+from .student import stacked_experts
 
 NOT_LEARNED = ("out", "device", "keep", "trackers", "checkpoint_every", "data", "held_out_data", "labels", "initial")
 """Fields that name places or habits: they do not change what is learned; contents are in the fingerprint by hash."""
@@ -67,6 +69,8 @@ def new_card(data: Data, scorer: Scorer, schedule: Schedule) -> Card:
     """The card of the adapter that a run will make."""
     plan, config = data.plan, data.plan.config
     base = scorer.backend.identity()
+    assert isinstance(scorer.backend, TransformersEngine)
+    experts = stacked_experts(scorer.backend.model)
     first = data.examples[0]
     if config.initial:
         card_for_base(Path(config.initial), base)
@@ -100,6 +104,7 @@ def new_card(data: Data, scorer: Scorer, schedule: Schedule) -> Card:
             "dropout": plan.dropout,
             "projections": list(config.projections),
             "layers": config.layers or "all",
+            **({"frozen": experts} if experts else {}),
         },
         "initial": None if not config.initial else {"adapter": Path(config.initial).name},
         "slot_weights": None if data.slot_weights is None else [round(float(w), 6) for w in data.slot_weights],
@@ -108,9 +113,10 @@ def new_card(data: Data, scorer: Scorer, schedule: Schedule) -> Card:
     }
 
 
-def fingerprint(config: TrainConfig, card: Card) -> dict[str, Any]:
+def fingerprint(plan: Plan, card: Card) -> dict[str, Any]:
     """The settings that must match to resume a training folder."""
-    settings = {key: value for key, value in to_json(config).items() if key not in NOT_LEARNED}
+    config = plan.config
+    settings = {key: value for key, value in to_json(config).items() if key not in NOT_LEARNED} | {"ramp": plan.ramp}
     sources = {
         "base weights": card["base"]["weights"],
         "data": card["data"],

@@ -1,4 +1,4 @@
-"""Choosing a weight and a checkpoint on held-out data: three rules side by side, each free to abstain (§B.3)."""
+"""Choosing a weight and a checkpoint on held-out data: four rules side by side, three of them free to abstain (§B.3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..machine.disk import explaining_os_errors
 from ..models.adapter import FILES
 from .held_out import COLLAPSED, HeldOut
 
-Rule = Literal["quality", "largest_weight", "decision"]
+Rule = Literal["highest_quality", "quality", "largest_weight", "decision"]
 """How a point is chosen; see `select`."""
 DECISION_MEASURES = {"tau_psi": -1, "overlap": 1, "dispersion": 1}
 """Decision measures of the held-out curve: 1 where more is better."""
@@ -82,9 +82,11 @@ def curve_points(folder: str, weight: float, history: Sequence[HeldOut]) -> list
 
 
 def select(points: Sequence[Point], decision: str = "tau_psi") -> list[Selection]:
-    """The three rules on one grid.
+    """The four rules on one grid.
 
-    quality: the best held-out quality, the paper's words; abstains where all points lie within one standard error.
+    highest_quality: the best held-out quality and nothing else, the paper's words: any evaluation after step 0 of a run that did
+    not collapse, also of one run alone.
+    quality: the same among converged points; abstains where all of them lie within one standard error.
     largest_weight: the largest weight whose best point is within one standard error of the best, the released rule.
     decision: the best `decision` measure among points within one standard error of the best quality.
     Ties go to the earlier step and the smaller weight.
@@ -95,8 +97,8 @@ def select(points: Sequence[Point], decision: str = "tau_psi") -> list[Selection
     usable = [point for point in points if point.converged and not point.collapsed]
     alive = {point.folder for point in usable}
     if refusal := _cannot_tell(len(runs), len(alive), usable):
-        return [Selection(rule, None, refusal) for rule in get_args(Rule)]
-    best = min(usable, key=lambda p: (-p.quality, p.step, p.weight))
+        return [_highest_quality(points), *(Selection(rule, None, refusal) for rule in get_args(Rule)[1:])]
+    best = min(usable, key=_by_quality)
     error = best.quality_se or 0.0
     near = [point for point in usable if point.quality >= best.quality - error]
     flat = len(near) == len(usable) and len(usable) > 1
@@ -106,12 +108,25 @@ def select(points: Sequence[Point], decision: str = "tau_psi") -> list[Selection
     sign = DECISION_MEASURES[decision]
     steadiest = min(near, key=lambda p: (-sign * p.measures[decision], p.step, p.weight))
     return [
+        _highest_quality(points),
         Selection("quality", None, f"abstains: {span}, so quality cannot tell them apart")
         if flat
         else Selection("quality", best, span),
         Selection("largest_weight", largest, f"largest weight within one standard error of {best.quality:.4f}"),
         Selection("decision", steadiest, f"best {decision} within one standard error of {best.quality:.4f}"),
     ]
+
+
+def _highest_quality(points: Sequence[Point]) -> Selection:
+    trained = [point for point in points if point.step > 0 and not point.collapsed]
+    if not trained:
+        return Selection("highest_quality", None, "abstains: no run has an evaluation after step 0 that did not collapse")
+    best = min(trained, key=_by_quality)
+    return Selection("highest_quality", best, f"highest of {len(trained)} evaluations, whatever its standard error")
+
+
+def _by_quality(point: Point) -> tuple[float, int, float]:
+    return -point.quality, point.step, point.weight
 
 
 def _cannot_tell(runs: int, alive: int, usable: Sequence[Point]) -> str | None:

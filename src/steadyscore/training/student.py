@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs
+from accelerate.utils import DistributedDataParallelKwargs, DistributedType
 from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
 from safetensors.torch import load_file
 
@@ -45,6 +48,11 @@ def make_accelerator(config: TrainConfig) -> Accelerator:
             f"Accelerate is set up for {accelerator.device.type} here, not for {config.device}. "
             "Leave out --device, or change what `accelerate env` prints."
         )
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true" and accelerator.distributed_type != DistributedType.FSDP:
+        raise InputError(
+            f"Accelerate shards a model over accelerators only, and this run is on {accelerator.device.type}. "
+            "Start it as `--print-launch ddp` says."
+        )
     return accelerator
 
 
@@ -68,7 +76,7 @@ def add_lora(engine: TransformersEngine, plan: Plan, resume: Path | None = None)
     else:
         _check_projections(engine.model, config)
         torch.manual_seed(seed_of(config.seed, "lora"))
-        student = get_peft_model(engine.model, lora_config(plan))
+        student = get_peft_model(engine.model, lora_config(plan, engine.model))
     save_memory(student)
     if config.gradient_checkpointing:
         base: Any = student.get_base_model()
@@ -76,26 +84,49 @@ def add_lora(engine: TransformersEngine, plan: Plan, resume: Path | None = None)
     return student
 
 
-def lora_config(plan: Plan) -> LoraConfig:
-    config = plan.config
+def lora_config(plan: Plan, model: Any) -> LoraConfig:
+    """LoRA on the projections of the language model; a model that also sees or hears keeps its other towers as they are."""
+    config, language_model = plan.config, _language_model(model)
+    outside = [name for name in _named(model, config.projections) if not name.startswith(f"{language_model}.")]
     return LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,
         lora_dropout=plan.dropout,
         target_modules=list(config.projections),
+        exclude_modules=rf"(?!{re.escape(language_model)}\.).*" if outside else None,
         layers_to_transform=None if plan.layers is None else list(plan.layers),
         layers_pattern="layers" if plan.layers else None,
         task_type="CAUSAL_LM",
     )
 
 
+def stacked_experts(model: Any) -> list[str]:
+    """Names of the expert weights of a mixture: one parameter for all experts, (E, out, in), which LoRA layers do not reach."""
+    layers = model.get_submodule(_language_model(model)).named_parameters()
+    return sorted({".".join(name.split(".")[-2:]) for name, p in layers if p.ndim == 3 and ".experts." in f".{name}"})
+
+
+def _language_model(model: Any) -> str:
+    """Name of the module that reads text."""
+    decoder = model.get_decoder()
+    return next(str(name) for name, module in model.named_modules() if module is decoder)
+
+
+def _named(model: Any, projections: Sequence[str]) -> list[str]:
+    """Whole names of the modules that some projections name."""
+    return [name for name, _ in model.named_modules() if name.rsplit(".", 1)[-1] in projections]
+
+
 def _check_projections(model: Any, config: TrainConfig) -> None:
-    present = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
-    missing = [name for name in config.projections if name not in present]
-    if missing:
-        linear = sorted({n.rsplit(".", 1)[-1] for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)})
+    decoder = model.get_submodule(_language_model(model))
+    present = {name.rsplit(".", 1)[-1] for name in _named(decoder, config.projections)}
+    if missing := [name for name in config.projections if name not in present]:
+        linear = sorted({n.rsplit(".", 1)[-1] for n, m in decoder.named_modules() if isinstance(m, torch.nn.Linear)})
+        experts = stacked_experts(model)
+        why = f" It is a mixture of experts, and LoRA does not reach its {', '.join(experts)}." if experts else ""
         raise ModelError(
-            f"{config.base} has no {', '.join(missing)}. Its linear layers are {', '.join(linear)}; name some with --projections."
+            f"{config.base} has no {', '.join(missing)}.{why} "
+            f"Its linear layers are {', '.join(linear)}; name some with --projections."
         )
     if mistake := layer_count_mistake(config, model.config.get_text_config().num_hidden_layers):
         raise ModelError(f"{mistake}.")

@@ -1,0 +1,143 @@
+"""A collection in parts that workers score side by side, on one machine or many, into one run folder.
+
+Every worker plans the same parts: stretches of the collection of about PART_WINDOWS windows, named by a hash of what is in them.
+A worker takes every n-th part (`Share`) or the parts that a scheduler hands it, passes over what is on disk, and writes each
+part once, whole. Nobody waits for anybody and nothing is locked: two workers on the same part write the same file. The command
+without a share collects the parts, scores what is still missing, and completes the run; queries are scored one by one in every
+case, so its table is the same bit for bit, whoever scored what.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from ..collection import Data, Source, open_collection
+from ..errors import InputError
+from ..runs.layout import FailedQuery, Session
+from ..runs.parts import PartSession, join_run, part_id, read_part, write_part
+from ..terms import Failure, Instance
+from .score import AuditConfig, about_run, cut_instances, fingerprint_of, naming_failures, score_query, windows_of
+from .scorer import PoolScorer
+from .starts import start_of
+
+PART_WINDOWS = 128
+"""Windows after which a part ends: minutes of work, so that a lost worker costs little, and few files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """The parts of one worker among several: number 2 of 8 takes the second, the tenth, ..."""
+
+    number: int
+    """Counted from 1."""
+    workers: int
+
+    @classmethod
+    def parse(cls, text: str) -> Share:
+        fields = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+        share = cls(int(fields[1]), int(fields[2])) if fields else cls(0, 0)
+        if not 1 <= share.number <= share.workers:
+            raise InputError(f"{text!r} is not a share: write I/N with I from 1 to N, such as 2/8 for the second of 8 workers.")
+        return share
+
+    def parts(self, count: int) -> range:
+        """Places of its parts among `count`, from 0."""
+        return range(self.number - 1, count, self.workers)
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.workers}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of a collection."""
+
+    id: str
+    query_ids: tuple[str, ...]
+    windows: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartResult:
+    """What a worker did with a part: one row of its manifest."""
+
+    part: str
+    queries: int
+    scored: int
+    """Queries that this worker scored; the others were on disk, or failed."""
+    windows: int
+    """Windows that this worker scored."""
+    seconds: float
+    failed: tuple[Failure, ...] = ()
+
+
+def plan_parts(scorer: PoolScorer, source: Source, config: AuditConfig, *, windows: int = PART_WINDOWS) -> list[Part]:
+    """The parts of a collection under a scorer, in order; every worker plans the same ones."""
+    fingerprint = fingerprint_of(scorer, source, config)
+    parts: list[Part] = []
+    ids: list[str] = []
+    total = 0
+
+    def end_part() -> None:
+        parts.append(Part(part_id(fingerprint, ids), tuple(ids), total))
+
+    for instance in cut_instances(source.instances(), config.cut):
+        ids.append(instance.id)
+        total += windows_of(scorer, instance, config.permutations + config.canonical)
+        if total >= windows:
+            end_part()
+            ids, total = [], 0
+    if ids:
+        end_part()
+    return parts
+
+
+class Worker:
+    """A scorer at work on the parts of one run."""
+
+    def __init__(self, scorer: PoolScorer, data: Data, folder: Path, config: AuditConfig, command: Iterable[str] = ()):
+        self._scorer, self._source, self._folder, self._config = scorer, open_collection(data), folder, config
+        self.parts = plan_parts(scorer, self._source, config)
+        about = about_run(scorer, self._source, list(command))
+        self._is_complete = join_run(folder, fingerprint_of(scorer, self._source, config), **about).is_complete
+        self._instances: Iterator[Instance] = iter(())
+        self._next = len(self.parts)
+
+    def score(self, number: int) -> PartResult:
+        """Score what of a part is not on disk, and write it. A stop in between keeps what was scored."""
+        part = self.parts[number]
+        if self._is_complete:
+            return PartResult(part.id, len(part.query_ids), 0, 0, 0.0)
+        queries, record = read_part(self._folder, part.id)
+        there = {query.query_id for query in queries}
+        if there.issuperset(part.query_ids):
+            return PartResult(part.id, len(part.query_ids), 0, 0, 0.0)
+        failed: list[Failure] = []
+        session = Session(windows=0, tokens=0, shrunk=[])
+        began, spent = time.monotonic(), self._scorer.backend.spent()
+        try:
+            for instance in self._read(number):
+                if instance.id not in there:
+                    with naming_failures(failed, instance.id):
+                        queries.append(score_query(self._scorer, instance, self._config, session))
+        finally:
+            session["seconds"] = round(time.monotonic() - began, 1)
+            session["spent"] = self._scorer.backend.spent_since(spent)
+            record["sessions"].append(PartSession(session=session, start=start_of(self._scorer.backend).to_json()))
+            record["failed"] = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
+            write_part(self._folder, part.id, queries, record)
+        scored = len(queries) - len(there)
+        return PartResult(part.id, len(part.query_ids), scored, session["windows"], session["seconds"], tuple(failed))
+
+    def _read(self, number: int) -> list[Instance]:
+        """The instances of a part. Parts that come in order cost one pass over the collection."""
+        if number < self._next:
+            self._instances, self._next = cut_instances(self._source.instances(), self._config.cut), 0
+        skipped = sum(len(part.query_ids) for part in self.parts[self._next : number])
+        self._next = number + 1
+        return list(islice(self._instances, skipped, skipped + len(self.parts[number].query_ids)))

@@ -1,0 +1,69 @@
+"""Cutoffs that are matched to another run: on each collection, at the same serving budget, from both command line and Python."""
+
+import json
+
+import pytest
+
+import steadyscore
+from steadyscore.audits.load import match_threshold
+from steadyscore.cli import main
+from steadyscore.errors import InputError
+from steadyscore.measures.measurement import Threshold, fitted_retention
+from steadyscore.measures.reading import Reading
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("matched")
+    how = {"permutations": 6, "report": False, "quiet": True}
+    for name, scorer in (("first", "synthetic:slot:0.6"), ("other", "synthetic:companion:0.4")):
+        steadyscore.audit(scorer, ["passages", "responses"], out=folder / name, **how)
+    return folder
+
+
+@pytest.mark.parametrize("budget", [1, 3])
+def test_a_matched_cutoff_keeps_what_the_other_runs_own_cutoff_keeps(runs, budget):
+    own = steadyscore.load(runs / "first", serving_permutations=budget)
+    matched = steadyscore.load(runs / "other", threshold=Threshold(retention_of=str(runs / "first")), serving_permutations=budget)
+    for one, other in zip(own, matched, strict=True):
+        shares = [fitted_retention(a.queries, a.measured.cutoff.value, Threshold()) for a in (one, other)]
+        pool = len(other.queries[0].candidate_ids)
+        assert shares[0] == pytest.approx(shares[1], abs=1 / pool)
+        assert other.measured.cutoff.how.startswith("retention-matched")
+
+
+def test_each_budget_has_a_share_of_its_own(runs):
+    by = Threshold(retention_of=str(runs / "first"))
+    shares = [match_threshold(by, "passages", budget, Reading()).retention for budget in (1, 2, 3)]
+    assert len(set(shares)) > 1
+
+
+def test_the_curve_of_an_audit_is_matched_at_every_budget(runs, tmp_path, capsys):
+    words = ["audit", "--scorer", "synthetic:companion:0.4", "--data", "passages", "--permutations", "6", "--no-report", "--json"]
+    assert main([*words, "--curve", "--match-retention", str(runs / "first"), "--out", str(tmp_path / "run")]) == 0
+    curve = json.loads(capsys.readouterr().out)["runs"][0]["curve"]
+    for budget in ("1", "3"):
+        how = {"threshold": Threshold(retention_of=str(runs / "first")), "serving_permutations": int(budget)}
+        passages = steadyscore.load(runs / "other" / "passages", **how)[0]
+        assert curve[budget]["overlap"] == pytest.approx(passages["overlap"].value)
+    kept = steadyscore.load(tmp_path / "run")[0].threshold  # the run keeps the share, and not the way to it
+    assert (kept.retention, kept.retention_of) == (pytest.approx(match_threshold(
+        Threshold(retention_of=str(runs / "first")), "passages", 1, Reading()).retention), None)  # fmt: skip
+
+
+def test_compare_matches_every_collection(runs, capsys):
+    first, other = str(runs / "first"), str(runs / "other")
+    assert main(["compare", first, other, "--measures", "overlap", "--match-retention", first, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [row["task"] for row in printed["contrasts"]] == ["passage_reranking", "response_ranking"]
+
+
+def test_what_cannot_be_matched_is_refused(runs, tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["gate", str(runs / "first"), "--min", "overlap=0", "--match-retention", "nowhere"])
+    assert "not a share and not a run folder" in capsys.readouterr().err
+    only = runs / "first" / "passages"
+    with pytest.raises(InputError, match="holds no run on responses to match"):
+        steadyscore.load(runs / "other" / "responses", threshold=Threshold(retention_of=str(only)))
+    with pytest.raises(InputError, match="belong to no collection"):
+        steadyscore.audit(scores=[[[0.1, 0.2], [0.2, 0.1]]], match_retention=str(only), quiet=True)
