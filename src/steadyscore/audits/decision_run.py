@@ -55,7 +55,7 @@ class DecisionRun:
         except FileNotFoundError:
             raise InputError(f"{folder} holds no audit of decisions: it has no {RECORD_FILE}.") from None
         missing = [key for key in ("status", "fingerprint", "name", "collection", "states") if key not in record]
-        if record_state(record) == "damaged" or missing or record.get("format") != FORMAT:
+        if record_state(record) != "OK" or missing or record.get("format") != FORMAT:
             raise DamagedFile(folder / RECORD_FILE, "is not what was written", "Delete the folder and run the command again.")
         return cls(folder, record)
 
