@@ -1,4 +1,4 @@
-"""The folder of an audit of decisions: `decisions.json` and one JSON record per state, each whole, with its checksum.
+"""The folder of an audit of decisions: `decision-run.json` and one JSON record per state, each whole, with its checksum.
 
 A kill loses the state that was being asked and no other: the same command goes on from there. A record that is damaged is asked
 for again; a folder of another command is refused.
@@ -21,7 +21,7 @@ from ..machine.disk import read_json, write_record
 from ..measures.decisions import Shown
 from ..runs.folder import check_same_command, versions
 
-RECORD_FILE, STATES_FOLDER = "decisions.json", "states"
+RECORD_FILE, STATES_FOLDER = "decision-run.json", "states"
 FORMAT = 1
 AS_GIVEN = "as_given"
 """The channel of the presentation of the file."""
