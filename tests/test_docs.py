@@ -188,7 +188,7 @@ def examples(verb):
     return [shlex.split(line)[1:] for line in epilog.splitlines() if line.startswith("  steadyscore ")]
 
 
-FREE = {"report", "compare", "recommend", "gate", "plan", "validate", "measures", "data", "scorers"}
+FREE = {"report", "compare", "variance", "recommend", "gate", "plan", "validate", "measures", "data", "scorers"}
 """Verbs that never open a model."""
 
 

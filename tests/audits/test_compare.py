@@ -197,6 +197,13 @@ def test_winners_that_differ_are_named_for_any_pair_of_measures():
     assert (between.discordant, between.collections, between.winners) == (1, 2, {"one": ("sharp", "calm")})
     assert "(one: sharp, calm)" in str(between)
     assert disagreement(found, "overlap", "overlap").discordant == 0
+    ranking = {"one": measured(ndcg_at_10=[2, 2, 2])}  # has no overlap, and is left out
+    assert disagreement(found | {"first stage": ranking}, "ndcg@10", "overlap").winners == between.winners
+
+
+def test_values_that_no_query_has_on_both_sides_are_left_out():
+    by_task = {TASK: {"a": {"c": measured(tau_psi=[0.1, np.nan, np.nan])}, "b": {"c": measured(tau_psi=[np.nan, 0.2, 0.9])}}}
+    assert contrasts(by_task, "a", ["tau_psi"]) == []
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
@@ -10,6 +11,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..machine.bounds import Positive
+from ..measures.decisions import NOISE
 from ..measures.gains import Gains, gains, leader_reversals, quality_by_permutation
 from ..measures.intervals import DRAWS, Interval, Scheme, benjamini_hochberg, collection_mean, mean_interval, wins
 from ..measures.measurement import Measured, Threshold
@@ -18,7 +20,8 @@ from ..measures.registry import MEASURES
 from ..runs.folder import Run
 from ..tasks import TASKS
 from ..terms import Array, Readout, Ties
-from .comparison import Comparison, Contrast, Disagreement, Gain
+from .comparison import Comparison, Contrast, Disagreement, Gain, label_of
+from .decisions import DecisionAudit, is_measure, split_decisions
 from .load import Given, collect_audits, load_runs, reading_from
 from .missing import missing_queries, missing_remark
 from .names import with_distinct_names
@@ -32,9 +35,11 @@ COMPARED = (
 QUALITY_AND_DECISION = (("ndcg@10", "overlap"), ("ndcg@1", "pair_flip"))
 """Pairs of measures that may choose different winners (§F.2)."""
 
-Values = dict[str, dict[str, Measured]]
+Values = dict[str, dict[str, Measured | DecisionAudit]]
 """variant -> collection -> measures, of one task"""
 ByTask = dict[str, Values]
+DECISIONS = "decisions"
+"""In place of a task: answers to typed questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +91,15 @@ def compare(
     """
     pairs = QUALITY_AND_DECISION if discordance is None else tuple(discordance)
     named_measures = dict.fromkeys([*(measures or ()), *(name for pair in pairs for name in pair)])
-    if unknown := [name for name in named_measures if name not in MEASURES]:
+    if unknown := [name for name in named_measures if not is_measure(name)]:
         raise InputError(f"unknown measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
     reading, drawn = reading_from(readout, ties), Bootstrap(bootstrap, draws)
+
+    decided, scored = split_decisions(audits)
+    if decided and scored:
+        raise InputError("audits of decisions and audits of scores have no measure in common. Compare them apart.")
+    if decided:
+        return _compare_decisions(decided, baseline, measures, drawn)
 
     def load(runs: Sequence[Run]) -> list[Audit]:
         return load_runs(runs, threshold, serving_permutations, reading)
@@ -125,6 +136,27 @@ def _by_task(audits: Sequence[Audit]) -> ByTask:
     for audit in audits:
         found.setdefault(audit.record["task"], {}).setdefault(audit.name, {})[audit.collection] = audit.measured
     return found
+
+
+def _compare_decisions(
+    audits: Sequence[DecisionAudit], baseline: str | None, measures: Sequence[str] | None, bootstrap: Bootstrap
+) -> Comparison:
+    """Audits of decisions against the first, or the one named, paired by state."""
+    values: Values = {}
+    for audit in audits:
+        values.setdefault(audit.name, {})[audit.collection] = audit
+    if len(values) < 2:
+        raise InputError(f"only {audits[0].name} is there to compare. Give an audit of another model on the same file too.")
+    against = baseline or audits[0].name
+    names = measures or list(dict.fromkeys(name for audit in audits for name in audit.values if not name.endswith(NOISE)))
+    missing = [f"{audit.name}: {len(audit.failed)} states are in no mean." for audit in audits if audit.failed]
+    rows = contrasts({DECISIONS: values}, against, names, bootstrap)
+    return Comparison(against, tuple(rows), (), (), tuple(missing), Audits([]))
+
+
+def better_end(measure: str) -> str:
+    """Which way a measure is better; of decisions, less is, but for accuracy."""
+    return MEASURES[measure].better if measure in MEASURES else "higher" if measure.startswith("accuracy.") else "lower"
 
 
 def _check_comparable(audits: Sequence[Audit]) -> None:
@@ -175,30 +207,38 @@ def _contrasts_of_task(
         pairs = []
         for collection in collections:
             both = [_observed(side, collection, values[side][collection], name) for side in (variant, baseline)]
-            if not set(both[0].query_ids).isdisjoint(both[1].query_ids) and all(len(one.values) for one in both):
+            if not set(both[0].query_ids).isdisjoint(both[1].query_ids):
                 pairs.append(align(both))
+        pairs = [(a, b) for a, b in pairs if not np.isnan(a.values - b.values).all()]
         if not pairs:
             continue
         # Weight 0 leaves out the queries that the other side has no value for: both levels stand on the same queries.
         own, theirs = [combine([(1, a), (0, b)]).values for a, b in pairs], [combine([(0, a), (1, b)]).values for a, b in pairs]
-        won = wins(theirs, own) if MEASURES[name].better == "lower" else wins(own, theirs)
-        found = bootstrap.interval([a - b for a, b in zip(own, theirs, strict=True)], TASKS[task].label)
+        better = better_end(name)
+        won = wins(theirs, own) if better == "lower" else wins(own, theirs)
+        found = bootstrap.interval([a - b for a, b in zip(own, theirs, strict=True)], label_of(task))
         levels = collection_mean(own), collection_mean(theirs)
-        yield Contrast(task, variant, name, *levels, found, float("nan"), won.wins, len(pairs), MEASURES[name].better)
+        yield Contrast(task, variant, name, *levels, found, float("nan"), won.wins, len(pairs), better)
 
 
-def _observed(name: str, collection: str, measured: Measured, measure: str) -> Observation:
+def _observed(name: str, collection: str, measured: Measured | DecisionAudit, measure: str) -> Observation:
     """A measure of a run; of no query where it was not measured."""
     found = measured.values.get(measure)
-    ids = measured.query_ids if found is not None else ()
+    ids = tuple(measured.query_ids) if found is not None else ()
     return Observation(name, "", 0, "", collection, ids, np.empty(0) if found is None else found)
 
 
 def disagreement(values: Values, quality: str, decision: str, task: str = "") -> Disagreement | None:
-    """Whether two measures have the same winner, collection by collection; None below two variants that have both."""
-    collections = sorted(set.intersection(*(set(by_collection) for by_collection in values.values())))
-    places = [(variant, c) for variant in values for c in collections]
-    if len(values) < 2 or not all({quality, decision} <= values[v][c].values.keys() for v, c in places) or not places:
+    """Whether two measures have the same winner, on every collection on which two variants or more have both; None without."""
+    has_both = [
+        (variant, collection)
+        for variant, runs in values.items()
+        for collection, measured in runs.items()
+        if {quality, decision} <= measured.values.keys()
+    ]
+    counts = Counter(collection for _, collection in has_both)
+    places = [(variant, collection) for variant, collection in has_both if counts[collection] > 1]
+    if not places:
         return None
     systems, better = list(values), (MEASURES[quality].better, MEASURES[decision].better)
     first, second = ([_observed(v, c, values[v][c], name) for v, c in places] for name in (quality, decision))
@@ -206,7 +246,7 @@ def disagreement(values: Values, quality: str, decision: str, task: str = "") ->
     named = [leaders(levels_table(side, systems)[1], systems, way) for side, way in zip((first, second), better, strict=True)]
     winners = {
         collection: (" and ".join(one), " and ".join(other))
-        for collection, one, other in zip(collections, *named, strict=True)
+        for collection, one, other in zip(levels_table(first, systems)[0], *named, strict=True)
         if set(one).isdisjoint(other)
     }
     return Disagreement(task, quality, decision, found.discordant, found.collections, found.median, winners)
@@ -234,13 +274,14 @@ def _gains(audits: Sequence[Audit], baseline: str) -> Iterator[Gain]:
 
 
 def _gain(before: Audit, after: Audit, measure: str) -> Gains | None:
-    """Of one collection, on the queries that both have; None where they share none or have no quality."""
+    """Of one collection, on the queries that both have; None where no query has a quality in both."""
     old, new = (_observed(audit.name, audit.collection, audit.measured, measure) for audit in (before, after))
     if set(old.query_ids).isdisjoint(new.query_ids):
         return None
     shaky = _observed(before.name, before.collection, before.measured, "tau_psi")
     known = [old, new, *([shaky] if shaky.query_ids else [])]
-    return gains(*(one.values for one in align(known)))
+    found = gains(*(one.values for one in align(known)))
+    return None if np.isnan(found.improving) else found
 
 
 def _quality_differences(before: Audit, after: Audit, k: int) -> Array:

@@ -43,7 +43,7 @@ def add_presentation(parser: argparse.ArgumentParser) -> None:
     add_field(group, AuditConfig, "chars")
     add_fields(group, Cut, "pool queries")
     add_field(group, Settings, "partition", choices=[word.replace("_", "-") for word in get_args(Partition)])
-    add_fields(group, Settings, "markers prompt placeholder fit")
+    add_fields(group, Settings, "markers marker_seed prompt placeholder fit")
 
 
 def add_scorer_change(parser: argparse.ArgumentParser) -> None:

@@ -45,6 +45,7 @@ from . import (
     settings_of,
     threshold_of,
 )
+from .audit_decisions import run_decisions
 from .flags import add_field, add_fields, positive
 from .workers import add_workers, run_workers
 
@@ -73,13 +74,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--relevance", metavar="FILE", help="TREC qrels for --scores")
     parser.add_argument(
+        "--decisions",
+        metavar="FILE",
+        help="audit a decision model on these states and typed questions (JSONL or JSON; `tickets` is embedded)",
+    )
+    parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
     )
     add_field(parser, AuditConfig, "permutations", metavar="M")
-    add_fields(parser, AuditConfig, "seed scheme noise_floor")
+    add_fields(parser, AuditConfig, "seed scheme noise_floor noise_reads")
     add_field(parser, Cut, "query_ids", type=query_ids, metavar="FILE|ID,...", help=QUERY_IDS)
     parser.add_argument(
-        "--perturb", nargs="+", default=[], choices=PERTURBATIONS, help="also change the pool or the markers at a fixed order"
+        "--perturb",
+        nargs="+",
+        default=[],
+        choices=PERTURBATIONS,
+        help="also change the pool, the markers or the first stage's order",
     )
     parser.add_argument(
         "--mitigation",
@@ -123,6 +133,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "steadyscore audit --scorer smollm2-135m --data passages --queries 4 --pool 8 --permutations 4 --out runs/first",
         "steadyscore audit --scorer synthetic:slot --scorer synthetic:none --data responses --out runs/planted",
+        "steadyscore audit --decisions tickets --scorer systemone:my-model@http://localhost:8000/v1 --dry-run",
     )
 
 
@@ -137,10 +148,13 @@ def config_of(args: argparse.Namespace) -> AuditConfig:
         threshold=threshold_of(args) or Threshold(),
         reading=reading_from(args.readout, args.ties) or Reading(),
         noise_floor=args.noise_floor,
+        noise_reads=args.noise_reads,
     )
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.decisions:
+        return run_decisions(args)
     if args.scores:
         return _audit_scores(args)
     refuse(
@@ -205,7 +219,7 @@ def _tied(args: argparse.Namespace) -> bool:
 
 
 def _renamed(args: argparse.Namespace) -> bool:
-    return bool(args.mitigation) and "markers" in args.perturb
+    return bool(args.mitigation) and bool({"markers", "held-out-markers"} & set(args.perturb))
 
 
 def _audit_scores(args: argparse.Namespace) -> int:
@@ -213,7 +227,7 @@ def _audit_scores(args: argparse.Namespace) -> int:
         *(["--scores measures a file; leave out --scorer and --data."] if args.scorer or args.data else []),
         *(
             f"--{flag.replace('_', '-')} needs a scorer to score with; leave it out."
-            for flag in ("noise_floor", "perturb", "reader", "mitigation", "curve", "dry_run", "watch")
+            for flag in ("noise_floor", "noise_reads", "perturb", "reader", "mitigation", "curve", "dry_run", "watch")
             if getattr(args, flag)
         ),
     )

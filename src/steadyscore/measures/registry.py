@@ -418,7 +418,16 @@ MEASURES: dict[str, Measure] = {
         Measure("top10_changed_drop", "top10_changed when a candidate leaves and none joins", "lower", ("perturbed",)),
         Measure("pool_delta_ndcg@10_drop", "pool_delta_ndcg@10 when a candidate leaves", "neither", ("perturbed",)),
         Measure("pool_absolute_delta_ndcg@10_drop", "size of that change", "lower", ("perturbed",)),
+        Measure("churn_psi_contiguous", "pool_psi where windows are slices of the order", "lower", ("perturbed",)),
+        Measure("churn_psi_round_robin", "pool_psi where the order is dealt to the windows", "lower", ("perturbed",)),
         Measure("marker_tau_psi", "tau_psi over marker schemes at one order", "lower", ("perturbed",)),
+        Measure("held_out_marker_tau_psi", "tau_psi over markers that no training shows, shuffled", "lower", ("perturbed",)),
+        Measure("reverse_psi", "rank instability when the first stage's order is reversed", "lower", ("perturbed",)),
+        Measure("reverse_ndcg@10", "nDCG@10 when the first stage's order is reversed", "higher", ("perturbed",)),
+        Measure("forced_primacy@10", "nDCG@10 with the best candidate shown first, minus shown last", "neither", ("perturbed",)),
+        Measure("forced_u_shape@10", "nDCG@10 with it at the ends, minus in the middle", "neither", ("perturbed",)),
+        Measure("swap_psi", "rank instability when neighbours of the first stage change places", "lower", ("perturbed",)),
+        Measure("first_stage_noise_psi", "rank instability under noise on the first stage's scores", "lower", ("perturbed",)),
     ]
 }
 

@@ -21,6 +21,9 @@ from ..measures.registry import MEASURES
 from ..readers.outputs import ReaderResult, reader_label, reader_results
 from ..runs.folder import Run
 from ..runs.table import Scored
+from ..scoring.rereads import average_reads
+from ..scoring.timing import query_seconds, read_timings
+from ..terms import Array
 from . import studies
 from .collate import WHOLE
 from .derived import derived_name
@@ -115,8 +118,18 @@ class Library:
         return self._queries_of(self.run(side, base, seed, collection), replace(side, collections=""))
 
     def _read(self, run: Run, side: Side) -> list[Scored]:
+        if side.is_reread:
+            return self._average_reads(run)
         stored = [studies.first_permutations(query, side.permutations) for query in run.read_queries()]
         return list(serve_ensembles(read_queries(stored, Reading(side.readout, side.ties)), side.serving))
+
+    def _average_reads(self, run: Run) -> list[Scored]:
+        """The mean of the reads of every query, judged as in the run."""
+        repeats = {query.query_id: query for query in run.read_noise()}
+        if not repeats:
+            raise MissingRun(f"{run.record['name']} on {run.record['collection']} was not read repeatedly yet.")
+        own = (query for query in run.read_queries() if query.query_id in repeats)
+        return [average_reads(replace(repeats[query.query_id], ideal=query.ideal)) for query in own]
 
     def threshold(self, side: Side, base: str, seed: int, collection: str) -> Threshold:
         """Tuned to F1, or to the share that another system's tuned cutoff keeps on its fitting half, at the same budget."""
@@ -151,6 +164,13 @@ class Library:
         if label not in found:
             raise MissingRun(f"{_named(side, base, seed, collection)} was not read by the {side.reader} reader yet.")
         return found[label]
+
+    def seconds(self, side: Side, base: str, seed: int, collection: str, way: int) -> Array:
+        """(Q,) seconds of every query at one of the widths that were timed beside the run."""
+        found = query_seconds(read_timings(self.run(side, base, seed, collection)), way)
+        if not len(found):
+            raise MissingRun(f"{_named(side, base, seed, collection)} was not timed yet.")
+        return found
 
     def noise(self, side: Side, base: str, seed: int, collection: str) -> Measured:
         """Measures of one presentation that was scored repeatedly, at the cutoff of the run."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..measures.intervals import Scheme
 from ..report.figures import Style, choose_styles
-from .draw import drawing
+from .draw import drawing, series_of
 from .layout import Filled, Grid, basis_lines, basis_text, interval
 
 SCHEMES: dict[Scheme, str] = {
@@ -53,7 +53,7 @@ class Panel:
     rows: list[RowView]
     svg: str = ""
     drawn: list[str] = field(default_factory=list)
-    """Rows that the legend of the drawing names."""
+    """Series that the legend of the drawing names; boxes have their names beside them."""
     styles: dict[str, Style] = field(default_factory=dict)
     basis: list[str] = field(default_factory=list)
 
@@ -95,6 +95,7 @@ def _panel(grid: Grid, filled: Filled) -> Panel:
     block = grid.block
     names = [line.label for line in block.rows]
     svg = drawing(grid, filled) if block.draw else ""
+    series = choose_styles(series_of(grid))
     return Panel(
         block.title,
         block.corner,
@@ -102,16 +103,10 @@ def _panel(grid: Grid, filled: Filled) -> Panel:
         [line.label for line in block.columns],
         [RowView(name, [_cell(grid, r, c) for c in range(len(block.columns))]) for r, name in enumerate(names)],
         svg,
-        _in_legend(grid) if svg else [],
-        choose_styles(names),
+        list(series) if svg and block.draw != "boxes" else [],
+        series,
         basis_lines(grid),
     )
-
-
-def _in_legend(grid: Grid) -> list[str]:
-    """Rows that a drawing tells apart by colour and shape; boxes have their names beside them."""
-    rows = zip(grid.block.rows, grid.values, strict=True)
-    return [line.label for line, values in rows if grid.block.draw != "boxes" and any(v.value is not None for v in values)]
 
 
 def _cell(grid: Grid, row: int, column: int) -> CellView:

@@ -4,6 +4,7 @@
     scores.parquet       score_schema: one row per query, permutation and candidate, queries in the order of the collection
     queries.parquet      query_schema: text, answers and verdict of every query, and the relevance of every judged document
     noise.parquet        score_schema: one presentation of some queries scored repeatedly (--noise-floor)
+    timings.parquet      timing_schema: seconds of single requests (`reproduce`)
     perturbed-*.parquet  perturbed_schema: what a changed pool or other markers moved (--perturb)
     outputs.parquet      output_schema: what readers wrote under every permutation (--reader)
     measures.parquet     measure_schema: every measure of every query; made anew by each audit
@@ -34,6 +35,7 @@ FORMAT = 1
 
 RECORD_FILE, SUMMARY_FILE, DERIVED_FILE = "run.json", "summary.json", "derived.json"
 SCORES_FILE, QUERIES_FILE, NOISE_FILE, OUTPUTS_FILE = "scores.parquet", "queries.parquet", "noise.parquet", "outputs.parquet"
+TIMINGS_FILE = "timings.parquet"
 MEASURES_FILE, LABELS_FILE = "measures.parquet", "labels.parquet"
 EARLIER_FILE = "earlier.parquet"
 SHARDS_FOLDER, DAMAGED_FOLDER = "shards", "damaged"
@@ -115,6 +117,12 @@ def perturbed_schema() -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
+
+
+def timing_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([("way", pa.int32()), ("query_id", pa.string()), ("round", pa.int32()), ("seconds", pa.float64())])
 
 
 def output_schema() -> pa.Schema:

@@ -18,13 +18,13 @@ from typing import Any, Literal
 import numpy as np
 
 from ..collection import Data, Source, open_collection
-from ..engines import Backend, Engine, EngineOptions, Recording
+from ..engines import Backend, Engine, EngineOptions
 from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
 from ..machine.bounds import Positive
 from ..machine.credentials import redact
 from ..machine.disk import lock_folder
-from ..measures.measurement import Threshold, with_scores
+from ..measures.measurement import Threshold
 from ..measures.planning import balanced_orders
 from ..measures.reading import Reading
 from ..models.adapter import prompt_mistakes, refuse_mismatches
@@ -74,13 +74,12 @@ class AuditConfig:
     reading: Reading = field(default_factory=Reading)
     noise_floor: bool = False
     """Also score one order repeatedly in other batches, and print what that alone moves."""
+    noise_reads: Positive | None = None
+    """Read every window of every query so often for the noise floor, shuffled over all queries (default: 3 times, 20 queries)."""
 
 
 Progress = Callable[[Iterable[Instance], int | None], Iterable[Instance]]
 """Instances as they come, and how many there will be -> the same instances, with progress shown to the user."""
-
-NOISE_REPEATS = 3
-NOISE_QUERIES = 20
 
 
 def cut_instances(instances: Iterable[Instance], cut: Cut) -> Iterator[Instance]:
@@ -282,7 +281,8 @@ def score_query(
 
 def windows_of(scorer: PoolScorer, instance: Instance, orders: int) -> int:
     """Windows that a query takes under so many orders."""
-    return round(count_windows(len(instance.pool), scorer.width, scorer.mitigations, orders))
+    width = 1 if scorer.shows_one_by_one else scorer.width
+    return round(count_windows(len(instance.pool), width, scorer.mitigations, orders))
 
 
 def _sum_sessions(sessions: list[Session]) -> Session:
@@ -329,38 +329,6 @@ def draw_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndarr
         # A Latin square narrows order-marginals and slot profiles; its rows are not independent (docs/planning.md).
         return balanced_orders(n, config.permutations, generator("balanced", config.seed, instance.id), width=width)
     return permutations(n, config.permutations, seed=config.seed, query_id=instance.id, scheme=config.scheme)
-
-
-def noise_floor(
-    scorer: PoolScorer, data: Data, config: AuditConfig, known: Sequence[Scored] = (), progress: Progress | None = None
-) -> tuple[list[Scored], list[Failure]]:
-    """The same presentation scored again, each time in another batch composition: what an engine moves by itself.
-
-    Queries that are known are not scored again; those that the scorer failed on come beside the others, named.
-    """
-    if isinstance(scorer.backend, Recording):
-        raise InputError(f"{scorer.name} holds scores that were given before; a noise floor needs a scorer that can score again.")
-    source = open_collection(data)
-    found, done = list(known), {query.query_id for query in known}
-    failed: list[Failure] = []
-    cut = replace(config.cut, queries=min(config.cut.queries or NOISE_QUERIES, NOISE_QUERIES))
-    todo = cut_instances(source.instances(), cut)
-    for instance in progress(todo, _count(source.collection, cut)) if progress else todo:
-        if instance.id not in done:
-            with naming_failures(failed, instance.id):
-                found.append(_score_repeatedly(scorer, instance, config.seed))
-    return found, failed
-
-
-def _score_repeatedly(scorer: PoolScorer, instance: Instance, seed: int) -> Scored:
-    n = len(instance.pool)
-    order = permutations(n, 1, seed=seed, query_id=instance.id)[0]
-    rows = []
-    for repeat in range(NOISE_REPEATS):
-        # Other windows of the same query share the passes, as many as the repeat's number.
-        others = permutations(n, repeat, seed=seed + 1, query_id=instance.id)
-        rows.append(scorer.score_orders(instance, np.vstack([order[None], others]), range(repeat + 1)))
-    return with_scores(rows[0], np.stack([row.scores[0] for row in rows]))
 
 
 def _count(collection: Collection, cut: Cut) -> int | None:
