@@ -100,11 +100,11 @@ def test_the_printed_ddp_command_takes_the_steps_of_one_process(world, one, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("objective", "dtype"), [("oc_sft", "bfloat16"), ("mean_teacher", "float32")])
-def test_the_printed_fsdp_command_takes_the_steps_of_one_process(world, tmp_path, capsys, objective, dtype):
-    """The paper's precision, a frozen base in bfloat16 under a float32 adapter; and the objective with the most state."""
+@pytest.mark.parametrize("objective", ["oc_sft", "mean_teacher"])
+def test_the_printed_fsdp_command_takes_the_steps_of_one_process(world, tmp_path, capsys, objective):
+    """The paper's objective, and the one with the most state; in float32, where both must be equal."""
     shape = {"steps": STEPS, "microbatch": 1, "checkpoint_every": HALF, "held_out": 2, "keep": 4}
-    plain = config(world, tmp_path / "one", objective=objective, dtype=dtype, **shape)
+    plain = config(world, tmp_path / "one", objective=objective, **shape)
     train_adapter(plain)
     whole = replace(plain, out=str(tmp_path / "sharded"))
     said = finish(start(sharded(printed(capsys, whole, "fsdp", "--processes", "2"))))
