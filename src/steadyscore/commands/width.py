@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_engine(parser)
     examples(
         parser,
-        "steadyscore width --scorer smollm2-135m --data passages --queries 4 --pool 6 --width 3 --permutations 2 --out runs/w",
+        "steadyscore width --scorer synthetic:slot --data passages --queries 6 --pool 8 --width 4 --permutations 4 --out runs/w",
         "steadyscore width --runs runs/w",
     )
 
