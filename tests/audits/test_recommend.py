@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 
+import steadyscore
 from steadyscore.audits.load import load_run
 from steadyscore.audits.recommend import Target, parse_target, recommend, windows_per_query
 from steadyscore.commands import recommend as command
@@ -100,3 +101,33 @@ def test_the_command_prints_a_table_and_a_sentence(runs, capsys):
     assert told["target"] == {"measure": "overlap", "value": 0.8}
     assert {"scorer", "serving_permutations", "windows", "value", "is_reached"} <= told["options"][0].keys()
     assert Run.open(pilot).is_complete
+
+
+def some_pools() -> list[dict]:
+    """Pools whose first stage is right."""
+    pool = [{"id": f"{i}", "text": str(i), "relevance": int(i == 0)} for i in range(4)]
+    return [{"id": f"q{q}", "query": "q", "candidates": pool} for q in range(4)]
+
+
+def test_a_scorer_that_no_order_moves_and_that_is_better_is_named(tmp_path):
+    def made(name, score, **settings):
+        steadyscore.audit({name: score}, some_pools(), permutations=4, out=tmp_path / name, report=False, **settings)
+        return tmp_path / name
+
+    alone = made("alone", lambda query, texts: [-float(text) for text in texts], width=1)
+    batched = made("batched", lambda query, texts: [float(place) for place, _ in enumerate(texts)])
+    found = recommend(batched, alone, target="tau_psi=0.1")
+    better = [sentence for sentence in found.advice if "both better" in sentence]
+    assert len(better) == 1
+    assert "alone, which scores every candidate alone, is both better (ndcg@10 +" in better[0]
+    assert "steadier (tau_psi 0.000 against 0." in better[0]
+    assert better[0] in str(found)
+    assert found.to_json()["advice"] == list(found.advice)
+    assert not [sentence for sentence in recommend(alone, target="tau_psi=0.1").advice if "both better" in sentence]
+
+
+def test_a_scorer_below_its_first_stage_is_named(tmp_path):
+    last_first = {"last first": lambda query, texts: [float(text) for text in texts]}
+    steadyscore.audit(last_first, some_pools(), permutations=2, out=tmp_path / "run", report=False)
+    found = recommend(tmp_path / "run", target="tau_psi=0.1")
+    assert "ranks below its first stage: ndcg@10 0.431 against 1.000" in found.advice[0]

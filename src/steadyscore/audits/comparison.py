@@ -134,7 +134,12 @@ class Comparison:
             "discordance": [disagreement.to_json() for disagreement in self.disagreements],
             **({"gains": [gain.to_json() for gain in self.gains]} if self.gains else {}),
             "missing": list(self.missing),
+            "warnings": self.warnings(),
         }
+
+    def warnings(self) -> list[str]:
+        """Where the figures of an audit flatter, behind the name of its collection."""
+        return [f"{audit.collection}: {warning}" for audit in self.audits for warning in audit.warnings()]
 
     def to_pandas(self) -> pd.DataFrame:
         """A row per task, variant and measure."""
@@ -170,7 +175,7 @@ class Comparison:
     def _remarks(self) -> list[str]:
         many = len(self.tasks) > 1
         winners = [f"{self._label(one.task)}: {one}" if many else str(one) for one in self.disagreements]
-        return [*winners, *self.missing]
+        return [*winners, *self.missing, *self.warnings()]
 
     def _label(self, task: str) -> str:
         members = [audit for audit in self.audits if audit.record["task"] == task]

@@ -26,6 +26,8 @@ ON_REQUEST = tuple(name for name, measure in MEASURES.items() if {"reader", "per
 
 CHANCE_TAU_PSI = 0.5
 """Two random rankings disagree on every other pair."""
+LONG_SCORER = 24
+"""Characters of a scorer's name on a terminal: of a longer one both ends are shown, where that tells the rows apart."""
 WIDE_NAME = 9
 """A column of plain numbers is not wider than this: a longer name is broken behind its underscore."""
 
@@ -53,9 +55,10 @@ def _text_figures(audits: list[Audit]) -> str:
     decision = next((name for name in task.decisions if name in task.columns), None)
     plain = [name in task.columns and name not in (task.quality, decision) for name in columns]
     header = [_broken(name) if is_plain else name for name, is_plain in zip(columns, plain, strict=True)]
+    labels, figures = zip(*_labelled(audits), strict=True)
     rows = [
-        [label, *(_shown(figures.get(name), is_plain) for name, is_plain in zip(columns, plain, strict=True))]
-        for label, figures in _labelled(audits)
+        [label, *(_shown(row.get(name), is_plain) for name, is_plain in zip(columns, plain, strict=True))]
+        for label, row in zip(_short_names(labels), figures, strict=True)
     ]
     return text_table([audits[0].collection, *header], rows)
 
@@ -93,6 +96,13 @@ def _shown(figure: Figure | None, is_plain: bool) -> str:
         return "-" if figure is None else str(figure)
     floor = "" if figure.floor is None else f" floor {figure.floor:.3f}"
     return f"{figure.value:.3f}{floor}"
+
+
+def _short_names(names: Sequence[str]) -> Sequence[str]:
+    """Names as short as a terminal wants them; all whole, where that would make two alike."""
+    half = (LONG_SCORER - 3) // 2
+    short = [name if len(name) <= LONG_SCORER else f"{name[: half + 1]}...{name[-half:]}" for name in names]
+    return short if len(set(short)) == len(set(names)) else names
 
 
 def _broken(name: str) -> str:

@@ -76,12 +76,16 @@ class Cutoff:
         """Whether every pool has a cutoff of its own, so that a set is never empty and rankings will do."""
         return self.keep_first is not None or self.keep_share is not None
 
-    def retained(self, scores: Array) -> Array | None:
-        """(..., M, n) what is kept of scores (..., M, n); None where nothing decides."""
+    def retained(self, scores: Array, ranked: Array | None = None) -> Array | None:
+        """(..., M, n) what is kept of scores (..., M, n); None where nothing decides.
+
+        `ranked` are numbers that rank as the reading of ties has it, where that is not the scores' own order.
+        """
+        by_rank = scores if ranked is None else ranked
         if self.keep_first is not None:
-            return threshold.retained_top_k(scores, self.keep_first)
+            return threshold.retained_top_k(by_rank, self.keep_first)
         if self.keep_share is not None:
-            return threshold.retained_share(scores, self.keep_share)
+            return threshold.retained_share(by_rank, self.keep_share)
         return None if self.value is None else threshold.retained(scores, self.value)
 
     def to_json(self) -> dict[str, Any]:
@@ -146,7 +150,7 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None) ->
             stack, places = _stack([batch[i] for i in members]), first + members
             for name, found in _values(stack).items():
                 values[name][places] = found
-            if stack.scores.shape[1] > 1 and (sets := cutoff.retained(stack.scores)) is not None:
+            if stack.scores.shape[1] > 1 and (sets := cutoff.retained(stack.scores, stack.ranked)) is not None:
                 for name, found in _values(replace(stack, retained=sets), needing="cutoff").items():
                     values[name][places] = np.where(tested[places], found, np.nan)
             corpus.add(stack)
@@ -183,7 +187,7 @@ def pair_values(query: Scored, name: str, cutoff: Cutoff) -> Array:
     for i, j in zip(*np.tril_indices(len(rows), -1), strict=True):
         stack = _stack([with_scores(query, rows[[i, j]])])
         if "cutoff" in MEASURES[name].needs:
-            stack = replace(stack, retained=cutoff.retained(stack.scores))
+            stack = replace(stack, retained=cutoff.retained(stack.scores, stack.ranked))
         pairs[i, j] = pairs[j, i] = MEASURES[name].value(stack)[0]  # type: ignore[misc]
     return pairs
 
