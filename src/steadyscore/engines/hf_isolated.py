@@ -91,18 +91,18 @@ def passes(lengths: Sequence[int], batch_tokens: int, pass_tokens: int) -> list[
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     cheapest = [(0, 0)]  # of the first texts: what they cost, and where their last pass begins
     for end in range(1, len(order) + 1):
-        options = []
+        options: list[tuple[int, int]] = []
         for first in range(end - 1, -1, -1):
             tokens = (end - first) * lengths[order[first]]
             if tokens > batch_tokens and options:
                 break
             options.append((cheapest[first][0] + tokens + pass_tokens, first))
         cheapest.append(min(options))
-    found, end = list[list[int]](), len(order)
+    batches, end = list[list[int]](), len(order)
     while end:
         first = cheapest[end][1]
-        found, end = [order[first:end], *found], first
-    return found
+        batches, end = [order[first:end], *batches], first
+    return batches
 
 
 def read_behind(model: Any, cache: Any, rows: Sequence[Sequence[int]], placed: np.ndarray, seen: Any = None) -> torch.Tensor:
