@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from steadyscore.decisions.cases import read_case, read_cases
 from steadyscore.decisions.questions import Choice, Noul, Score
 from steadyscore.errors import InputError
-from tests.helpers.decisions import ANYTHING
+from tests.helpers.decisions import ANYTHING, PATIENT
 
 QUESTIONS = {
     "keep": {"type": "score", "instructions": "How relevant is [a]?", "criteria": ["no", "partly", "fully"]},
@@ -77,6 +77,7 @@ def test_a_file_of_something_else_is_refused_in_our_words(tmp_path, text):
         read_cases(write(tmp_path, text))
 
 
+@PATIENT
 @given(st.dictionaries(st.sampled_from(["id", "state", "candidates", "questions", "gold", "cutoffs", "fixed"]), ANYTHING))
 def test_any_row_is_read_or_refused_in_our_words(row):
     with contextlib.suppress(InputError):

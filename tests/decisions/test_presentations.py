@@ -3,14 +3,14 @@
 import math
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyscore.decisions.cases import Case, with_value_at
 from steadyscore.decisions.presentations import AS_GIVEN, CHANNELS, irrelevance, presentations, put_back, show
 from steadyscore.decisions.questions import Answer, Choice, Level, Noul, Option, Score, State
 from tests.helpers.decision_server import hashed
-from tests.helpers.decisions import questions
+from tests.helpers.decisions import PATIENT, questions
 
 
 def answer_by_name(question):
@@ -29,7 +29,7 @@ def cases(draw):
     return Case("s", State({"q": 1, "pool": pool}), asked, ("pool",), (None,) * len(asked), (0.5,) * len(asked))
 
 
-@settings(max_examples=50)
+@PATIENT
 @given(cases(), st.sampled_from(CHANNELS), st.integers(1, 6), st.integers(0, 3))
 def test_answers_that_depend_on_names_alone_come_back_the_same(case, channel, count, seed):
     expected = [answer_by_name(question).probabilities for question in case.questions]
@@ -39,7 +39,7 @@ def test_answers_that_depend_on_names_alone_come_back_the_same(case, channel, co
         assert [answer.probabilities for answer in back] == expected
 
 
-@settings(max_examples=50)
+@PATIENT
 @given(cases(), st.sampled_from(CHANNELS), st.integers(1, 6))
 def test_presentations_are_distinct_and_hold_the_same_things(case, channel, count):
     given_state, given_questions = show(case, AS_GIVEN)

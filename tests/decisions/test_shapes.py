@@ -24,7 +24,7 @@ from steadyscore.decisions.questions import (
     Usage,
 )
 from steadyscore.errors import InputError
-from tests.helpers.decisions import ANYTHING, questions, requests, responses
+from tests.helpers.decisions import ANYTHING, PATIENT, questions, requests, responses
 
 SHAPES = {"systemone": system_one, "decisions": openai_shape}
 KEEP = Noul("Keep it?", "keep", "It answers.", "It does not.")
@@ -40,17 +40,20 @@ def write_answers(shape, asked, response):
     return shape.write_answers(asked, response, *(("id", 1) if shape is system_one else ()))
 
 
+@PATIENT
 @given(requests(openai=False))
 def test_a_systemone_request_is_read_as_it_was_written(request):
     assert system_one.read_request(by_wire(system_one.write_request(request))) == request
 
 
+@PATIENT
 @given(requests(openai=True))
 def test_a_decisions_request_is_read_as_it_was_written(request):
     assert openai_shape.read_request(by_wire(openai_shape.write_request(request))) == request
 
 
 @pytest.mark.parametrize("name", SHAPES)
+@PATIENT
 @given(data=st.data())
 def test_answers_are_read_as_they_were_written(name, data):
     openai = name == "decisions"
@@ -60,6 +63,7 @@ def test_answers_are_read_as_they_were_written(name, data):
 
 
 @pytest.mark.parametrize("name", SHAPES)
+@PATIENT
 @given(body=ANYTHING | st.fixed_dictionaries({"model": ANYTHING, "state": ANYTHING, "input": ANYTHING, "questions": ANYTHING}))
 def test_any_request_is_read_or_refused_in_our_words(name, body):
     with contextlib.suppress(InputError):
@@ -67,6 +71,7 @@ def test_any_request_is_read_or_refused_in_our_words(name, body):
 
 
 @pytest.mark.parametrize("name", SHAPES)
+@PATIENT
 @given(data=st.data())
 def test_a_question_of_any_shape_is_read_or_refused_in_our_words(name, data):
     fields = {"type": st.sampled_from(["noul", "predicate", "choice", "score"]), "instructions": st.just("Q")}
@@ -78,6 +83,7 @@ def test_a_question_of_any_shape_is_read_or_refused_in_our_words(name, data):
 
 
 @pytest.mark.parametrize("name", SHAPES)
+@PATIENT
 @given(data=st.data())
 def test_any_change_of_an_answer_is_read_as_distributions_or_named(name, data):
     openai = name == "decisions"
