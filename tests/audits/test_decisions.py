@@ -10,7 +10,7 @@ from steadyscore.audits import decisions
 from steadyscore.audits.decision_run import DecisionRun
 from steadyscore.audits.decisions import audit_decisions, load_decisions
 from steadyscore.cli import main
-from steadyscore.engines import EngineOptions, endpoint
+from steadyscore.engines import EngineOptions
 from steadyscore.errors import InputError, RunMismatch
 from tests.helpers import decision_server
 from tests.helpers.decision_server import DecisionServer, hashed
@@ -24,10 +24,7 @@ LEVELS = ["level 0", "level 1", "level 2", "level 3"]
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch, tmp_path):
-    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
-    monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
-    for name in ("STEADYSCORE_API_KEY", "OPENAI_API_KEY", "TYPESAFE_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
+    decision_server.ask_in_a_hurry(monkeypatch, tmp_path)
 
 
 @pytest.fixture

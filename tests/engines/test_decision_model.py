@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, Price, endpoint
+from steadyscore.engines import EngineOptions, Price
 from steadyscore.engines.address import open_engine
 from steadyscore.engines.endpoint import Unusable
 from steadyscore.errors import InputError
@@ -30,10 +30,7 @@ FAULTS = ("429", "500", "truncated", "short", "nan")
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch, tmp_path):
-    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
-    monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
-    for name in ("STEADYSCORE_API_KEY", "OPENAI_API_KEY", "TYPESAFE_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
+    decision_server.ask_in_a_hurry(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -166,6 +166,31 @@ def open_whole_collection(file: Path) -> None:
         ideal_gains(instance)
 
 
+DECISIONS = json.dumps(
+    {
+        "candidates": "$.pool[0].items",
+        "cutoffs": {"grade": 1.5},
+        "questions": {
+            "grade": {"type": "score", "instructions": "How good is a?", "criteria": ["no", "partly", "fully"]},
+            "keep": {"type": "noul", "instructions": "Keep?", "criteria": {"true": "It answers."}},
+            "tone": {"type": "choice", "instructions": "Tone?", "criteria": {"calm": None, "angry": "Insults."}},
+        },
+        "states": [
+            {"id": "s", "state": {"pool": [{"items": ["a", "b"]}]}, "gold": {"grade": "fully", "keep": True, "tone": "calm"}}
+        ],
+    }
+).encode()
+
+
+def present_decisions(file: Path) -> None:
+    from steadyscore.decisions.cases import read_cases
+    from steadyscore.decisions.presentations import CHANNELS, presentations, show
+
+    for case in read_cases(file):
+        for presentation in (p for channel in CHANNELS for p in presentations(case, channel, 3, 0)):
+            show(case, presentation)
+
+
 RECIPE = b"base: smollm2-135m\ndata: passages\nlabels: labels\nwidths: [1, 5]\nviews: 2\nlearning_rate: 1.0e-4\nbatch: 4\n"
 
 
@@ -224,6 +249,7 @@ FORMATS: dict[str, Format] = {
     "run": Format("second.run", st.just(RUN), two_runs),
     "qrels": Format("qrels.txt", st.just(QRELS), judged_by),
     "collection": Format("c.jsonl", st.just(COLLECTION), open_whole_collection),
+    "decisions": Format("d.json", st.just(DECISIONS), present_decisions),
     "recipe": Format("r.yaml", st.just(RECIPE), check_recipe),
     "card": Format("card.json", st.builds(shipped_card), show_card),
     "record": Format("run.json", st.just(RECORD), open_run),

@@ -11,6 +11,7 @@ import numpy as np
 
 from steadyscore.decisions import openai_shape, system_one
 from steadyscore.decisions.questions import Answer, Choice, Noul, Response, Usage
+from steadyscore.engines import endpoint
 
 
 def hashed(text: str) -> float:
@@ -103,3 +104,11 @@ def spoiled(kind, answer):
         else:
             given["probability"] = math.nan
     return answer
+
+
+def ask_in_a_hurry(monkeypatch, tmp_path):
+    """Retries without a wait, a cache of the test's own, and no key."""
+    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
+    monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
+    for name in ("STEADYSCORE_API_KEY", "OPENAI_API_KEY", "TYPESAFE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from steadyscore.audits.width_study import score_width_effect
 from steadyscore.errors import InputError
 from steadyscore.measures import places
 from steadyscore.measures.measurement import Threshold, fitted_retention, measure
@@ -89,10 +90,10 @@ def test_the_score_level_width_effect_is_the_planted_shift_over_the_pooled_sd():
     wide, alone = a_query(), a_query()
     shifted = Scored(**{f: getattr(wide, f) for f in Scored.__slots__} | {"scores": wide.scores + 0.2})
     pooled = np.concatenate([shifted.permuted.mean(axis=0), alone.scores.mean(axis=0)]).std()
-    assert studies.score_width_effect([shifted], [alone]) == pytest.approx(0.2 / pooled)
-    assert studies.score_width_effect([wide], [alone]) == pytest.approx(0.0)
+    assert score_width_effect([shifted], [alone]) == pytest.approx(0.2 / pooled)
+    assert score_width_effect([wide], [alone]) == pytest.approx(0.0)
     with pytest.raises(InputError, match="share no query"):
-        studies.score_width_effect([a_query("x")], [a_query("y")])
+        score_width_effect([a_query("x")], [a_query("y")])
 
 
 def test_primacy_and_u_shape_are_found_where_planted_and_not_in_noise():

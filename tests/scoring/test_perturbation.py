@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 
 from steadyscore.audits.load import load_run
 from steadyscore.collection import open_collection
+from steadyscore.engines.python_scorer import PythonReranker
 from steadyscore.errors import InputError
+from steadyscore.reproduce.planted import Effects, PlantedGrader, judgements_by_text
 from steadyscore.scoring import perturbation
 from steadyscore.scoring.mitigations import mitigate
 from steadyscore.scoring.perturbation import score_perturbed
-from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
+from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection, scorer_for
 from steadyscore.scoring.scorer import Settings
 from steadyscore.window.presentation import generator
 from tests.helpers.pools import some_instances, write_collection
@@ -152,9 +154,6 @@ def test_a_scorer_that_copies_its_input_order_is_found_by_every_kind(tmp_path):
 
 
 def test_a_scorer_that_prefers_both_ends_has_a_u_shape_and_no_primacy(tmp_path):
-    from steadyscore.engines.python_scorer import PythonReranker
-    from steadyscore.scoring.score import scorer_for
-
     def ends(query, texts):
         return [abs(2 * slot - len(texts) + 1) for slot in range(len(texts))]
 
@@ -165,18 +164,13 @@ def test_a_scorer_that_prefers_both_ends_has_a_u_shape_and_no_primacy(tmp_path):
     assert abs(values["forced_primacy@10"].mean()) < values["forced_u_shape@10"].mean()
 
 
-def test_held_out_markers_move_what_has_a_marker_effect_and_nothing_else(tmp_path):
-    from steadyscore.reproduce.planted import Effects, PlantedGrader, judgements_by_text
-    from steadyscore.scoring.score import scorer_for
-
+@pytest.mark.parametrize(("size", "is_moved"), [(0.0, False), (0.4, True)])
+def test_held_out_markers_move_what_has_a_marker_effect_and_nothing_else(tmp_path, size, is_moved):
     _, found, source, config = run(tmp_path, "synthetic:none", width=3)
     opened = open_collection(source)
-    for size, is_moved in ((0.0, False), (0.4, True)):
-        grader = PlantedGrader("planted", Effects(marker=size), judgements_by_text(opened.instances(reserve=True)))
-        scorer = scorer_for(grader, opened.collection, config)
-        shown = perturbation._values(scorer, next(iter(found.read_queries())), next(iter(opened.instances())), config,
-                                     "held-out-markers")  # fmt: skip
-        assert (shown["held_out_marker_tau_psi"] > 0) is is_moved
+    grader = PlantedGrader("planted", Effects(marker=size), judgements_by_text(opened.instances(reserve=True)))
+    values = moved(scorer_for(grader, opened.collection, config), found, source, config, ["held-out-markers"])
+    assert bool(values["held_out_marker_tau_psi"].mean() > 0) is is_moved
 
 
 def test_round_robin_and_slices_are_each_compared_with_themselves(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from steadyscore.cli import main
 from steadyscore.errors import InputError
+from steadyscore.training import loop
 from steadyscore.training.launcher import launch_command
 from steadyscore.training.loop import train_adapter
 from tests.helpers import tiny
@@ -55,8 +58,12 @@ def start(words: list[str]) -> subprocess.Popen:
 
 
 def finish(*processes: subprocess.Popen) -> str:
-    said = [process.communicate(timeout=400)[0] for process in processes]
-    assert all(process.returncode == 0 for process in processes), said[0][-3000:]
+    try:
+        said = [process.communicate(timeout=400)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert all(process.returncode == 0 for process in processes), "\n".join(text[-3000:] for text in said)
     return said[0]
 
 
@@ -113,12 +120,37 @@ def test_the_printed_fsdp_command_takes_the_steps_of_one_process(world, tmp_path
 
 @pytest.mark.slow
 def test_two_machines_start_with_one_command(world, one, tmp_path, capsys):
-    """Two launchers on this host; the second is told its rank only because both would look at the same port."""
+    """Two launchers on this host, at a port that is free. Accelerate's rank 0 refuses a port that the other one has opened,
+    which two machines never see, so both are called 1; c10d gives them their numbers.
+    """
     two = replace(one, out=str(tmp_path / "two"))
     words = printed(capsys, two, "ddp", "--processes", "2", "--machines", "2", "--host", "127.0.0.1")
-    at = len(LAUNCH)
-    finish(start(words), start([*words[:at], "--machine_rank", "1", *words[at:]]))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        words[words.index("--main_process_port") + 1] = str(free.getsockname()[1])
+    words[len(LAUNCH) : len(LAUNCH)] = ["--machine_rank", "1"]
+    finish(start(words), start(words))
     same(world / "one", tmp_path / "two")
+
+
+class Gathering:
+    """The part of Accelerate that a check needs, with a second process that sees another folder."""
+
+    device = "cpu"
+
+    def __init__(self, other):
+        self.other = torch.tensor([other])
+
+    def gather(self, own):
+        return torch.cat([own, self.other])
+
+
+def test_processes_that_see_different_folders_do_not_go_on(tmp_path):
+    last = tmp_path / "checkpoints/step-000100"
+    loop._check_shared(tmp_path, "training", last, Gathering([100, 1]))
+    for other in ([-1, 1], [100, 0]):
+        with pytest.raises(InputError, match=r"is not the same folder for every process: .* Put --out on storage that all"):
+            loop._check_shared(tmp_path, "training", last, Gathering(other))
 
 
 # -- what is printed

@@ -52,6 +52,27 @@ def test_every_candidate_begins_where_the_first_does_and_the_rest_keeps_its_plac
     assert all((np.diff(found[first:end]) == 1).all() for first, _, end in candidates)
 
 
+@given(st.lists(st.integers(0, 300), max_size=30), st.integers(1, 1000), st.integers(0, 200))
+def test_passes_hold_every_text_once_and_cost_no_more_than_filling_them_in_a_row(lengths, batch_tokens, pass_tokens):
+    def cost(found):
+        return sum(pass_tokens + len(batch) * lengths[batch[0]] for batch in found)
+
+    found = hf_isolated.passes(lengths, batch_tokens, pass_tokens)
+    assert sorted(i for batch in found for i in batch) == list(range(len(lengths)))
+    assert all(lengths[batch[0]] == max(lengths[i] for i in batch) for batch in found)
+    assert all(len(batch) == 1 or len(batch) * lengths[batch[0]] <= batch_tokens for batch in found)
+    in_a_row, rest = [], sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    while rest:
+        count = max(1, batch_tokens // max(lengths[rest[0]], 1))
+        in_a_row, rest = [*in_a_row, rest[:count]], rest[count:]
+    assert cost(found) <= cost(in_a_row)
+
+
+def test_texts_of_two_lengths_share_a_pass_only_where_padding_is_cheaper_than_a_pass():
+    assert hf_isolated.passes([10, 50, 10, 50], 1000, 79) == [[1, 3], [0, 2]]
+    assert hf_isolated.passes([10, 50, 10, 50], 1000, 81) == [[1, 3, 0, 2]]
+
+
 def prompts(engine, style, orders):
     scorer = Scorer(engine, TASK, Settings(width=4, prompt=style))
     return [scorer.prompt(POOL, Window(0, tuple(order))) for order in orders]

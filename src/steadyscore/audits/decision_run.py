@@ -1,4 +1,4 @@
-"""The folder of an audit of decisions: `decisions.json` and one JSON record per state, each whole, with its checksum.
+"""The folder of an audit of decisions: `decision-run.json` and one JSON record per state, each whole, with its checksum.
 
 A kill loses the state that was being asked and no other: the same command goes on from there. A record that is damaged is asked
 for again; a folder of another command is refused.
@@ -21,7 +21,7 @@ from ..machine.disk import read_json, write_record
 from ..measures.decisions import Shown
 from ..runs.folder import check_same_command, versions
 
-RECORD_FILE, STATES_FOLDER = "decisions.json", "states"
+RECORD_FILE, STATES_FOLDER = "decision-run.json", "states"
 FORMAT = 1
 AS_GIVEN = "as_given"
 """The channel of the presentation of the file."""
@@ -55,7 +55,7 @@ class DecisionRun:
         except FileNotFoundError:
             raise InputError(f"{folder} holds no audit of decisions: it has no {RECORD_FILE}.") from None
         missing = [key for key in ("status", "fingerprint", "name", "collection", "states") if key not in record]
-        if record_state(record) == "damaged" or missing or record.get("format") != FORMAT:
+        if record_state(record) != "OK" or missing or record.get("format") != FORMAT:
             raise DamagedFile(folder / RECORD_FILE, "is not what was written", "Delete the folder and run the command again.")
         return cls(folder, record)
 

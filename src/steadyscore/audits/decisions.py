@@ -23,7 +23,7 @@ from ..engines.address import open_engine, parse_address
 from ..engines.chat import token_cost
 from ..engines.decision_model import SHAPES, DecisionModel
 from ..errors import InputError
-from ..machine.disk import lock_folder, sha256, write_json
+from ..machine.disk import lock_folder, sha256, write_record
 from ..machine.progress import job
 from ..measures.decisions import INSTABILITIES, NOISE, QUALITIES, Shown, calibration_error, measure_case, stack
 from ..measures.registry import MEASURES
@@ -185,7 +185,7 @@ def audit_decisions(
             raise InputError(f"{model.name} answered none of the {len(rows)} states: {failed[0].reason}.")
         run.write_record(status="complete", failed=[failure.to_json() for failure in failed])
         audit = load_decision_run(run)
-        write_json(out / SUMMARY_FILE, audit.to_json())
+        write_record(out / SUMMARY_FILE, audit.to_json())
     return audit
 
 

@@ -14,7 +14,7 @@ from ..engines import EngineOptions
 from ..errors import InputError
 from ..machine.progress import bar
 from ..measures.decomposition import width_decomposition, width_effect
-from ..measures.ranking import ndcg
+from ..measures.gains import quality_of
 from ..runs.folder import Run, find_runs
 from ..runs.table import Scored
 from ..scoring.conditions import CONDITIONS, Condition, has_fixed_answer, under_condition
@@ -140,7 +140,6 @@ def width_study(runs: Mapping[Condition, Run]) -> WidthStudy:
     by_condition = {condition: [queries[id] for id in ids] for condition, queries in by_id.items()}
     k = TASKS[record["task"]].quality_cutoff
     qualities = {basis: {c: _qualities(queries, k, basis) for c, queries in by_condition.items()} for basis in BASES}
-    marginals = {c: np.concatenate([q.permuted.mean(axis=0) for q in by_condition[c]]) for c in ("alone", "companions")}  # type: ignore[index]
     return WidthStudy(
         scorer=record["name"],
         collection=record["collection"],
@@ -148,9 +147,20 @@ def width_study(runs: Mapping[Condition, Run]) -> WidthStudy:
         width=record["fingerprint"].get("width"),
         levels={basis: {c: mean_figure(of[c]) for c in CONDITIONS if c in of} for basis, of in qualities.items()},
         terms={basis: _terms(of) for basis, of in qualities.items()},
-        score_effect=width_effect(marginals["companions"][None], marginals["alone"]),
+        score_effect=score_width_effect(by_condition["companions"], by_condition["alone"]),
         failed=_failures(runs),
     )
+
+
+def score_width_effect(wide: Sequence[Scored], alone: Sequence[Scored]) -> float:
+    """Mean |μ_B - μ_1| over the pooled SD of a collection, from a run at width B and one at width 1 (same queries)."""
+    other = {query.query_id: query for query in alone}
+    pairs = [(query, other[query.query_id]) for query in wide if query.query_id in other]
+    if not pairs:
+        raise InputError("the two widths share no query, so they cannot be compared. Score the same queries at both.")
+    at_width = [query.permuted.mean(axis=0) for query, _ in pairs]
+    by_itself = [one.scores.mean(axis=0) for _, one in pairs]
+    return width_effect(np.concatenate(at_width)[None], np.concatenate(by_itself))
 
 
 def _terms(quality: Mapping[Condition, np.ndarray]) -> dict[str, Figure]:
@@ -169,8 +179,7 @@ def _qualities(queries: Sequence[Scored], k: int, basis: str) -> np.ndarray:
     for query in queries:
         first = query.first_stage
         scores = query.permuted.mean(axis=0) if basis == BASES[1] or first is None else first
-        ideal = query.gold if query.ideal is None else query.ideal
-        found.append(float(ndcg(scores[None], query.gold, k, judged_gains=ideal)[0]) if query.is_judged else np.nan)
+        found.append(float(quality_of(query, scores[None], k)[0]))
     return np.array(found)
 
 

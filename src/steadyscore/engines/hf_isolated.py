@@ -19,6 +19,8 @@ from ..window import isolation
 
 MOST_TOKENS = 8192
 """Keys and values of at most so many tokens are kept for a query; windows of larger pools are read whole."""
+PASS_TOKENS = {"cpu": 48, "accelerator": 1024}
+"""What a pass costs beside the tokens it reads, in tokens, roughly: weights that come from memory, kernels that are started."""
 FIXED_ROPES = ("default", "linear", "llama3", "yarn")
 """Rotations whose frequencies do not depend on the length of the text."""
 
@@ -48,17 +50,8 @@ def slot_states(model: Any, prompts: Sequence[Prompt], batch_tokens: int) -> Ite
     cache = DynamicCache()
     read_behind(model, cache, [_ids(prompts[0])[:start]], np.arange(start))
     head = states_of(cache, 0, 0, start)
-    read: dict[tuple[int, ...], torch.Tensor] = {}
-    texts = sorted(dict.fromkeys(text for prompt in prompts for text in _texts(prompt)), key=len, reverse=True)
-    while texts:
-        count = max(1, batch_tokens // max(len(texts[0]), 1))
-        batch, texts = texts[:count], texts[count:]
-        longest = len(batch[0])
-        cache = cache_of(head, len(batch))
-        if longest:
-            # Padding stands on the right, where a causal model does not see it, and is cut off again.
-            read_behind(model, cache, [(*text, *[0] * (longest - len(text))) for text in batch], start + np.arange(longest))
-        read |= {text: states_of(cache, row, start, start + len(text)) for row, text in enumerate(batch)}
+    texts = list(dict.fromkeys(text for prompt in prompts for text in _texts(prompt)))
+    read = dict(zip(texts, read_texts(model, head, texts, batch_tokens), strict=True))
     for prompt in prompts:
         yield _window(model, prompt, torch.cat([head, *(read[text] for text in _texts(prompt))], dim=-2))
 
@@ -73,6 +66,43 @@ def _window(model: Any, prompt: Prompt, states: torch.Tensor) -> torch.Tensor:
     placed = isolation.positions(prompt.candidates, tokens)[new]
     hidden = read_behind(model, cache, [[ids[i] for i in new]], placed, seen)
     return hidden[0, np.searchsorted(new, prompt.slots)]
+
+
+def read_texts(model: Any, head: torch.Tensor, texts: Sequence[Sequence[int]], batch_tokens: int) -> list[torch.Tensor]:
+    """Keys and values of texts, each read alone behind the head; texts of similar length share a pass."""
+    start, found = head.shape[-2], dict[int, torch.Tensor]()
+    pass_tokens = PASS_TOKENS["cpu" if model.device.type == "cpu" else "accelerator"]
+    for batch in passes([len(text) for text in texts], batch_tokens, pass_tokens):
+        longest = len(texts[batch[0]])
+        cache = cache_of(head, len(batch))
+        if longest:
+            # Padding stands on the right, where a causal model does not see it, and is cut off again.
+            padded = [(*texts[i], *[0] * (longest - len(texts[i]))) for i in batch]
+            read_behind(model, cache, padded, start + np.arange(longest))
+        found |= {i: states_of(cache, row, start, start + len(texts[i])) for row, i in enumerate(batch)}
+    return [found[i] for i in range(len(texts))]
+
+
+def passes(lengths: Sequence[int], batch_tokens: int, pass_tokens: int) -> list[list[int]]:
+    """Which texts share a pass, longest first, so that padding and passes together cost least.
+
+    A pass takes the time of `pass_tokens` tokens beside those it reads, and reads at most `batch_tokens`, or one text.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    cheapest = [(0, 0)]  # of the first texts: what they cost, and where their last pass begins
+    for end in range(1, len(order) + 1):
+        options = []
+        for first in range(end - 1, -1, -1):
+            tokens = (end - first) * lengths[order[first]]
+            if tokens > batch_tokens and options:
+                break
+            options.append((cheapest[first][0] + tokens + pass_tokens, first))
+        cheapest.append(min(options))
+    found, end = list[list[int]](), len(order)
+    while end:
+        first = cheapest[end][1]
+        found, end = [order[first:end], *found], first
+    return found
 
 
 def read_behind(model: Any, cache: Any, rows: Sequence[Sequence[int]], placed: np.ndarray, seen: Any = None) -> torch.Tensor:

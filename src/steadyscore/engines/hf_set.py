@@ -21,7 +21,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..terms import Prompt
 from ..window import set_windows
-from .hf_isolated import additive, cache_of, read_behind, states_of
+from .hf_isolated import additive, cache_of, read_behind, read_texts, states_of
 
 ATTENTION = "steadyscore_set"
 SEGMENTS = 32
@@ -146,18 +146,7 @@ def read_blocks(model: Any, prompt: Prompt, batch_tokens: int) -> tuple[torch.Te
     read_behind(model, cache, [prompt.prefix], np.arange(start))
     head = states_of(cache, 0, 0, start)
     rows = [ids[first : end - prompt.segment] for first, _, end in prompt.candidates]
-    found: dict[int, torch.Tensor] = {}
-    longest_first = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
-    while longest_first:
-        longest = len(rows[longest_first[0]])
-        count = max(1, batch_tokens // longest)
-        batch, longest_first = longest_first[:count], longest_first[count:]
-        cache = cache_of(head, len(batch))
-        # Padding stands on the right, where a causal model does not see it, and is cut off again.
-        padded = [(*rows[i], *[0] * (longest - len(rows[i]))) for i in batch]
-        read_behind(model, cache, padded, start + np.arange(longest))
-        found |= {i: states_of(cache, row, start, start + len(rows[i])) for row, i in enumerate(batch)}
-    return head, [found[i] for i in range(len(rows))]
+    return head, read_texts(model, head, rows, batch_tokens)
 
 
 def _visible_behind(prompt: Prompt, chunk: range, prefix: int, texts: Sequence[int]) -> np.ndarray:

@@ -49,7 +49,12 @@ def leader_reversals(by_permutation: ArrayLike, rival: float) -> int:
 
 def quality_by_permutation(query: Scored, k: int) -> Array:
     """(M,) nDCG@k of every permutation; NaN for a query without judgements."""
+    return quality_of(query, ranked_permuted(query), k)
+
+
+def quality_of(query: Scored, scores: ArrayLike, k: int) -> Array:
+    """(P,) nDCG@k that some scores (P, n) of a query's candidates give; NaN for a query without judgements."""
     if not query.is_judged:
-        return np.full(len(query.permuted), np.nan)
+        return np.full(len(np.asarray(scores)), np.nan)
     ideal = query.gold if query.ideal is None else query.ideal
-    return np.asarray(ndcg(ranked_permuted(query), query.gold, k, judged_gains=ideal), float)
+    return np.asarray(ndcg(scores, query.gold, k, judged_gains=ideal), float)

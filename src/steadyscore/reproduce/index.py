@@ -81,7 +81,8 @@ Nothing here has been run at the paper's scale. `steadyscore reproduce list` pri
 A store (`--store DIR`) keeps runs, labels, adapters and derived collections, each in a folder named by a hash of what it is, with
 `what.json` in words beside it: a run that two tables need is scored once, and a command that was stopped resumes. A run of more
 permutations serves every table that needs fewer. `show` prints text, HTML (with the figure drawn), LaTeX for `\\input` with
-booktabs, or CSV with one row per cell; each says what a cell stands on, and `--paper` puts the paper's values beside.
+booktabs, or CSV with one row per cell; each says what a cell stands on, and `--paper` puts the paper's values beside. `gallery`
+writes them all as one static site ([gallery](gallery.md)).
 
 What the user names takes the place of the paper's, by flags or in a file for `--choices`:
 

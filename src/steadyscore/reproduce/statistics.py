@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..audits.width_study import score_width_effect
 from ..collection import open_collection
 from ..errors import InputError
 from ..measures import gains, places
@@ -217,7 +218,7 @@ def width_effect(cell: Cell, library: Library) -> Value:
             at = replace(scaled, collections=collection, seeds=())
             wide = library.queries(at, cell.base, scaled.seeds[0], collection)
             alone = library.queries(replace(at, width=1, permutations=1), cell.base, scaled.seeds[0], collection)
-            total[collection] = total.get(collection, 0.0) + sign * studies.score_width_effect(wide, alone)
+            total[collection] = total.get(collection, 0.0) + sign * score_width_effect(wide, alone)
     found = mean_interval([[value] for value in total.values()], scheme="collections", draws=cell.draws)
     many = len(total) > 1
     return Value(found.value, found.low if many else None, found.high if many else None, basis=Basis(0, len(total), 1, 1))
@@ -298,7 +299,9 @@ def latency_reduction(cell: Cell, library: Library) -> Value:
 def _median(values: Array, timed: Sequence[Array], cell: Cell) -> Value:
     found = median_interval(values, draws=cell.draws)
     basis = Basis(sum(map(len, timed)), len(timed), 1, 1)
-    return Value(found.value, *((found.low, found.high) if len(values) > 1 else (None, None)), basis=basis)
+    if len(values) == 1:
+        return Value(found.value, basis=basis)
+    return Value(found.value, found.low, found.high, basis=basis)
 
 
 def leader_reversals(cell: Cell, library: Library) -> Value:

@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import InputError
-from ..measures.decomposition import width_effect
-from ..measures.gains import quality_by_permutation
+from ..measures.gains import quality_by_permutation, quality_of
 from ..measures.instability import tau_psi
 from ..measures.intervals import mean_interval
 from ..measures.preference import gold_crossing, pair_flip
-from ..measures.ranking import ndcg
 from ..runs.table import FIRST_STAGE, Scored
 
 Array = NDArray[np.float64]
@@ -64,10 +62,7 @@ def first_stage_scores(query: Scored) -> Array:
 
 def first_stage_quality(query: Scored, k: int = 10) -> float:
     """nDCG@k of the first stage's own order: the retrieval row of a table."""
-    if not query.is_judged:
-        return float("nan")
-    ideal = query.gold if query.ideal is None else query.ideal
-    return float(ndcg(first_stage_scores(query)[None], query.gold, k, judged_gains=ideal)[0])
+    return float(quality_of(query, first_stage_scores(query)[None], k)[0])
 
 
 class FirstStageCorrelation(NamedTuple):
@@ -87,20 +82,6 @@ def first_stage_correlation(query: Scored) -> FirstStageCorrelation:
     served = query.first_stage
     assert served is not None
     return FirstStageCorrelation(correlation(served), float(np.mean([correlation(row) for row in query.permuted])))
-
-
-# -- widths
-
-
-def score_width_effect(wide: Sequence[Scored], alone: Sequence[Scored]) -> float:
-    """Mean |mu_B - mu_1| over the pooled SD of a collection, from a run at width B and one at width 1 (same queries)."""
-    other = {query.query_id: query for query in alone}
-    pairs = [(query, other[query.query_id]) for query in wide if query.query_id in other]
-    if not pairs:
-        raise InputError("the two widths share no query, so they cannot be compared. Score the same queries at both.")
-    at_width = [query.permuted.mean(axis=0) for query, _ in pairs]
-    by_itself = [one.scores.mean(axis=0) for _, one in pairs]
-    return width_effect(np.concatenate(at_width)[None], np.concatenate(by_itself))
 
 
 # -- forced positions

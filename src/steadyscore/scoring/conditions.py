@@ -22,7 +22,8 @@ from ..runs.table import Scored
 from ..terms import Candidate, Instance, Window
 from ..window.presentation import windows
 from ..window.prompt import shown
-from .scorer import PoolScorer, Scorer, Settings, WindowReading, align_readings, in_pool_order
+from .scorer import PoolScorer, Scorer, Settings, WindowReading, align_readings
+from .wrapped import WrappedScorer
 
 Condition = Literal["companions", "fillers", "skeleton", "alone"]
 CONDITIONS: tuple[Condition, ...] = get_args(Condition)
@@ -72,7 +73,7 @@ class Fillers:
     def fill(self, instance: Instance) -> tuple[Candidate, ...]:
         """For every candidate of a pool the text of nearest length that the query does not have itself; each used once."""
         used = {shown(candidate, self.chars) for candidate in instance.pool}
-        found = []
+        found: list[Candidate] = []
         for candidate in instance.pool:
             near = self._nearest(len(shown(candidate, self.chars)))
             text = next((text for text in near if text not in used and instance.id not in self._queries[text]), None)
@@ -95,17 +96,18 @@ class Fillers:
             left, right = (left - 1, right) if is_left else (left, right + 1)
 
 
-class ConditionScorer(PoolScorer):
+class ConditionScorer(WrappedScorer):
     """A scorer that shows every candidate in the slot that it has in its window, without its companions.
 
     With fillers they stand in the companions' places; without, the candidate stands alone under the window's answer.
     """
 
+    scorer: Scorer
     shows_one_by_one = True
 
     def __init__(self, scorer: Scorer, fillers: Fillers | None):
-        self.scorer, self.fillers = scorer, fillers
-        self.backend, self.task, self.settings, self.shrunk = scorer.backend, scorer.task, scorer.settings, scorer.shrunk
+        super().__init__(scorer)
+        self.fillers = fillers
 
     @property
     def condition(self) -> Condition:
@@ -115,23 +117,11 @@ class ConditionScorer(PoolScorer):
     def name(self) -> str:
         return f"{self.scorer.name} ({self.condition})"
 
-    @property
-    def tokens(self) -> int:
-        return self.scorer.tokens
-
-    @property
-    def width(self) -> int | None:
-        return self.scorer.width
-
     def identity(self) -> dict[str, Any]:
         return self.scorer.identity() | {"condition": self.condition}
 
     def with_settings(self, settings: Settings) -> ConditionScorer:
         return ConditionScorer(self.scorer.with_settings(settings), self.fillers)
-
-    def score(self, instance: Instance, order: Sequence[int] | None = None) -> np.ndarray:
-        presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
-        return in_pool_order(self.score_orders(instance, presented[None], [0]), instance)
 
     def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
         n = len(instance.pool)

@@ -22,7 +22,8 @@ from ..runs.table import Scored
 from ..terms import Array, Candidate, Instance
 from ..window import readout
 from ..window.presentation import permutations, windows
-from .scorer import PoolScorer, Scorer, Settings, in_pool_order
+from .scorer import PoolScorer, Scorer, Settings
+from .wrapped import WrappedScorer
 
 
 class Mitigation(NamedTuple):
@@ -41,11 +42,11 @@ class Mitigation(NamedTuple):
     """Whether all orders of a query are served from one."""
 
 
-class Mitigated(PoolScorer):
+class Mitigated(WrappedScorer):
     """A scorer under one mitigation."""
 
     def __init__(self, scorer: PoolScorer, name: str):
-        self.scorer = scorer
+        super().__init__(scorer)
         self.mitigation, self.number = _parse(name)
         self.label = name if ":" in name or self.mitigation.number is None else f"{name}:{self.number}"
         if isinstance(scorer.backend, Recording):
@@ -53,7 +54,6 @@ class Mitigated(PoolScorer):
                 f"{scorer.name} holds scores that were given before, and {name} needs others. "
                 "For batched self-consistency from stored scores use --serving-permutations."
             )
-        self.backend, self.task, self.settings, self.shrunk = scorer.backend, scorer.task, scorer.settings, scorer.shrunk
         self.mitigations = (*scorer.mitigations, self.label)
         self.content_free: dict[tuple[str, str, int], Array] = {}
         """(query id, query, window length) -> (length, 4): CapCal's probes."""
@@ -62,23 +62,11 @@ class Mitigated(PoolScorer):
     def name(self) -> str:
         return f"{self.scorer.name} {self.label}"
 
-    @property
-    def tokens(self) -> int:
-        return self.scorer.tokens
-
-    @property
-    def width(self) -> int | None:
-        return self.scorer.width
-
     def identity(self) -> dict[str, Any]:
         return self.scorer.identity() | {"mitigations": list(self.mitigations)}
 
     def with_settings(self, settings: Settings) -> Mitigated:
         return Mitigated(self.scorer.with_settings(settings), self.label)
-
-    def score(self, instance: Instance, order: Sequence[int] | None = None) -> Array:
-        presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
-        return in_pool_order(self.score_orders(instance, presented[None], [0]), instance)
 
     def score_orders(self, instance: Instance, orders: Array, permutations: Sequence[int]) -> Scored:
         found = self.mitigation.serve(self, instance, np.asarray(orders))

@@ -18,8 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..collection import Data, open_collection
 from ..errors import InputError
+from ..measures.gains import quality_of
 from ..measures.instability import pool_psi, tau_psi, top_k_changed
-from ..measures.ranking import delta_ndcg_pool, ndcg
+from ..measures.ranking import delta_ndcg_pool
 from ..runs.folder import Run
 from ..runs.layout import perturbed_file, perturbed_schema
 from ..runs.table import FIRST_STAGE, Scored
@@ -103,7 +104,7 @@ def _values(scorer: PoolScorer, scored: Scored, instance: Instance, config: Audi
             return {"held_out_marker_tau_psi": _marker_tau_psi(scorer, pool, schemes)}
         case "reverse":
             backwards = _rows(scorer, pool, [np.arange(n)[::-1]])
-            return {"reverse_psi": _moved(scored, backwards), "reverse_ndcg@10": float(_quality(scored, backwards)[0])}
+            return {"reverse_psi": _moved(scored, backwards), "reverse_ndcg@10": float(quality_of(scored, backwards, 10)[0])}
         case "forced-position":
             return _forced(scorer, scored, pool)
         case "swaps":
@@ -129,20 +130,13 @@ def _moved(scored: Scored, rows: np.ndarray) -> float:
     return float(tau_psi(np.stack([scored.first_stage, rows[0]])))
 
 
-def _quality(scored: Scored, rows: np.ndarray) -> np.ndarray:
-    """(P,) nDCG@10; NaN for a query without judgements."""
-    if not scored.is_judged:
-        return np.full(len(rows), np.nan)
-    return np.asarray(ndcg(rows, scored.gold, 10, judged_gains=scored.gold if scored.ideal is None else scored.ideal))
-
-
 def _forced(scorer: PoolScorer, scored: Scored, pool: Instance) -> dict[str, float]:
     """nDCG@10 with the strongest candidate first minus last, and the mean of both minus in the middle."""
     best = strongest_candidate([c.relevance or 0 for c in pool.pool], [c.id for c in pool.pool])
     if best is None:
         return {}  # without a relevant candidate there is none to place
     orders = [forced_position(len(pool.pool), best, place) for place in get_args(Place)]
-    top, middle, bottom = _quality(scored, _rows(scorer, pool, orders)).tolist()
+    top, middle, bottom = quality_of(scored, _rows(scorer, pool, orders), 10).tolist()
     return {"forced_primacy@10": top - bottom, "forced_u_shape@10": (top + bottom) / 2 - middle}
 
 

@@ -17,7 +17,7 @@ from ..errors import InputError, SteadyscoreError
 from ..measures.measurement import with_scores
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Failure, Instance, Window
-from ..window.presentation import generator, permutations, windows
+from ..window.presentation import generator, permutation, permutations, windows
 from .score import AuditConfig, Progress, cut_instances, naming_failures
 from .scorer import PoolScorer, Scorer, WindowReading, align_readings
 
@@ -94,7 +94,7 @@ Rows = Iterator[tuple[Instance, np.ndarray]]
 
 
 def _order(instance: Instance, seed: int) -> np.ndarray:
-    return permutations(len(instance.pool), 1, seed=seed, query_id=instance.id)[0]
+    return permutation(len(instance.pool), seed=seed, query_id=instance.id, index=0)
 
 
 def _read_together(scorer: Scorer, instances: Sequence[Instance], seed: int, read: int, failed: list[Failure]) -> Rows:

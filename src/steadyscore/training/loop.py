@@ -62,12 +62,13 @@ def train_adapter(config: TrainConfig, *, command: Sequence[str] = ()) -> Card:
         command=list(command),
         versions=versions(),
     )
+    last = checkpoints.latest(out)
+    _check_shared(out, record["status"], last, accelerator)
     if record["status"] == "complete":
         return read_card(out)
     if record["status"] == "collapsed":
         raise ModelError(record["reason"])
 
-    last = checkpoints.latest(out)
     student = add_lora(engine, plan, last)
     named = {name: p for name, p in student.named_parameters() if p.requires_grad}
     optimizer = torch.optim.AdamW(named.values(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
@@ -132,6 +133,19 @@ def train_adapter(config: TrainConfig, *, command: Sequence[str] = ()) -> Card:
         write_json(out / "train.json", record | {"status": "complete"})
     accelerator.end_training()
     return card
+
+
+def _check_shared(out: Path, status: str, last: Path | None, accelerator: Accelerator) -> None:
+    """Refuse to go on where machines see different folders: each process would resume from a step of its own."""
+    step = -1 if last is None else int(last.name.removeprefix("step-"))
+    own = torch.tensor([[step, int(status == "training")]], device=accelerator.device)
+    seen: torch.Tensor = accelerator.gather(own)  # (P, 2)
+    if bool((seen != seen[0]).any()):
+        steps = sorted({int(row[0]) for row in seen.tolist()})
+        raise InputError(
+            f"{out} is not the same folder for every process: their last checkpoints are of steps {', '.join(map(str, steps))} "
+            "(-1: none). Put --out on storage that all machines share."
+        )
 
 
 def _stop_collapsed(out: Path, record: dict[str, Any], history: list[HeldOut], accelerator: Accelerator) -> NoReturn:
