@@ -16,6 +16,7 @@ _MODULES = {
     "audits.variance": "VarianceStudy study_variance",
     "audits.gate": "Gate gate",
     "audits.recommend": "Recommendation recommend",
+    "audits.width_study": "WidthStudy load_width_study study_width",
     "audits.figure": "Figure",
     "terms": "Candidate Collection Failure Instance Presentation",
     "errors": "SteadyscoreError",

@@ -67,6 +67,8 @@ class Task:
     """Consistency weight of the paper's recipe, on the released code's pairwise scale (§B.3; docs/objectives.md)."""
     reader: ReaderKind | None = None
     """What a reader of the first candidates writes; None where there is nothing to read for."""
+    has_ranked_pools: bool = True
+    """Whether a pool's order is a ranking where its collection names no first stage."""
     scored_as: TaskName | None = None
     """The task whose prompt scores it, where that is another."""
 
@@ -104,7 +106,9 @@ def reader_kind(task: Task) -> ReaderKind:
     return task.reader
 
 
-DOCUMENT_COLUMNS = ("ndcg@10", "tau_psi", "order_spread@10", "overlap", "retained_f1", "pair_flip")
+SET_COLUMNS = ("overlap", "overlap_nonempty", "chance_overlap", "empty_sets", "retention")
+"""What a threshold keeps: how alike its sets are, and what that is to be read against."""
+DOCUMENT_COLUMNS = ("ndcg@10", "tau_psi", *SET_COLUMNS, "retained_f1")
 
 
 PASSAGE_RERANKING = Task(
@@ -164,6 +168,7 @@ MULTIDOC_QA = Task(
     columns=DOCUMENT_COLUMNS,
     weight=3.0,
     reader=ANSWER,
+    has_ranked_pools=False,
 )
 
 RESPONSE_RANKING = Task(
@@ -191,8 +196,9 @@ RESPONSE_RANKING = Task(
     width=4,
     quality_cutoff=1,
     decisions=("pair_flip",),
-    columns=("ndcg@1", "tau_psi", "order_spread@1", "overlap", "pair_flip", "gold_crossing"),
+    columns=("ndcg@1", "tau_psi", "pair_flip", *SET_COLUMNS),
     weight=1.0,
+    has_ranked_pools=False,
 )
 
 CLAIM_VERIFICATION = replace(  # evidence for a claim is retrieved as passages are; the verdict belongs to its reader (§5)

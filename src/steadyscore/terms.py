@@ -104,6 +104,8 @@ class Presentation:
     markers: Markers = "numeric"
     placeholder: Placeholder = "0"
     """The grade that stands in every slot of the answer skeleton."""
+    marker_seed: int | None = None
+    """Shuffles the labels over the slots; None: in slot order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,10 @@ class Window:
     """0-based place of this window among those of its presentation."""
     candidates: tuple[int, ...]
     """Indices into the pool, in slot order."""
+    first: int = 0
+    """Slot of the first candidate: above 0 only where the answer skeleton has more lines than there are candidates."""
+    lines: int | None = None
+    """Lines of the answer skeleton; None: one per candidate."""
 
 
 @dataclass(frozen=True, slots=True)

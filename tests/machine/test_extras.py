@@ -46,7 +46,7 @@ def test_the_core_alone_prints_the_table_and_says_before_scoring_that_there_is_n
     words = "audit --scorer python:mine:score --data passages --queries 4 --permutations 2 --out run"
     done = run_core(tmp_path, *words.split())
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("collection  scorer")
+    assert done.stdout.startswith("passages ")
     assert "steadyscore[reports]" in done.stderr.partition("scoring")[0]
     assert not (tmp_path / "run" / "report").exists()
 

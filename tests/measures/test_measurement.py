@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from steadyscore.errors import InputError
 from steadyscore.measures import instability, preference, ranking
-from steadyscore.measures.measurement import Threshold, average_permutations, measure, pair_values
+from steadyscore.measures.measurement import Cutoff, Threshold, average_permutations, measure, pair_values, rank_by_pool
 from steadyscore.measures.registry import MEASURES
 from steadyscore.runs.table import FIRST_STAGE, Scored
 
@@ -153,7 +153,7 @@ def test_averaging_permutations_steadies_a_noisy_scorer():
 @pytest.mark.parametrize("name", ["tau_psi", "overlap", "pair_flip", "selection_flip", "ndcg@10"])
 def test_pair_values_average_to_the_measure(name):
     q = query(3)
-    pairs = pair_values(q, name, 0.5)
+    pairs = pair_values(q, name, Cutoff(0.5, "fixed"))
     mean = pairs[np.triu_indices(5, 1)].mean()
     wanted = {"ndcg@10": "mean_ndcg@10"}.get(name, name)
     assert mean == pytest.approx(measure([q], Threshold(cutoff=0.5)).values[wanted][0])
@@ -192,3 +192,34 @@ def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatc
         assert parts.overall == pytest.approx(whole.overall, rel=1e-12)
         assert (parts.query_ids, parts.cutoff, parts.coverage) == (whole.query_ids, whole.cutoff, whole.coverage)
         assert parts.slot_profile == whole.slot_profile
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept"), [({"keep_first": 2}, [2, 2]), ({"keep_share": 0.3}, [2, 1]), ({"keep_first": 9}, [6, 3])]
+)
+def test_a_rule_per_query_keeps_as_many_of_every_pool_and_is_measured_on_all(rule, kept):
+    found = measure([query(1), query(2, n=3)], Threshold(**rule))
+    assert found.cutoff.is_per_query
+    assert found.cutoff.value is None
+    assert (found.values["retention"] * [6, 3]).tolist() == pytest.approx(kept)
+    assert found.values["empty_sets"].tolist() == [0, 0]
+    assert (found.values["overlap"] == found.values["overlap_nonempty"]).all()
+    assert found.cutoff.to_json() == {"value": None, "how": found.cutoff.how, **rule}
+
+
+@pytest.mark.parametrize(
+    "rule", [{"keep_first": 0}, {"keep_share": 1.0}, {"keep_first": 3, "retention": 0.3}, {"keep_first": 1, "keep_share": 0.2}]
+)
+def test_a_rule_that_keeps_nothing_or_is_one_of_two_is_refused(rule):
+    with pytest.raises(InputError, match="keep"):
+        Threshold(**rule)
+
+
+def test_the_first_stage_is_ranked_by_where_the_pool_stood():
+    q = query(3)
+    ranked = rank_by_pool(q)
+    shown = np.argsort(q.slots[0])
+    assert np.argsort(-ranked.scores[0]).tolist() == shown.tolist()
+    assert measure([ranked]).values["tau_psi"].tolist() == [0]
+    assert rank_by_pool(query(3, places=False)) is None
+    assert rank_by_pool(query(3, canonical=False)) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import ir_measures
@@ -16,6 +17,7 @@ from steadyscore.errors import InputError
 from steadyscore.measures.ranking import (
     average_precision,
     best_ndcg,
+    chance_ndcg,
     delta_ndcg_pool,
     mean_ndcg,
     ndcg,
@@ -197,3 +199,16 @@ def test_first_stage_order_of_the_real_pools(name, queries, expected):
         quality.append(ndcg(scores, relevance, 10, judged_gains=list(grades.values()))[0])
     assert len(quality) == queries
     assert np.mean(quality) == pytest.approx(expected, abs=5e-5)
+
+
+@given(arrays(float, st.integers(1, 5), elements=st.integers(0, 3)), st.integers(1, 6))
+@settings(deadline=None)
+def test_chance_is_the_mean_over_every_order_of_the_pool(relevance, k):
+    n = len(relevance)
+    scores = np.array(list(itertools.permutations(range(n))), float)
+    assert chance_ndcg(relevance, k) == pytest.approx(ndcg(scores, relevance, k).mean())
+
+
+def test_chance_counts_judged_documents_outside_the_pool_and_is_unknown_without_a_judgement():
+    assert chance_ndcg([1, 0], 1, judged_gains=[1, 0, 2]) == pytest.approx(0.25)
+    assert np.isnan(chance_ndcg([np.nan, np.nan]))

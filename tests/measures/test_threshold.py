@@ -14,14 +14,19 @@ from sklearn.metrics import f1_score, jaccard_score
 
 from steadyscore.errors import InputError
 from steadyscore.measures.threshold import (
+    chance_overlap,
     churned_relevance,
     cutoff_grid,
+    empty_sets,
+    expected_jaccard,
     f1_spread,
     fit_cutoff,
     match_retention,
     overlap,
+    overlap_nonempty,
     retained,
     retained_f1,
+    retained_share,
     retained_top_k,
     retention,
     set_f1,
@@ -212,3 +217,45 @@ def test_sets_ignore_names_and_the_order_of_permutations(data):
     assert set_flip_rate(renamed) == pytest.approx(set_flip_rate(sets), nan_ok=True)
     assert 0 <= overlap(sets) <= 1
     assert overlap(np.repeat(sets[:1], 3, axis=0)) == 1
+
+
+# -- what an overlap is to be read against
+
+
+@given(arrays(bool, st.tuples(st.integers(2, 5), st.integers(1, 6))))
+def test_without_pairs_of_empty_sets_the_overlap_is_the_mean_of_the_other_pairs(sets):
+    pairs = [
+        (a & b).sum() / (a | b).sum()
+        for i, a in enumerate(sets)
+        for b in sets[i + 1 :]
+        if (a | b).any()
+    ]  # fmt: skip
+    found = overlap_nonempty(sets)
+    assert np.isnan(found) if not pairs else found == pytest.approx(np.mean(pairs))
+    assert empty_sets(sets) == pytest.approx(np.mean([not row.any() for row in sets]))
+
+
+@given(st.integers(1, 6), st.data())
+def test_random_sets_overlap_as_every_pair_of_subsets_does_on_average(n, data):
+    a, b = data.draw(st.integers(0, n)), data.draw(st.integers(0, n))
+    members = range(n)
+    jaccard = [
+        len(set(x) & set(y)) / len(set(x) | set(y)) if x or y else 1.0
+        for x in combinations(members, a)
+        for y in combinations(members, b)
+    ]
+    assert expected_jaccard(n, a, b) == pytest.approx(np.mean(jaccard))
+
+
+def test_chance_is_averaged_over_the_pairs_of_permutations_of_each_query():
+    sets = np.array([[[1, 1, 0], [1, 0, 1], [0, 0, 0]], [[0, 0, 0], [0, 0, 0], [0, 0, 0]]], bool)
+    two_and_two = expected_jaccard(3, 2, 2)
+    assert chance_overlap(sets).tolist() == pytest.approx([two_and_two / 3, 1.0])
+    assert np.isnan(chance_overlap(sets[:, :1])).all()
+
+
+@given(arrays(float, st.tuples(st.integers(1, 4), st.integers(1, 9)), elements=st.floats(0, 1)), st.floats(0.01, 0.99))
+def test_a_share_of_every_pool_is_never_empty_and_as_large_as_it_can_be_asked_for(scores, share):
+    kept = retained_share(scores, share).sum(axis=-1)
+    assert (kept >= 1).all()
+    assert (np.abs(kept - np.maximum(share * scores.shape[-1], 1)) <= 0.5 + 1e-9).all()

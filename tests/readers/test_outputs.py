@@ -12,6 +12,7 @@ from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines.generator import Decoding
 from steadyscore.errors import InputError
+from steadyscore.measures.reading import Reading
 from steadyscore.readers.outputs import (
     compare_on_same_evidence,
     label_parts,
@@ -63,7 +64,9 @@ def kept(run, label, said, queries=range(QUERIES)):
 @given(st.text("abc:+@/ k=K", min_size=1), st.integers(1, 99), st.integers(1, 9))
 def test_a_reader_s_name_tells_what_it_is(address, k, K):
     for decoding in get_args(Decoding):
-        assert label_parts(reader_label(address, k, K, decoding)) == (address, k, K, decoding)
+        for reading in (Reading(), Reading("argmax", "input")):
+            name = reader_label(address, k, K, reading, decoding)
+            assert label_parts(name) == (address, k, K, decoding, reading.words())
 
 
 def test_a_reader_s_rows_are_replaced_in_their_place(source, tmp_path):

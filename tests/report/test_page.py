@@ -24,7 +24,7 @@ from steadyscore.audits.result import Audit
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, MissingExtra
 from steadyscore.measures import threshold
-from steadyscore.measures.measurement import Threshold, measure
+from steadyscore.measures.measurement import Cutoff, Threshold, measure
 from steadyscore.readers.outputs import write_outputs
 from steadyscore.report import example, figures, sentences
 from steadyscore.report.page import write_report
@@ -144,7 +144,7 @@ def test_the_sentence_states_what_was_planted() -> None:
 def test_overlap_is_read_against_what_chance_gives() -> None:
     queries = [planted([[0.9, 0.8, 0.1, 0.0], [0.4, 0.95, 0.7, 0.0]], [0, 1, 0, 0], query_id=f"q{i}") for i in range(3)]
     notes = sentences.notes(variant(queries, Threshold(cutoff=0.5)), "overlap", 10)
-    assert "The cutoff keeps 50 % of the pool; sets of that size drawn at random would overlap by about 0.33." in notes
+    assert "The threshold keeps 50 % of the pool; sets of the same sizes drawn at random would overlap by 0.39." in notes
 
 
 def test_the_sentence_is_worded_for_the_preference_consumer() -> None:
@@ -214,7 +214,7 @@ def test_of_equal_pairs_the_nearest_in_quality_is_shown() -> None:
 
 def test_the_example_gives_every_candidate_its_outcomes() -> None:
     query = planted([[0.9, 0.8, 0.1], [0.4, 0.95, 0.7]], [0, 2, 1])
-    shown = example.make_example(query, None, "overlap", 0.5, 10)
+    shown = example.make_example(query, None, "overlap", Cutoff(0.5, "fixed"), 10)
     assert [[outcome.word for outcome in c.outcomes] for c in shown.candidates] == [
         ["kept", "dropped"],
         ["kept", "kept"],
@@ -227,7 +227,9 @@ def test_the_example_gives_every_candidate_its_outcomes() -> None:
 
 
 def test_a_preference_consumer_shows_its_pair() -> None:
-    shown = example.make_example(planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [3, 1, 0]), None, "pair_flip", None, 1)
+    shown = example.make_example(
+        planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [3, 1, 0]), None, "pair_flip", Cutoff(None, "none"), 1
+    )
     assert [[outcome.word for outcome in c.outcomes] for c in shown.candidates] == [
         ["chosen", "rejected"],
         ["passed over", "passed over"],
@@ -238,7 +240,7 @@ def test_a_preference_consumer_shows_its_pair() -> None:
 
 def test_nothing_is_shown_where_nothing_changes() -> None:
     queries = [planted([[0.9, 0.1], [0.8, 0.2]], [1, 0])]
-    assert example.most_affected(queries, np.array([1.0]), "overlap", 0.5) is None
+    assert example.most_affected(queries, np.array([1.0]), "overlap", Cutoff(0.5, "fixed")) is None
 
 
 # -- the page
@@ -463,7 +465,8 @@ def test_markdown_holds_the_sentence_and_the_table(written: Path) -> None:
     text = written.with_name("report.md").read_text()
     assert "If these 20 candidates arrive in another order" in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(rows) == 4
+    assert [row.split("|")[1].strip() for row in rows[2:4]] == ["first-stage order", "chance"]
+    assert len(rows) == 6
     assert len({row.count("|") for row in rows}) == 1
 
 

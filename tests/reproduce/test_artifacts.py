@@ -56,6 +56,11 @@ def test_rows_and_columns_of_a_block_have_names_of_their_own(artifact):
         assert len({row.label for row in block.rows}) == len(block.rows)
 
 
+def test_every_cell_has_code_that_measures_it():
+    assert [artifact.name for artifact in MEASURED if any(c.statistic == "not_measured" for c in artifact.cells())] == []
+    assert "Every cell has code" in index_page()
+
+
 def test_every_value_of_the_paper_stands_beside_a_cell():
     for name, blocks in paper_values().items():
         titles = {block.title: block for block in ARTIFACTS[name].blocks}

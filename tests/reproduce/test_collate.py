@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from steadyscore.errors import InputError
 from steadyscore.measures.observations import Observation, average_seeds, combine, discordance_of, group_by
 from steadyscore.reproduce.collate import (
+    WHOLE,
     below_value,
     closed_value,
     extreme_value,
@@ -154,3 +155,8 @@ def test_the_permutation_range_weighs_collections_alike():
     quality = [np.array([[0.0, 1.0]]), np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])]
     assert permutation_range(quality) == 0.0  # 0.5 and 0.5
     assert permutation_range([quality[0]]) == 1.0
+
+
+def test_a_value_of_a_whole_collection_counts_as_no_query():
+    cells = [an_observation([0.5], collection=name, ids=WHOLE) for name in "cd"]
+    assert mean_value(cells, draws=50).basis[:2] == (0, 2)

@@ -42,3 +42,20 @@ def test_a_panel_with_gaps_draws_what_is_there():
 def test_every_figure_of_the_paper_has_a_panel_to_draw():
     figures = [artifact for artifact in ARTIFACTS.values() if artifact.is_figure and not artifact.is_diagram]
     assert [artifact.name for artifact in figures if not any(block.draw for block in artifact.blocks)] == []
+
+
+def test_an_axis_of_large_numbers_is_logarithmic_with_the_numbers_of_the_columns():
+    svg = a_panel("sampleeff", 0)
+    assert re.findall(r">(300|1,000|3,000|10,000|30,000)<", svg) == ["300", "1,000", "3,000", "10,000", "30,000"]
+    assert "mathdefault" not in svg
+
+
+def test_a_figure_of_planted_graders_says_so_in_the_drawing_and_in_its_description():
+    svg = a_panel("amort", 0)
+    assert ">planted graders: the shape, not a result<" in svg
+    assert "Planted graders: the shape, not a result." in re.search(r"<desc[^>]*>([^<]*)", svg)[1]
+
+
+def test_an_interval_is_drawn_as_a_bar():
+    plain = a_panel("amort", 0, lambda r, c: Value(0.5))
+    assert len(a_panel("amort", 0, lambda r, c: Value(0.5, 0.4, 0.7))) > len(plain)

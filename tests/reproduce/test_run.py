@@ -203,10 +203,10 @@ def test_a_diagram_says_that_there_is_nothing_to_measure(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_every_artifact_runs_end_to_end_at_the_tiny_scale(tmp_path, capsys):
-    """Cells that no code measures say so, and a small pool has no later slots; every other cell has a number."""
+    """A small pool has no later slots, and reads of other evidence cannot be compared; every other cell has a number."""
     assert main(["reproduce", "run", "all", "--store", str(tmp_path), "--json"]) == 0
     library = Library(Store(tmp_path), TINY)
-    known = ("which no verb", "no window has", "no query has the same evidence")
+    known = ("no window has", "no query has the same evidence")
     for artifact in (a for a in ARTIFACTS.values() if not a.is_diagram):
         filled = fill(artifact, library)
         assert [reason for reason, _ in filled.reasons() if not any(word in reason for word in known)] == [], artifact.name
@@ -215,4 +215,4 @@ def test_every_artifact_runs_end_to_end_at_the_tiny_scale(tmp_path, capsys):
     capsys.readouterr()
     assert main(["reproduce", "list", "--store", str(tmp_path), "--json"]) == 0
     statuses = {row["name"]: row["status"] for row in json.loads(capsys.readouterr().out)}
-    assert {name for name, status in statuses.items() if status != "complete"} == {"remedies", "batching-latency"}
+    assert {name for name, status in statuses.items() if status != "complete"} == {"remedies"}

@@ -51,11 +51,6 @@ def test_variance_components_are_those_that_were_planted():
     assert found.companion == pytest.approx(0.0, abs=1e-3)
 
 
-def test_rescaling_across_windows_removes_an_offset_of_windows():
-    plain, shifted = a_query(window=0.0), a_query(window=np.array([0.0, 5.0, -3.0]))
-    assert studies.rescale_windows(shifted).scores == pytest.approx(studies.rescale_windows(plain).scores)
-
-
 @settings(max_examples=20)
 @given(st.integers(1, 6))
 def test_a_run_of_more_permutations_holds_every_smaller_one(count):
@@ -112,14 +107,6 @@ def test_flips_on_crossing_queries_are_a_share_of_all_flips():
     crossing = Scored("a", ("0", "1", "2"), np.arange(2), np.array([[3.0, 2, 1], [1, 3, 2]]), relevance=np.array(gold))
     steady = Scored("b", ("0", "1", "2"), np.arange(2), np.array([[3.0, 2, 1], [3, 1, 2]]), relevance=np.array(gold))
     assert studies.flips_on_crossing([crossing, steady]) == 0.5
-
-
-def test_instability_across_runs_compares_their_first_stage_rows():
-    one, other = a_query(seed=1), a_query(seed=1)
-    ids, values = studies.instability_across([[one], [other]])
-    assert (ids, values.tolist()) == (("q",), [0.0])
-    reverse = Scored(**{f: getattr(one, f) for f in Scored.__slots__} | {"scores": -one.scores})
-    assert studies.instability_across([[one], [reverse]])[1].tolist() == [1.0]
 
 
 def test_the_matched_cutoff_keeps_the_share_of_the_other_on_its_fitting_half():

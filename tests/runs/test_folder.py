@@ -21,7 +21,8 @@ from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, RunMismatch, StorageError
 from steadyscore.machine import disk
 from steadyscore.machine.disk import atomic
-from steadyscore.runs.folder import Run, _join, find_runs
+from steadyscore.runs.folder import Run, find_runs
+from steadyscore.runs.streams import join
 from steadyscore.runs.table import read_table
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.scoring.scorer import Settings
@@ -121,13 +122,13 @@ def test_a_run_is_read_a_part_at_a_time_and_joined_in_order(tmp_path, monkeypatc
     """Row groups of a few rows, also such as cut a query in two, give the same queries."""
     file = write_collection(tmp_path / "some.jsonl", some_instances(queries=7))
     whole = audit(file, tmp_path / "whole")
-    monkeypatch.setattr("steadyscore.runs.folder.GROUP_ROWS", 30)
+    monkeypatch.setattr("steadyscore.runs.streams.GROUP_ROWS", 30)
     parts = audit(file, tmp_path / "parts")
     table = read_table(whole.folder / "scores.parquet")
     pq.write_table(table, parts.folder / "cut.parquet", row_group_size=31)
     assert pq.ParquetFile(parts.folder / "scores.parquet").num_row_groups == 4
     assert read_table(parts.folder / "scores.parquet").equals(table)
-    cut = pa.concat_tables(_join([parts.folder / "cut.parquet"], [f"q{i}" for i in range(7)]))
+    cut = pa.concat_tables(join([parts.folder / "cut.parquet"], [f"q{i}" for i in range(7)]))
     assert cut.equals(table)
     (parts.folder / "cut.parquet").rename(parts.folder / "scores.parquet")
     for one, other in zip(whole.read_queries(), parts.iter_queries(), strict=True):

@@ -20,6 +20,7 @@ from steadyscore.scoring.mitigations import (
     hash_order,
     logit_capcal,
     mitigate,
+    rescale,
     tournament_standing,
 )
 from steadyscore.scoring.perturbation import score_perturbed
@@ -269,3 +270,11 @@ def test_pine_is_a_mitigation_of_a_local_model(tiny_engine):
     assert both.score_orders(POOL, ORDERS[:1], [0]).scores.shape == (1, 11)
     with pytest.raises(InputError, match="Name pine first"):
         mitigate(base, ["self-consistency:2", "pine"])
+
+
+def test_rescaling_removes_an_offset_of_windows_and_nothing_else():
+    scores, window = np.array([0.1, 0.3, 0.5, 5.1, 5.3, 5.5]), np.array([0, 0, 0, 1, 1, 1])
+    rescaled = rescale(scores, window)
+    assert rescaled[:3] == pytest.approx(rescaled[3:])
+    assert rescaled[:3] == pytest.approx([-(1.5**0.5), 0, 1.5**0.5])
+    assert rescale(np.ones(4), np.array([0, 0, 1, 1])).tolist() == [0.0] * 4

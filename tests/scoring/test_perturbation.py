@@ -129,3 +129,57 @@ def test_score_noise_moves_more_with_scale_and_nothing_without():
     assert moved[0] == 0
     assert 0 < moved[1] < moved[2]
     assert perturbation.score_noise(np.ones(5), 1.0, generator(0, "q", "noise")).tolist() == [0, 1, 2, 3, 4]
+
+
+ORDER_KINDS = ["reverse", "swaps", "noise", "forced-position", "churn"]
+
+
+def test_an_order_effect_that_is_not_there_is_not_found_by_any_kind(tmp_path):
+    values = moved(*run(tmp_path, "synthetic:none", width=3), ORDER_KINDS)
+    for name in ("reverse_psi", "swap_psi", "first_stage_noise_psi", "churn_psi_contiguous", "churn_psi_round_robin"):
+        assert values[name].tolist() == [0.0] * 5
+    assert values["forced_primacy@10"].tolist() == values["forced_u_shape@10"].tolist() == [0.0] * 5
+    assert values["reverse_ndcg@10"] == pytest.approx(values["ndcg@10"])
+
+
+def test_a_scorer_that_copies_its_input_order_is_found_by_every_kind(tmp_path):
+    values = moved(*run(tmp_path, "synthetic:slot:9"), ["reverse", "swaps", "noise", "forced-position"])
+    assert values["reverse_psi"].tolist() == [1.0] * 5  # six candidates in one window: the ranking is the order
+    assert 0 < values["swap_psi"].mean() < 0.5
+    assert 0 < values["first_stage_noise_psi"].mean() < 0.5
+    assert values["forced_primacy@10"].mean() > 0.1
+    assert abs(values["forced_u_shape@10"]).mean() < values["forced_primacy@10"].mean()
+
+
+def test_a_scorer_that_prefers_both_ends_has_a_u_shape_and_no_primacy(tmp_path):
+    from steadyscore.engines.python_scorer import PythonReranker
+    from steadyscore.scoring.score import scorer_for
+
+    def ends(query, texts):
+        return [abs(2 * slot - len(texts) + 1) for slot in range(len(texts))]
+
+    _, found, source, config = run(tmp_path, "synthetic:none")
+    scorer = scorer_for(PythonReranker(ends, "ends"), open_collection(source).collection, config)
+    values = moved(scorer, found, source, config, ["forced-position"])
+    assert values["forced_u_shape@10"].min() > 0.05
+    assert abs(values["forced_primacy@10"].mean()) < values["forced_u_shape@10"].mean()
+
+
+def test_held_out_markers_move_what_has_a_marker_effect_and_nothing_else(tmp_path):
+    from steadyscore.reproduce.planted import Effects, PlantedGrader, judgements_by_text
+    from steadyscore.scoring.score import scorer_for
+
+    _, found, source, config = run(tmp_path, "synthetic:none", width=3)
+    opened = open_collection(source)
+    for size, is_moved in ((0.0, False), (0.4, True)):
+        grader = PlantedGrader("planted", Effects(marker=size), judgements_by_text(opened.instances(reserve=True)))
+        scorer = scorer_for(grader, opened.collection, config)
+        shown = perturbation._values(scorer, next(iter(found.read_queries())), next(iter(opened.instances())), config,
+                                     "held-out-markers")  # fmt: skip
+        assert (shown["held_out_marker_tau_psi"] > 0) is is_moved
+
+
+def test_round_robin_and_slices_are_each_compared_with_themselves(tmp_path):
+    values = moved(*run(tmp_path, "synthetic:companion:1", width=3), ["churn", "replace"])
+    assert values["churn_psi_contiguous"].tolist() == values["pool_psi"].tolist()  # the run's own rule
+    assert values["churn_psi_round_robin"].tolist() != values["pool_psi"].tolist()

@@ -10,7 +10,6 @@ from steadyscore.scoring.score import (
     Cut,
     cut_instances,
     draw_orders,
-    noise_floor,
     open_scorer,
     refuse_mismatch,
     score_collection,
@@ -47,15 +46,6 @@ def test_without_the_canonical_row_only_permutations_are_scored(tmp_path):
     scorer = open_scorer("synthetic:none", open_collection(str(file)).collection, config)
     queries = score_collection(scorer, str(file), tmp_path / "run", config).read_queries()
     assert all(q.first_stage is None and q.permutations.tolist() == [0, 1, 2] for q in queries)
-
-
-def test_the_noise_floor_of_a_deterministic_scorer_is_zero(tmp_path, tiny_folder):
-    file = write_collection(tmp_path / "c.jsonl", some_instances(2))
-    config = AuditConfig()
-    scorer = open_scorer(f"hf:{tiny_folder}", open_collection(str(file)).collection, config)
-    for query in noise_floor(scorer, str(file), config)[0]:
-        assert query.scores.shape == (3, 6)
-        assert np.ptp(query.scores, axis=0).max() < 1e-5
 
 
 class Adapted(Engine):

@@ -29,7 +29,6 @@ from steadyscore.training.examples import training_data
 from steadyscore.training.loop import train_adapter
 from steadyscore.training.recipe import TrainConfig
 from tests.helpers import tiny
-from tests.helpers.paths import TESTS
 
 
 @pytest.fixture(scope="module")
@@ -161,23 +160,23 @@ def test_upper_layers_mixed_widths_and_an_initial_adapter(world, tmp_path):
 # -- interruption
 
 
-def command(config: TrainConfig, *launcher: str) -> list[str]:
+def flags_of(config: TrainConfig) -> list[str]:
     values = {k: v for k, v in recipe.to_json(config).items() if v is not None and v != recipe.to_json(TrainConfig())[k]}
-    words = ["train"]
+    words: list[str] = []
     for name, value in values.items():
         words += [
             f"--{'width' if name == 'widths' else name.replace('_', '-')}",
             ",".join(map(str, value)) if isinstance(value, list) else str(value),
         ]
-    return [sys.executable, *launcher, str(TESTS / "helpers" / "run_verb.py"), *words]
+    return words
+
+
+def command(config: TrainConfig) -> list[str]:
+    return [sys.executable, "-m", "steadyscore", "train", *flags_of(config)]
 
 
 def environment() -> dict[str, str]:
     return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "HF_HUB_OFFLINE": "1"}
-
-
-def run(words: list[str], **options):
-    return subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=300, **options)
 
 
 def test_kill_at_any_step_and_go_on_gives_the_same_losses_and_adapter(world, tmp_path):
@@ -202,16 +201,6 @@ def test_kill_at_any_step_and_go_on_gives_the_same_losses_and_adapter(world, tmp
     curves = [json.loads((out / "evaluations.json").read_text()) for out in (tmp_path / "whole", tmp_path / "killed")]
     assert curves[0] == curves[1]
     assert not list((tmp_path / "killed").rglob("*.pt"))
-
-
-def test_two_processes_equal_one(world, tmp_path):
-    one = config(world, tmp_path / "one", weight=4.0, steps=3, microbatch=1)
-    train_adapter(one)
-    two = replace(one, out=str(tmp_path / "two"))
-    finished = run(command(two, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"))
-    assert finished.returncode == 0, finished.stderr[-2000:]
-    np.testing.assert_allclose(losses(tmp_path / "one"), losses(tmp_path / "two"), atol=1e-5)
-    assert difference(adapter(tmp_path / "one"), adapter(tmp_path / "two")) < 1e-5
 
 
 def test_a_finished_folder_is_not_trained_again_and_another_command_is_refused(world, tmp_path):

@@ -93,3 +93,19 @@ def test_markers_read_as_they_should():
 def test_unknown_choices_are_refused(call):
     with pytest.raises(ValueError, match=r"unknown|at least"):
         call()
+
+
+@given(st.sampled_from(["numeric", "letters", "roman", "doc", "random3"]), st.integers(2, 40), st.integers(0, 99))
+def test_a_marker_seed_shuffles_the_labels_of_a_scheme_and_never_leaves_them_in_slot_order(scheme, width, seed):
+    shuffled = markers(scheme, width, seed=seed)
+    assert shuffled == markers(scheme, width, seed=seed)
+    assert len(set(shuffled)) == width
+    if scheme != "random3":
+        assert sorted(shuffled) == sorted(markers(scheme, width))
+        assert shuffled != markers(scheme, width)
+
+
+def test_another_marker_seed_draws_other_labels_and_another_order():
+    assert markers("random3", 5, seed=1) != markers("random3", 5, seed=2)
+    assert markers("numeric", 9, seed=1) != markers("numeric", 9, seed=2)
+    assert markers("random3", 5) == markers("random3", 5)

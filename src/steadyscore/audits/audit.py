@@ -1,6 +1,7 @@
 """`steadyscore.audit`: scorers on collections under M permutations, scored once, measured once.
 
-Without `out` nothing is kept: the run folder is a temporary one. With it the same call resumes where it was stopped.
+Without `out` nothing is kept: the run folder is a temporary one. With it the same call resumes where it was stopped, and one
+that asks for more queries or permutations scores only what is missing.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from ..scoring.engine_choice import scoring_address
 from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
 from ..scoring.perturbation import Perturbation, score_perturbed
-from ..scoring.score import AuditConfig, Cut, keep_scores, noise_floor, score_collection, scorer_for
+from ..scoring.rereads import noise_floor
+from ..scoring.score import AuditConfig, Cut, check_query_ids, keep_scores, score_collection, scorer_for
 from ..scoring.scorer import PoolScorer, Settings
 from ..tasks import TASKS, reader_kind
 from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle, Readout, Ties
@@ -58,12 +60,15 @@ class AuditSettings(TypedDict, total=False):
     seed: int
     scheme: str
     noise_floor: bool
+    noise_reads: int | None
     queries: int | None
     pool: int | None
+    query_ids: Sequence[str] | None
     chars: int | None
     width: int | None
     partition: Partition
     markers: Markers
+    marker_seed: int | None
     placeholder: Placeholder
     prompt: PromptStyle | None
     fit: str
@@ -71,6 +76,8 @@ class AuditSettings(TypedDict, total=False):
     cutoff: float | None
     match_retention: float | str | Path | None
     threshold_protocol: str
+    keep_first: int | None
+    keep_share: float | None
     readout: Readout
     ties: Ties
 
@@ -154,7 +161,8 @@ def audit(
 
 def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
     """A configuration with some settings changed, each by its own name wherever it stands."""
-    threshold = {"cutoff": "cutoff", "match_retention": "retention", "threshold_protocol": "protocol"}
+    threshold = {"match_retention": "retention", "threshold_protocol": "protocol"}
+    threshold |= {name: name for name in ("cutoff", "keep_first", "keep_share")}
     parts: dict[str, dict[str, Any]] = {"config": {}, "cut": {}, "settings": {}, "threshold": {}, "reading": {}}
     unknown = []
     for name, value in settings.items():
@@ -215,7 +223,8 @@ def audit_scorers(
 ) -> Audits:
     """Score, measure and keep every scorer on every collection; each collection is opened once."""
     sources = open_sources(scorers, data, additions)
-    with _working_folder(output) as folder:
+    check_query_ids(sources, config.cut)
+    with working_folder(output) as folder:
         places = run_folders(folder, scorers, sources)
         audits: list[Audit] = []
         for name, scorer in scorers.items():
@@ -305,9 +314,14 @@ def _stored(by: Threshold) -> dict[str, Any]:
 def _score_additions(scorer: PoolScorer, run: Run, queries: Sequence[Scored], work: _Work) -> dict[str, list[Failure]]:
     """Noise floor and perturbations, where asked for, kept beside the run; gives what failed, by flag."""
     failed: dict[str, list[Failure]] = {}
-    if work.config.noise_floor:
+    if work.config.noise_floor or work.config.noise_reads:
         floor, failed["noise-floor"] = noise_floor(
-            scorer, work.source, work.config, run.read_noise(), bar(f"{scorer.name}, noise floor", work.output.quiet)
+            scorer,
+            work.source,
+            work.config,
+            run.read_noise(),
+            bar(f"{scorer.name}, noise floor", work.output.quiet),
+            run.write_noise,
         )
         if floor:
             run.write_noise(floor)
@@ -391,7 +405,7 @@ def audit_scores(
     if threshold.retention_of is not None:
         raise InputError("scores in a file belong to no collection, so no run can be matched. Give a share to keep, such as 0.3.")
     given = read_any_scores(scores, relevance)
-    with _working_folder(output) as folder:
+    with working_folder(output) as folder:
         run = keep_scores(given.queries, given.name, given.digests, folder, list(output.command))
         how = reading or Reading()
         run.update_record(threshold=_stored(threshold), reading=asdict(how))
@@ -405,7 +419,7 @@ def audit_scores(
 
 
 @contextmanager
-def _working_folder(output: Output) -> Iterator[Path]:
+def working_folder(output: Output) -> Iterator[Path]:
     """The folder to work in: the one asked for, or one that goes with the call."""
     if output.folder is not None:
         yield output.folder

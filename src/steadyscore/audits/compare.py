@@ -131,7 +131,8 @@ def _check_comparable(audits: Sequence[Audit]) -> None:
         raise InputError("there is nothing to compare. Give audits of two scorers, or their run folders.")
     if len({audit.threshold for audit in audits}) > 1:
         raise InputError(
-            "these runs were audited with different thresholds. Give one for all: --match-retention SHARE or --cutoff X|f1."
+            "these runs were audited with different thresholds. Give one for all: --match-retention SHARE, --keep-share SHARE, "
+            "--keep-first K or --cutoff X|f1."
         )
     if len({audit.reading for audit in audits}) > 1:
         raise InputError("these runs were audited with different readouts or tie rules. Give one for all: --readout, --ties.")

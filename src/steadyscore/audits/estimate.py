@@ -1,18 +1,22 @@
-"""What an audit will cost, before anything is loaded: each scorer on each collection, and the readers of its candidates."""
+"""What an audit will cost: each scorer on each collection, a few of its windows timed now, and the readers of its candidates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..collection import Source
-from ..engines import Price
-from ..machine.progress import duration
+from ..engines import EngineOptions
+from ..errors import SteadyscoreError
+from ..machine.credentials import redact
+from ..machine.progress import duration, job
 from ..readers.estimate import estimate_reader
 from ..scoring.estimate import Estimate, estimate, is_hosted
-from ..scoring.score import AuditConfig
-from .audit import Additions
+from ..scoring.mitigations import mitigate
+from ..scoring.rate import Rate, time_windows
+from ..scoring.score import AuditConfig, scorer_for
+from .audit import Additions, Output, open_backend
 from .table import text_table
 
 HEADER = ("scorer", "data", "queries", "windows", "tokens (about)", "time (about)", "cost (about)")
@@ -26,6 +30,8 @@ class AuditEstimate:
     data: str
     scoring: Estimate
     readers: dict[str, Estimate]
+    timed: Rate | str
+    """What was timed for it, or why nothing was."""
 
     @property
     def total_cost(self) -> float | None:
@@ -35,12 +41,14 @@ class AuditEstimate:
         readers = [{"reader": name, "prompts": e.windows, "tokens": e.tokens, "cost": e.cost} for name, e in self.readers.items()]
         return {
             "scorer": self.scorer, "data": self.data, **asdict(self.scoring), "readers": readers, "total_cost": self.total_cost,
+            **({"timed": asdict(self.timed)} if isinstance(self.timed, Rate) else {"timed": None, "not_timed": self.timed}),
         }  # fmt: skip
 
     def rows(self) -> list[list[Any]]:
         """Rows of the table: the scorer's, then one for each reader."""
         scoring, queries = self.scoring, self.scoring.queries
-        time = "unknown until its first run here" if scoring.seconds is None else duration(scoring.seconds)
+        known = isinstance(self.timed, Rate) and scoring.seconds is not None
+        time = duration(scoring.seconds or 0) if known else "not timed"
         money = _money(self.scorer, scoring.cost)
         readers = [
             [f"  read by {name}", self.data, queries, f"up to {e.windows}", e.tokens, "-", _money(name, e.cost)]
@@ -60,7 +68,9 @@ class AuditEstimates:
 
     def __str__(self) -> str:
         rows = [row for part in self.parts for row in part.rows()]
-        table = text_table(HEADER, rows).rstrip("\n")
+        not_timed = [f"\n{part.scorer} is not timed: {part.timed}" for part in self.parts if isinstance(part.timed, str)]
+        table = text_table(HEADER, rows) + "".join(dict.fromkeys(not_timed))
+        table = table.rstrip("\n")
         whole = _sum_known(part.total_cost for part in self.parts)
         if whole is None or len(rows) == 1:
             return table
@@ -68,24 +78,55 @@ class AuditEstimates:
 
 
 def estimate_audit(
-    scorers: Iterable[str], sources: Sequence[Source], config: AuditConfig, additions: Additions, price: Price | None = None
+    scorers: Iterable[str],
+    sources: Sequence[Source],
+    config: AuditConfig,
+    additions: Additions,
+    options: EngineOptions | None = None,
 ) -> AuditEstimates:
-    """Windows, tokens, time and money of an audit."""
-    return AuditEstimates(
-        tuple(
-            AuditEstimate(
-                scorer,
-                source.name,
-                estimate(scorer, source, config, additions.mitigations, price),
-                {
-                    reader: estimate_reader(reader, source, config, additions.reader_k, additions.serving_permutations, price)
-                    for reader in additions.readers
-                },
-            )
-            for scorer in scorers
-            for source in sources
-        )
-    )
+    """Windows, tokens, time and money of an audit. A scorer that does not charge is opened, and a few windows are timed."""
+    how = options or EngineOptions()
+    return AuditEstimates(tuple(part for scorer in scorers for part in _estimate_scorer(scorer, sources, config, additions, how)))
+
+
+def _estimate_scorer(
+    address: str, sources: Sequence[Source], config: AuditConfig, additions: Additions, options: EngineOptions
+) -> list[AuditEstimate]:
+    parts = []
+    for source, timed in zip(sources, _time_scorer(address, sources, config, additions, options), strict=True):
+        scoring = estimate(address, source, config, additions.mitigations, options.price)
+        if isinstance(timed, Rate):
+            scoring = replace(scoring, seconds=scoring.tokens / timed.tokens_per_second)
+        readers = {
+            reader: estimate_reader(reader, source, config, additions.reader_k, additions.serving_permutations, options.price)
+            for reader in additions.readers
+        }
+        parts.append(AuditEstimate(address, source.name, scoring, readers, timed))
+    return parts
+
+
+def _time_scorer(
+    address: str, sources: Sequence[Source], config: AuditConfig, additions: Additions, options: EngineOptions
+) -> list[Rate | str]:
+    """The rate of a scorer on each collection, or why it is not known: an estimate must come without the model, too."""
+    if is_hosted(address):
+        return ["it charges"] * len(sources)
+    try:
+        with job(f"timing {address}", unit=""):
+            backend = open_backend(address, address, options, additions, [], Output(say=lambda remark: None))
+            return [
+                time_windows(
+                    mitigate(scorer_for(backend, source.collection, config), additions.mitigations),
+                    address,
+                    source,
+                    config,
+                    additions.mitigations,
+                )
+                for source in sources
+            ]
+    except Exception as fault:  # somebody's own code may fail in any way
+        reason = str(fault) if isinstance(fault, SteadyscoreError) else f"{type(fault).__name__}: {fault}"
+        return [redact(reason.splitlines()[0])] * len(sources)
 
 
 def _sum_known(costs: Iterable[float | None]) -> float | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..measures.intervals import mean_interval
+from ..measures.intervals import Interval, mean_interval, paired_interval
 from ..measures.measurement import Measured
 from ..measures.registry import FLOORED, MEASURES
 
@@ -41,6 +41,16 @@ def mean_figure(values: np.ndarray) -> Figure:
     """The mean of (Q,) values, NaN left out."""
     value, low, high, queries, *_ = mean_interval([values], scheme="queries")
     return Figure(value, low if queries > 1 else None, high if queries > 1 else None, queries)
+
+
+def paired_gain(name: str, after: Measured, before: Measured) -> Interval | None:
+    """The mean of one side's measure minus the other's, over the queries that both have; None below two."""
+    if name not in after.values or name not in before.values:
+        return None
+    known = dict(zip(before.query_ids, before.values[name], strict=True))
+    other = np.array([known.get(query_id, np.nan) for query_id in after.query_ids])
+    mine = after.values[name]
+    return paired_interval([mine], [other], scheme="queries") if (~np.isnan(mine - other)).sum() > 1 else None
 
 
 def mean_figures(measured: Measured, floor: Measured | None = None) -> dict[str, Figure]:

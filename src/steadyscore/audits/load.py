@@ -31,6 +31,7 @@ from ..runs.table import Scored
 from ..tasks import TASKS
 from ..terms import Readout, Ties
 from .figure import mean_figures
+from .first_stage import measure_first_stage
 from .result import Audit, Audits
 
 
@@ -110,7 +111,8 @@ def load_run(
     Whoever has just scored it hands over the `queries`, as they are stored, and the `source`, so that neither is read again.
     """
     how = _possible_reading(reading, run, serving_permutations)
-    served = serve_ensembles(read_queries(run.read_queries() if queries is None else queries, how), serving_permutations)
+    scored = run.read_queries() if queries is None else queries
+    served = serve_ensembles(read_queries(scored, how), serving_permutations)
     given = threshold or own_threshold(run)
     by = match_threshold(given, run.record["collection"], serving_permutations, how)
     read = reader_results(run, [query.query_id for query in served])
@@ -120,11 +122,11 @@ def load_run(
     measured = measure_run(run, served, by, read.get(reader or ""), is_as_scored=is_as_scored)
     noise = run.read_noise() if is_as_scored else []  # of single presentations: an average moves less
     floor = measure(noise, replace(by, cutoff=measured.cutoff.value)) if noise else None
-    record = run.record
+    record, task = run.record, TASKS[run.record["task"]]
     return Audit(
         name=record["name"],
         collection=record["collection"],
-        task=TASKS[record["task"]],
+        task=task,
         record=record,
         queries=served,
         measured=measured,
@@ -136,6 +138,7 @@ def load_run(
         reading=how,
         readers=read,
         reader=reader,
+        first_stage=measure_first_stage(scored, record, by, task, measured),
     )
 
 
@@ -197,7 +200,8 @@ def measure_run(
     beside = run.read_perturbed(measured.query_ids) if is_as_scored else {}
     beside |= read.values if read else {}
     measured = replace(measured, values=measured.values | beside)
-    return _without_threshold(measured, run.record) if is_ranking(run.record) else measured
+    is_undecided = is_ranking(run.record) and not measured.cutoff.is_per_query
+    return _without_threshold(measured, run.record) if is_undecided else measured
 
 
 def is_ranking(record: RunRecord) -> bool:
@@ -207,7 +211,7 @@ def is_ranking(record: RunRecord) -> bool:
 def _without_threshold(measured: Measured, record: RunRecord) -> Measured:
     """A ranking's numbers are n - rank: no cutoff means the same on two queries."""
     kept = {name: values for name, values in measured.values.items() if "cutoff" not in MEASURES[name].needs}
-    why = f"none: {record['name']} gives a ranking, and a threshold needs scores; overlap@10 is a budget"
+    why = f"none: {record['name']} gives a ranking, and a threshold needs scores; --keep-first and --keep-share do without"
     return replace(measured, values=kept, cutoff=Cutoff(None, why))
 
 

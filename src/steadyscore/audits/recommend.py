@@ -20,9 +20,10 @@ from ..measures.measurement import Threshold
 from ..measures.registry import MEASURES
 from ..runs.folder import Run
 from ..scoring.mitigations import count_windows
-from .figure import Figure
+from .figure import Figure, paired_gain
 from .load import load_run
 from .missing import missing_queries, missing_remark
+from .remarks import not_ahead
 from .result import Audit
 from .table import html_table, text_table
 
@@ -101,6 +102,8 @@ class Recommendation:
     """The quality measure of the task."""
     missing: tuple[str, ...] = ()
     """Sentences about queries that are in no mean."""
+    advice: tuple[str, ...] = ()
+    """Scorers that are below their first stage, and those that no order moves and that are better all the same."""
 
     @property
     def best(self) -> Option | None:
@@ -114,6 +117,7 @@ class Recommendation:
             "recommended": None if self.best is None else self.best.to_json(),
             "options": [option.to_json() for option in self.options],
             "missing": list(self.missing),
+            "advice": list(self.advice),
         }
 
     @property
@@ -122,12 +126,13 @@ class Recommendation:
 
     def __str__(self) -> str:
         table = text_table(self.header, [option.cells() for option in self.options])
-        return "\n".join([table, *self.missing, self.conclusion])
+        return "\n".join([table, *self.missing, *self.advice, self.conclusion])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html_table(self.header, [option.cells() for option in self.options]) + f"<p>{escape(self.conclusion)}</p>"
+        table = html_table(self.header, [option.cells() for option in self.options])
+        return table + "".join(f"<p>{escape(sentence)}</p>" for sentence in (*self.advice, self.conclusion))
 
     @property
     def conclusion(self) -> str:
@@ -161,7 +166,32 @@ def recommend(
     options.sort(key=lambda option: (option.windows, not option.is_reached, -(option.quality or 0)))
     each_once = [audit for audit in audits if audit.serving_permutations == 1]
     missing = [missing_remark(audit, queries) for audit in each_once if (queries := missing_queries(audit))]
-    return Recommendation(wanted, tuple(options), audits[0].task.quality, tuple(missing))
+    return Recommendation(wanted, tuple(options), audits[0].task.quality, tuple(missing), tuple(_advice(each_once)))
+
+
+def _advice(audits: Sequence[Audit]) -> list[str]:
+    """What a choice among these runs should know beyond the target."""
+    below = [sentence for audit in audits for sentence in not_ahead(audit)]
+    pairs = ((free, other) for free in audits for other in audits if _is_order_free(free) and not _is_order_free(other))
+    return [*below, *(sentence for free, other in pairs for sentence in _better_and_steadier(free, other))]
+
+
+def _is_order_free(audit: Audit) -> bool:
+    """Whether no order can move the scorer: it reads one candidate at a time, or the pool as a set."""
+    return audit.record["fingerprint"].get("width") == 1 or bool(audit.record.get("capabilities", {}).get("order_free"))
+
+
+def _better_and_steadier(free: Audit, other: Audit) -> list[str]:
+    quality = free.task.quality
+    ahead = paired_gain(quality, free.measured, other.measured)
+    steadiness = [audit.figures["tau_psi"].value for audit in (free, other) if "tau_psi" in audit.figures]
+    if ahead is None or ahead.value <= 0 or len(steadiness) < 2 or steadiness[0] >= steadiness[1]:
+        return []
+    way = "scores every candidate alone" if free.record["fingerprint"].get("width") == 1 else "reads the pool as a set"
+    lead = f"{quality} {ahead.value:+.3f} [{ahead.low:+.3f}, {ahead.high:+.3f}]"
+    settled = "" if ahead.low > 0 else ", not settled"
+    moves = f"tau_psi {steadiness[0]:.3f} against {steadiness[1]:.3f}"
+    return [f"{free.name}, which {way}, is both better ({lead}{settled}) and steadier ({moves}) than {other.name}."]
 
 
 def _check_one_collection(pilot: Run, others: Sequence[Run]) -> None:

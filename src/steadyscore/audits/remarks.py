@@ -1,23 +1,85 @@
-"""What must be known to read a table of figures, one sentence each: what is not in the means, and what the cutoff does."""
+"""What must be known to read a table of figures, one sentence each: what is not in the means, what the cutoff does, and
+where a figure flatters.
+"""
 
 from __future__ import annotations
 
-from ..measures.measurement import Coverage, Cutoff, Measured
-from .figure import Figure
+from typing import TYPE_CHECKING
+
+from ..measures.measurement import Coverage, Cutoff
+from .first_stage import ranker_of
+
+if TYPE_CHECKING:
+    from .result import Audit
 
 NAMED = 10
 """Queries that a sentence names before it only counts."""
 NEARLY_ALL = 0.95
 """Above this share kept, a threshold hardly decides anything."""
+OFF_TARGET = 1.5
+"""A matched retention that is missed by more than this factor on the measured half is said."""
+MANY_EMPTY = 0.05
+"""From this share of empty sets on, their part in the overlap is said."""
 
 
-def remarks(collection: str, measured: Measured, figures: dict[str, Figure]) -> list[str]:
-    sentences = [*_coverage(measured.coverage), *_cutoff(measured.cutoff)]
-    if (kept := figures.get("retention")) and kept.value > NEARLY_ALL:
+def remarks(of: str, audit: Audit) -> list[str]:
+    """Every sentence behind `of`, the name of the collection."""
+    kept = audit.figures.get("retention")
+    sentences = [*_coverage(audit.measured.coverage), *_cutoff(audit.measured.cutoff), *warnings(audit)]
+    if unranked := unranked_remark(audit):
+        sentences.append(unranked)
+    if kept and kept.value > NEARLY_ALL:
         sentences.append(
             f"the cutoff keeps {kept.value:.0%} of the pool, so its overlap says little. Try --match-retention 0.25 or --cutoff."
         )
-    return [f"{collection}: {sentence}" for sentence in sentences]
+    return [f"{of}: {sentence}" for sentence in sentences]
+
+
+def warnings(audit: Audit) -> list[str]:
+    """Where the figures of an audit look better than they are."""
+    return [*not_ahead(audit), *_off_target(audit), *_empty_sets(audit)]
+
+
+def unranked_remark(audit: Audit) -> str | None:
+    """Why a table has no row of the first-stage order."""
+    if ranker_of(audit.record) is None:
+        return "The order of the pools is not a ranking, so there is no first stage to compare with; chance is the row to beat."
+    return None
+
+
+def not_ahead(audit: Audit) -> list[str]:
+    """A scorer that does not rank better than its input, by the interval of the paired difference."""
+    first, quality = audit.first_stage, audit.task.quality
+    if first is None or first.gain is None or first.gain.low > 0:
+        return []
+    verdict = "ranks below its first stage" if first.gain.high < 0 else "does not rank better than its first stage"
+    levels = f"{quality} {audit.figures[quality].value:.3f} against {first.figures[quality].value:.3f}"
+    difference = f"{first.gain.value:+.3f} [{first.gain.low:+.3f}, {first.gain.high:+.3f}]"
+    return [f"{audit.name} {verdict}: {levels}, difference {difference}."]
+
+
+def _off_target(audit: Audit) -> list[str]:
+    """A cutoff that was fitted to keep a share and keeps another one where it is measured."""
+    asked, kept = audit.threshold.retention, audit.figures.get("retention")
+    if asked is None or kept is None or asked / OFF_TARGET <= kept.value <= asked * OFF_TARGET:
+        return []
+    return [
+        f"{audit.name} keeps {kept.value:.0%} of the pools it is measured on, while its cutoff was fitted to keep {asked:.0%}: "
+        f"its overlap and F1 are those of other set sizes. --keep-share {asked:g} keeps that share of every pool."
+    ]
+
+
+def _empty_sets(audit: Audit) -> list[str]:
+    """An overlap that agreement on keeping nothing has made."""
+    empty, overlap = audit.figures.get("empty_sets"), audit.figures.get("overlap")
+    if empty is None or overlap is None or empty.value < MANY_EMPTY:
+        return []
+    counted = audit.figures.get("overlap_nonempty")
+    without = "and no other pair is left" if counted is None else f"{counted.value:.3f} without"
+    return [
+        f"{audit.name} keeps nothing in {empty.value:.0%} of the cases, and two empty sets count as equal: overlap "
+        f"{overlap.value:.3f} with such pairs, {without}."
+    ]
 
 
 def _coverage(coverage: Coverage) -> list[str]:
@@ -38,6 +100,8 @@ def _coverage(coverage: Coverage) -> list[str]:
 
 
 def _cutoff(cutoff: Cutoff) -> list[str]:
+    if cutoff.is_per_query:
+        return [f"no cutoff is fitted: {cutoff.how} is kept, measured on all queries."]
     if cutoff.value is None:
         return [f"no cutoff ({cutoff.how})."]
     if cutoff.fitted_on is None:

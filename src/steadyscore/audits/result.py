@@ -22,7 +22,8 @@ from ..scoring.starts import start_remarks, unwatched_parts
 from ..tasks import Task
 from ..terms import Failure, Instance
 from .figure import Figure
-from .remarks import remarks
+from .first_stage import FirstStage
+from .remarks import remarks, warnings
 from .table import figures_table, measure_tables
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class Audit:
     """Queries that could not be scored for a noise floor or a perturbation, by flag."""
     curve: dict[int, dict[str, float]] | None = None
     """Every measure at each serving budget, where that was asked for."""
+    first_stage: FirstStage | None = None
+    """The order of the pools, measured alike; None where it is not a ranking or the run does not know it."""
 
     def __getitem__(self, measure: str) -> Figure:
         return self.figures[measure]
@@ -102,6 +105,8 @@ class Audit:
             "measures": {name: figure.to_json() for name, figure in self.figures.items()},
             "coverage": self.measured.coverage.to_json(),
             "cutoff": self.measured.cutoff.to_json(),
+            "first_stage": None if self.first_stage is None else self.first_stage.to_json(),
+            "warnings": self.warnings(),
             "slot_profile": self.measured.slot_profile,
             **({} if self.reading.is_plain else {"reading": asdict(self.reading)}),
             **({"failed": {k: [f.to_json() for f in failed] for k, failed in self.failed.items()}} if self.failed else {}),
@@ -115,7 +120,11 @@ class Audit:
         """What must be known to read the figures, behind the name of the collection: what is not in the means, the cutoff."""
         about = of or self.collection
         words = self.reading.words()
-        return remarks(about, self.measured, self.figures) + ([f"{about}: read with {words}."] if words else [])
+        return remarks(about, self) + ([f"{about}: read with {words}."] if words else [])
+
+    def warnings(self) -> list[str]:
+        """Where the figures flatter: quality that the input has too, sets of another size than was asked for, empty sets."""
+        return warnings(self)
 
     def outputs(self, reader: str) -> Outputs:
         """What a reader wrote, by query, in the order of the permutations."""

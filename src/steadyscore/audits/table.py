@@ -3,50 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from html import escape
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from ..measures.registry import MEASURES
 from ..runs.layout import measure_schema
+from .figure import Figure
+from .first_stage import NAME
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from .result import Audit
 
+CHANCE = "chance"
+"""The row of a random order."""
 ON_REQUEST = tuple(name for name, measure in MEASURES.items() if {"reader", "perturbed"} & set(measure.needs))
 """Measures that only a reader or a perturbation brings: columns of the table where they were measured."""
 
 
+CHANCE_TAU_PSI = 0.5
+"""Two random rankings disagree on every other pair."""
+WIDE_NAME = 9
+"""A column of plain numbers is not wider than this: a longer name is broken behind its underscore."""
+
+
 def figures_table(audits: Iterable[Audit], *, html: bool = False) -> str:
-    """One table per task: a row per collection and scorer, the task's columns, and whatever was asked for beside them."""
-    by_task: dict[str, list[Audit]] = {}
+    """One table per collection: the first-stage order and chance, then a row per scorer; the task's columns, and whatever was
+    asked for beside them.
+
+    On a terminal only quality and the first decision have their interval, so that a row fits 120 columns.
+    """
+    by_collection: dict[tuple[str, str], list[Audit]] = {}
     for audit in audits:
-        by_task.setdefault(audit.record["task"], []).append(audit)
-    draw = html_table if html else text_table
-    return "\n".join(draw(*_cells(members)) for members in by_task.values())
+        by_collection.setdefault((audit.record["task"], audit.collection), []).append(audit)
+    return "\n".join(_html_figures(members) if html else _text_figures(members) for members in by_collection.values())
 
 
-def _cells(audits: list[Audit]) -> tuple[list[str], list[list[Any]]]:
+def _html_figures(audits: list[Audit]) -> str:
+    columns = _columns(audits)
+    rows = [[label, *(figures.get(name) for name in columns)] for label, figures in _labelled(audits)]
+    return html_table([audits[0].collection, *columns], rows)
+
+
+def _text_figures(audits: list[Audit]) -> str:
+    columns, task = _columns(audits), audits[0].task
+    decision = next((name for name in task.decisions if name in task.columns), None)
+    plain = [name in task.columns and name not in (task.quality, decision) for name in columns]
+    header = [_broken(name) if is_plain else name for name, is_plain in zip(columns, plain, strict=True)]
+    rows = [
+        [label, *(_shown(figures.get(name), is_plain) for name, is_plain in zip(columns, plain, strict=True))]
+        for label, figures in _labelled(audits)
+    ]
+    return text_table([audits[0].collection, *header], rows)
+
+
+def _columns(audits: list[Audit]) -> list[str]:
     measured = dict.fromkeys(name for audit in audits for name in audit.figures)
     library = [name for name in measured if name not in MEASURES]
-    columns = [*audits[0].task.columns, *(name for name in ON_REQUEST if name in measured), *library]
-    rows = [
-        [audit.collection, audit.name, *("-" if (f := audit.figures.get(name)) is None else str(f) for name in columns)]
-        for audit in audits
-    ]
-    return ["collection", "scorer", *columns], rows
+    return [*audits[0].task.columns, *(name for name in ON_REQUEST if name in measured), *library]
+
+
+def _labelled(audits: list[Audit]) -> list[tuple[str, dict[str, Figure]]]:
+    """The rows of a collection, each under its name."""
+    return [*baselines(audits), *((audit.name, audit.figures) for audit in audits)]
+
+
+def baselines(audits: Sequence[Audit]) -> list[tuple[str, dict[str, Figure]]]:
+    """What the scorers of a collection are read against: the first-stage order, where it is known, and chance.
+
+    Audits of other queries or another threshold have rows of their own.
+    """
+    first: list[tuple[str, dict[str, Figure]]] = []
+    chance: list[tuple[str, dict[str, Figure]]] = []
+    for audit in audits:
+        if audit.first_stage is not None:
+            first.append((NAME, audit.first_stage.figures))
+        if (level := audit.figures.get(f"chance@{audit.task.quality_cutoff}")) is not None:
+            tau_psi = Figure(CHANCE_TAU_PSI, None, None, level.queries)
+            chance.append((CHANCE, {audit.task.quality: replace(level, low=None, high=None), "tau_psi": tau_psi}))
+    return [row for rows in (first, chance) for place, row in enumerate(rows) if row not in rows[:place]]
+
+
+def _shown(figure: Figure | None, is_plain: bool) -> str:
+    """A figure in a cell; a plain one without its interval."""
+    if figure is None or not is_plain:
+        return "-" if figure is None else str(figure)
+    floor = "" if figure.floor is None else f" floor {figure.floor:.3f}"
+    return f"{figure.value:.3f}{floor}"
+
+
+def _broken(name: str) -> str:
+    return "_\n".join(name.rsplit("_", 1)) if len(name) > WIDE_NAME else name
 
 
 def text_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Columns padded to their widest cell; numbers on the right."""
+    """Columns padded to their widest cell; numbers on the right. A header may have several lines."""
     cells = [[_cell(value) for value in row] for row in rows]
     numeric = [all(_is_number(row[c]) for row in cells) and bool(cells) for c in range(len(header))]
-    widths = [max([len(header[c]), *(len(row[c]) for row in cells)]) for c in range(len(header))]
+    heads = list(zip_longest(*(name.split("\n") for name in header), fillvalue=""))
+    widths = [max(len(row[c]) for row in [*heads, *cells]) for c in range(len(header))]
     return "".join(
         "  ".join(cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, numeric, strict=True)).rstrip()
         + "\n"
-        for row in [list(header), *cells]
+        for row in [*heads, *cells]
     )
 
 

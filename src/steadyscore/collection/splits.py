@@ -24,7 +24,10 @@ def sample_ids(ids: Iterable[str], size: int, seed: int = 42, spare: int = 0) ->
 
 
 def text_key(query: str) -> bytes:
-    """What makes two queries the same text: lower case, letters and digits only. 8 bytes, so that millions fit in memory."""
+    """What makes two queries, or two candidates, the same text: lower case, letters and digits only.
+
+    8 bytes, so that millions fit in memory.
+    """
     words = "".join(character if character.isalnum() else " " for character in query.casefold()).split()
     return hashlib.blake2b(" ".join(words).encode(), digest_size=8).digest()
 
@@ -75,3 +78,17 @@ def shared_queries(one: Iterable[Instance], other: Iterable[Instance]) -> list[s
         elif (same := texts.get(text_key(instance.query))) is not None:
             found.append(f"query {instance.id!r} has the text of {same!r}")
     return found
+
+
+def shared_passages(one: Iterable[Instance], other: Iterable[Instance]) -> list[str]:
+    """How many candidates of `other` have a text that a candidate of `one` has too, as a sentence; empty where none has."""
+    texts = {text_key(candidate.text) for instance in one for candidate in instance.pool}
+    candidates = shared = 0
+    first = ""
+    for instance in other:
+        for candidate in instance.pool:
+            candidates += 1
+            if text_key(candidate.text) in texts:
+                shared += 1
+                first = first or f"candidate {candidate.id!r} of query {instance.id!r}"
+    return [f"{shared:,} of {candidates:,} candidates have a text that is in both, such as {first}"] if shared else []

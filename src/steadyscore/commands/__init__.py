@@ -43,7 +43,7 @@ def add_presentation(parser: argparse.ArgumentParser) -> None:
     add_field(group, AuditConfig, "chars")
     add_fields(group, Cut, "pool queries")
     add_field(group, Settings, "partition", choices=[word.replace("_", "-") for word in get_args(Partition)])
-    add_fields(group, Settings, "markers prompt placeholder fit")
+    add_fields(group, Settings, "markers marker_seed prompt placeholder fit")
 
 
 def add_scorer_change(parser: argparse.ArgumentParser) -> None:
@@ -116,6 +116,8 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE|RUN",
         help="tune it to keep this share of the pool, or the share that the F1-tuned cutoff of a run keeps on each collection",
     )
+    add_field(either, Threshold, "keep_first", metavar="K")
+    add_field(either, Threshold, "keep_share", type=_share, metavar="SHARE")
     add_field(group, Threshold, "protocol", flag="--threshold-protocol", is_unset=True)
 
 
@@ -124,6 +126,12 @@ def _cutoff(text: str) -> float | Literal["f1"]:
         return "f1"
     if not math.isfinite(value := float(text)):
         raise argparse.ArgumentTypeError(f"{text} is not a number that a score can reach")
+    return value
+
+
+def _share(text: str) -> float:
+    if not 0 < (value := float(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a share: give a number between 0 and 1, for example 0.3")
     return value
 
 
@@ -159,11 +167,18 @@ def add_budget(parser: argparse.ArgumentParser) -> None:
 
 def threshold_of(args: argparse.Namespace) -> Threshold | None:
     """What the flags say; None where they say nothing: each run's own."""
-    if (args.cutoff, args.match_retention, args.threshold_protocol) == (None, None, None):
+    given = (args.cutoff, args.match_retention, args.keep_first, args.keep_share, args.threshold_protocol)
+    if all(flag is None for flag in given):
         return None
-    cutoff = None if args.cutoff == "f1" else args.cutoff
     share, run = (None, args.match_retention) if isinstance(args.match_retention, str) else (args.match_retention, None)
-    return Threshold(cutoff, args.threshold_protocol or "midpoints", retention=share, retention_of=run)
+    return Threshold(
+        cutoff=None if args.cutoff == "f1" else args.cutoff,
+        protocol=args.threshold_protocol or "midpoints",
+        retention=share,
+        retention_of=run,
+        keep_first=args.keep_first,
+        keep_share=args.keep_share,
+    )
 
 
 def price(text: str) -> float:
@@ -240,8 +255,8 @@ def print_audits(audits: Audits, as_json: bool) -> None:
 
 def print_below(audits: Audits, of: str | None = None) -> None:
     """Remarks on the figures and the address of the page; `of` names scores that belong to no collection."""
-    for audit in audits:
-        print("".join(f"{remark}\n" for remark in audit.remarks(of)), end="")
+    sentences = dict.fromkeys(remark for audit in audits for remark in audit.remarks(of))
+    print("".join(f"{sentence}\n" for sentence in sentences), end="")
     if audits.page:
         print(f"report: {audits.page}")
 

@@ -85,6 +85,9 @@ def value_rows(values: Mapping[str, Any]) -> list[list[str]]:
     """A card as rows of a table: the parts of a nested value have a row each."""
     rows = []
     for name, value in values.items():
+        if name == "findings":
+            rows += [[f"{'helps' if f['helps'] else 'does not help'} on {f['collection']}", f["sentence"]] for f in value or []]
+            continue
         if isinstance(value, list) and all(isinstance(part, dict) for part in value):  # the held-out curve
             value = dict(enumerate(value, 1))
         parts = value.items() if isinstance(value, dict) and value else [("", value)]

@@ -21,7 +21,7 @@ from ..measures.measurement import Threshold
 from ..measures.reading import Reading
 from ..scoring.mitigations import MITIGATIONS
 from ..scoring.perturbation import PERTURBATIONS
-from ..scoring.score import AuditConfig, Cut
+from ..scoring.score import AuditConfig, Cut, check_query_ids
 from . import (
     add_budget,
     add_engine,
@@ -48,6 +48,17 @@ from . import (
 from .flags import add_field, add_fields, positive
 from .workers import add_workers, run_workers
 
+QUERY_IDS = "only these queries: ids with commas between them, or a file with one on each line"
+
+
+def query_ids(text: str) -> tuple[str, ...]:
+    """The ids that a file lists, or that stand in the text itself."""
+    lines = Path(text).read_text(encoding="utf-8").splitlines() if Path(text).is_file() else text.split(",")
+    ids = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not ids:
+        raise argparse.ArgumentTypeError(f"{text} names no query")
+    return ids
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scorer", action="append", default=[], metavar="ADDRESS", help="what to audit; repeat it to compare")
@@ -65,9 +76,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
     )
     add_field(parser, AuditConfig, "permutations", metavar="M")
-    add_fields(parser, AuditConfig, "seed scheme noise_floor")
+    add_fields(parser, AuditConfig, "seed scheme noise_floor noise_reads")
+    add_field(parser, Cut, "query_ids", type=query_ids, metavar="FILE|ID,...", help=QUERY_IDS)
     parser.add_argument(
-        "--perturb", nargs="+", default=[], choices=PERTURBATIONS, help="also change the pool or the markers at a fixed order"
+        "--perturb",
+        nargs="+",
+        default=[],
+        choices=PERTURBATIONS,
+        help="also change the pool, the markers or the first stage's order",
     )
     parser.add_argument(
         "--mitigation",
@@ -96,7 +112,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="add every measure at serving budgets K = 1..10 to --json; quality at K = 1 is that of the first-stage order",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost, and stop")
+    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost (a few windows are timed)")
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
     add_workers(parser)
@@ -121,10 +137,11 @@ def config_of(args: argparse.Namespace) -> AuditConfig:
         scheme=args.scheme,
         settings=settings_of(args),
         chars=args.chars,
-        cut=Cut(args.queries, args.pool),
+        cut=Cut(args.queries, args.pool, args.query_ids),
         threshold=threshold_of(args) or Threshold(),
         reading=reading_from(args.readout, args.ties) or Reading(),
         noise_floor=args.noise_floor,
+        noise_reads=args.noise_reads,
     )
 
 
@@ -142,7 +159,9 @@ def run(args: argparse.Namespace) -> int:
     check_watch(args, *args.scorer)
     scorers, config = {address: address for address in args.scorer}, config_of(args)
     if args.dry_run:
-        return _estimate(args, config, open_sources(scorers, args.data, additions_of(args), is_plan=True))
+        sources = open_sources(scorers, args.data, additions_of(args), is_plan=True)
+        check_query_ids(sources, config.cut)
+        return _estimate(args, config, sources)
     work = AuditWork(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
     if (code := run_workers(args, work)) is not None:
         return code
@@ -152,7 +171,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _estimate(args: argparse.Namespace, config: AuditConfig, sources: Sequence[Source]) -> int:
-    estimates = estimate_audit(args.scorer, sources, config, additions_of(args), engine_options(args).price)
+    estimates = estimate_audit(args.scorer, sources, config, additions_of(args), engine_options(args))
     if args.json:
         print_json(estimates.to_json())
     else:
@@ -191,7 +210,7 @@ def _tied(args: argparse.Namespace) -> bool:
 
 
 def _renamed(args: argparse.Namespace) -> bool:
-    return bool(args.mitigation) and "markers" in args.perturb
+    return bool(args.mitigation) and bool({"markers", "held-out-markers"} & set(args.perturb))
 
 
 def _audit_scores(args: argparse.Namespace) -> int:
@@ -199,7 +218,7 @@ def _audit_scores(args: argparse.Namespace) -> int:
         *(["--scores measures a file; leave out --scorer and --data."] if args.scorer or args.data else []),
         *(
             f"--{flag.replace('_', '-')} needs a scorer to score with; leave it out."
-            for flag in ("noise_floor", "perturb", "reader", "mitigation", "curve", "dry_run", "watch")
+            for flag in ("noise_floor", "noise_reads", "perturb", "reader", "mitigation", "curve", "dry_run", "watch")
             if getattr(args, flag)
         ),
     )

@@ -15,7 +15,7 @@ from ..collection.build import FORMATS, BuildRequest, from_folder, from_hub, own
 from ..collection.catalogue import CATALOGUE, Known, count_mistake
 from ..collection.files import Report
 from ..collection.first_stage import parse_first_stage
-from ..collection.splits import shared_queries, split_parts
+from ..collection.splits import shared_passages, shared_queries, split_parts
 from ..errors import InputError, UsageError
 from ..machine.disk import scratch_beside
 from ..machine.progress import bar
@@ -42,7 +42,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     checking = action("check", "report every mistake of a collection with its line, and its count against the paper's table")
     checking.add_argument("source", metavar="NAME|FILE")
     checking.add_argument(
-        "--apart-from", metavar="NAME|FILE", help="also report queries that this collection has too, by id or text"
+        "--apart-from",
+        metavar="NAME|FILE",
+        help="also report queries (by id or text) and candidates (by text) that this has too",
     )
     show = action("show", "the card of a collection: sizes, golds, chance level, filters, licence, provenance")
     show.add_argument("source", metavar="NAME|FILE")
@@ -186,7 +188,8 @@ def _check(args: argparse.Namespace) -> int:
         found = [f"{path}: {mistake}"] if mistake else []
         if args.apart_from:
             others = open_collection(args.apart_from).instances
-            found += [f"{path}: {mistake}" for mistake in shared_queries(others(), read_instances(path))]
+            shared = [look(others(), read_instances(path)) for look in (shared_queries, shared_passages)]
+            found += [f"{path}: {mistake}" for mistakes in shared for mistake in mistakes]
     if args.json:
         print_json({"file": str(path), "mistakes": found})
         return 1 if found else 0

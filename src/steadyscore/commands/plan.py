@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.run_folder} has no {args.measure}; it has {', '.join(measured.values)}.")
     tested = ~np.isnan(measured.values[args.measure])
     queries = [q for q, mine in zip(audit.queries, tested, strict=True) if mine]
-    components = pilot([pair_values(q, args.measure, measured.cutoff.value) for q in queries])
+    components = pilot([pair_values(q, args.measure, measured.cutoff) for q in queries])
     rows = required_queries(components, args.margin)
     answer = decide(measured.values[args.measure], args.is_below) if args.is_below is not None else None
     if args.json:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import get_args
 
-from ..errors import UsageError
-from ..training.check import REQUIRED
+from ..errors import InputError, UsageError
+from ..training.check import REQUIRED, config_mistakes
+from ..training.launcher import Launch, launch_command
 from ..training.recipe import FIELDS, TrainConfig, recipe_names
 from ..training.train import read_config, train
 from . import add_json, examples, print_json, print_table
@@ -38,6 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="check everything, print steps, tokens, memory and measured time, and stop"
     )
+    add_launch(parser)
     add_json(parser)
     small = "--width 4 --queries 3 --pool 4 --chars 200 --held-out 1 --evaluate-every 1 --steps 2 --batch 1 --seed 42"
     start = "steadyscore train --base smollm2-135m --data passages --labels judgements"
@@ -45,7 +48,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         f"{start} --objective oc_sft --weight 4 --views 2 {small} --out adapters/first",
         f"{start} --objective single_order {small} --out adapters/single",
+        "steadyscore train --recipe smollm2_passages --out adapters/many --print-launch ddp --processes 4",
     )
+
+
+def add_launch(parser: argparse.ArgumentParser) -> None:
+    """Flags of the command that starts a run on several processes."""
+    group = parser.add_argument_group("several processes")
+    group.add_argument(
+        "--print-launch",
+        choices=get_args(Launch),
+        help="print the command that starts this run on --processes, each with the whole model (ddp) or a shard of it (fsdp)",
+    )
+    group.add_argument("--processes", type=positive, metavar="N", help="processes in all, one per device")
+    group.add_argument("--machines", type=positive, metavar="N", help="machines they run on (default: 1)")
+    group.add_argument("--host", metavar="NAME", help="the machine at which several machines meet")
 
 
 def _widths(text: str) -> tuple[int, ...]:
@@ -64,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
     config = config_of(args)
     if missing := [f"--{name} is missing" for name in REQUIRED if not getattr(config, name)]:
         raise UsageError("\n".join(missing))
+    if any((args.print_launch, args.processes, args.machines, args.host)):
+        return _print_launch(args, config)
     if args.dry_run:
         from .check import dry_run
 
@@ -74,4 +93,21 @@ def run(args: argparse.Namespace) -> int:
         print_json(trained.to_json())
     elif is_main:
         print_table(["adapter", "value"], [[name, value] for name, value in trained.to_json().items()])
+    return 0
+
+
+def _print_launch(args: argparse.Namespace, config: TrainConfig) -> int:
+    if not (args.print_launch and args.processes):
+        raise UsageError("--print-launch ddp or fsdp and --processes N belong together; --machines and --host go with them.")
+    if mistakes := config_mistakes(config, args.processes):
+        raise InputError(mistakes)
+    own = argparse.ArgumentParser(add_help=False)
+    add_launch(own)
+    _, words = own.parse_known_args(args.command[2:])  # what was typed behind `steadyscore train`, without these flags
+    words = [word for word in words if word != "--json"]  # of this printing, not of the run
+    command = launch_command(args.print_launch, words, args.processes, args.machines or 1, args.host)
+    if args.json:
+        print_json({"command": command})
+    else:
+        print(command)
     return 0

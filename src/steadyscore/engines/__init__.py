@@ -167,6 +167,9 @@ class Backend(ABC):
 class Grader(Backend):
     """A language model that grades the windows it is shown: as `PromptText`, or as `Prompt` (token ids) for an `Engine`."""
 
+    reads_skeleton: bool = False
+    """Whether grades are read at the lines of a fixed answer, which may then have more lines than there are candidates."""
+
     @abstractmethod
     def grade_logits(self, prompts: Sequence[Any], *, label_mass: bool = False) -> list[SlotLogits]: ...
 
@@ -174,6 +177,7 @@ class Grader(Backend):
 class Engine(Grader):
     """A grader that takes token ids and reads grades at the slots of a prompt."""
 
+    reads_skeleton = True
     encoder: Encoder
     context: int
     """Tokens a prompt may have."""

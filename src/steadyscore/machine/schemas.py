@@ -108,6 +108,12 @@ class CardCutoff(Record):
     overlap: float | None = None
 
 
+class CardFinding(Record):
+    collection: str
+    helps: bool
+    sentence: str
+
+
 class HeldOut(Record):
     step: int
     quality: float
@@ -143,3 +149,4 @@ class Card(Record):
     initial: dict[str, Any] | None = None
     cutoff: CardCutoff | None = None
     measured: dict[str, float] | None = None
+    findings: list[CardFinding] | None = None

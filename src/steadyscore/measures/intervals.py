@@ -104,6 +104,17 @@ def mean_interval(
     return Interval(collection_mean(values), float(low), float(high), queries, undefined, _p_value(sample, units))
 
 
+def median_interval(values: ArrayLike, *, draws: int = DRAWS, seed: int = SEED) -> Interval:
+    """The median of (n,) values and the percentile interval of the medians of bootstrap samples."""
+    known = np.asarray(values, float)
+    known = known[~np.isnan(known)]
+    if not len(known):
+        return Interval(np.nan, np.nan, np.nan, 0, np.size(values), np.nan)
+    sample = np.median(np.random.default_rng(seed).choice(known, (draws, len(known))), axis=1)
+    low, high = np.quantile(sample, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(np.median(known)), float(low), float(high), len(known), np.size(values) - len(known), np.nan)
+
+
 def paired_interval(a: Sequence[ArrayLike], b: Sequence[ArrayLike], **options: Any) -> Interval:
     """Interval of the mean of a - b, query by query; a query counts where both have a value. Options of `mean_interval`."""
     return mean_interval(paired_differences(a, b), **options)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import InputError
+from ..machine.bounds import Positive
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Array
 from . import decomposition, instability, preference, ranking, threshold
@@ -33,6 +34,22 @@ class Threshold:
     """Tune it to keep this share of the pool (matched retention, §F.1)."""
     retention_of: str | None = None
     """Tune it to keep the share that the F1-tuned cutoff of this run keeps, on the same collection at the same serving budget."""
+    keep_first: Positive | None = None
+    """No cutoff: keep exactly the first K candidates of every pool."""
+    keep_share: float | None = None
+    """No cutoff: keep this share of every pool, rounded, at least one candidate."""
+
+    def __post_init__(self) -> None:
+        fitted = next((value for value in (self.cutoff, self.retention, self.retention_of) if value is not None), None)
+        rules = {"cutoff or match_retention": fitted, "keep_first": self.keep_first, "keep_share": self.keep_share}
+        given = [name for name, value in rules.items() if value is not None]
+        mistakes = [f"{' and '.join(given)} each say what is kept. Give one of them."] if len(given) > 1 else []
+        if self.keep_first is not None and self.keep_first < 1:
+            mistakes.append(f"keep_first {self.keep_first} keeps nothing. Give 1 or more.")
+        if self.keep_share is not None and not 0 < self.keep_share < 1:
+            mistakes.append(f"keep_share {self.keep_share} is not a share between 0 and 1, such as 0.3.")
+        if mistakes:
+            raise InputError(mistakes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +57,7 @@ class Cutoff:
     """The threshold consumer's cutoff and how it was found."""
 
     value: float | None
-    """None where there is none; `how` says why."""
+    """None where there is none; `how` says why, or what keeps candidates instead."""
     how: str
     fitted_in: str | None = None
     """The presentation it was fitted in: `first-stage order` or `permutation 0`."""
@@ -49,9 +66,27 @@ class Cutoff:
     measured_on: int | None = None
     """The other queries, on which decisions are measured."""
     seed: int | None = None
+    keep_first: int | None = None
+    """A rule per query: the first K of every pool."""
+    keep_share: float | None = None
+    """A rule per query: this share of every pool."""
+
+    @property
+    def is_per_query(self) -> bool:
+        """Whether every pool has a cutoff of its own, so that a set is never empty and rankings will do."""
+        return self.keep_first is not None or self.keep_share is not None
+
+    def retained(self, scores: Array) -> Array | None:
+        """(..., M, n) what is kept of scores (..., M, n); None where nothing decides."""
+        if self.keep_first is not None:
+            return threshold.retained_top_k(scores, self.keep_first)
+        if self.keep_share is not None:
+            return threshold.retained_share(scores, self.keep_share)
+        return None if self.value is None else threshold.retained(scores, self.value)
 
     def to_json(self) -> dict[str, Any]:
-        fixed = {"value": self.value, "how": self.how}
+        rule = {"keep_first": self.keep_first, "keep_share": self.keep_share}
+        fixed = {"value": self.value, "how": self.how, **{key: value for key, value in rule.items() if value is not None}}
         if self.fitted_on is None:
             return fixed
         return fixed | {
@@ -111,9 +146,8 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None) ->
             stack, places = _stack([batch[i] for i in members]), first + members
             for name, found in _values(stack).items():
                 values[name][places] = found
-            if cutoff.value is not None and stack.scores.shape[1] > 1:
-                kept = replace(stack, retained=threshold.retained(stack.scores, cutoff.value))
-                for name, found in _values(kept, needing="cutoff").items():
+            if stack.scores.shape[1] > 1 and (sets := cutoff.retained(stack.scores)) is not None:
+                for name, found in _values(replace(stack, retained=sets), needing="cutoff").items():
                     values[name][places] = np.where(tested[places], found, np.nan)
             corpus.add(stack)
         corpus.add_places(batch)
@@ -140,7 +174,7 @@ def average_permutations(query: Scored, serving_permutations: int) -> Scored:
     return with_scores(query, ensembles(query.permuted, serving_permutations))
 
 
-def pair_values(query: Scored, name: str, cutoff: float | None) -> Array:
+def pair_values(query: Scored, name: str, cutoff: Cutoff) -> Array:
     """(M, M) a measure between every two permutations of a query: what planning needs of a pilot. 1 on the diagonal."""
     rows = query.permuted
     if name.startswith("ndcg"):
@@ -149,7 +183,7 @@ def pair_values(query: Scored, name: str, cutoff: float | None) -> Array:
     for i, j in zip(*np.tril_indices(len(rows), -1), strict=True):
         stack = _stack([with_scores(query, rows[[i, j]])])
         if "cutoff" in MEASURES[name].needs:
-            stack = replace(stack, retained=threshold.retained(stack.scores, cutoff))  # type: ignore[arg-type]
+            stack = replace(stack, retained=cutoff.retained(stack.scores))
         pairs[i, j] = pairs[j, i] = MEASURES[name].value(stack)[0]  # type: ignore[misc]
     return pairs
 
@@ -166,6 +200,20 @@ def with_scores(query: Scored, scores: Array) -> Scored:
         label_mass=None,
         ties="id",
     )
+
+
+def rank_by_pool(query: Scored) -> Scored | None:
+    """The query as its first stage ranks it, whatever order it is shown in; None where the order of its pool is not known.
+
+    A candidate's score is the share of the pool that does not stand before it, so that a cutoff means the same on pools of
+    other sizes.
+    """
+    order = query.pool_order
+    if order is None:
+        return None
+    scores = np.empty(len(order))
+    scores[order] = 1 - np.arange(len(order)) / len(order)
+    return with_scores(query, np.stack([scores, scores]))
 
 
 def _values(stack: Stack, needing: str | None = None) -> dict[str, Array]:
@@ -268,6 +316,10 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
     everyone = np.ones(len(ids), bool)
     if by.cutoff is not None:
         return Cutoff(by.cutoff, "fixed"), everyone
+    if by.keep_first is not None:
+        return Cutoff(None, f"the first {by.keep_first} of every pool", keep_first=by.keep_first), everyone
+    if by.keep_share is not None:
+        return Cutoff(None, f"{by.keep_share:.0%} of every pool, at least one", keep_share=by.keep_share), everyone
     if len(ids) < 2 or (by.retention is None and not survey.is_judged):
         how = "none: tuning it to F1 needs two queries and judgements; --cutoff or --match-retention do without judgements"
         return Cutoff(None, how), ~everyone

@@ -144,6 +144,20 @@ def ndcg(
     return np.where(_is_judged(relevance, everything), quality, np.nan)
 
 
+def chance_ndcg(relevance: ArrayLike, k: int = 10, gain: Gain = "linear", judged_gains: ArrayLike | None = None) -> Array:
+    """nDCG@k that a random order of the pool has on average, (...): every rank gains the pool's mean gain.
+
+    Judgements, gain and ideal ranking as in `ndcg`.
+    """
+    relevance = np.asarray(relevance, float)
+    everything = None if judged_gains is None else np.asarray(judged_gains, float)
+    best = np.sort(_gains(relevance if everything is None else everything, gain), axis=-1)[..., ::-1][..., :k]
+    mean = _gains(relevance, gain).mean(axis=-1, keepdims=True)
+    drawn = _dcg(np.broadcast_to(mean, (*mean.shape[:-1], min(k, relevance.shape[-1]))))
+    level: Array = np.where(_is_judged(relevance, everything)[..., 0], ratio(drawn, _dcg(best), undefined=0.0), np.nan)[()]
+    return level
+
+
 def _hits(scores: ArrayLike, relevance: ArrayLike, k: int | None, judged_gains: ArrayLike | None) -> tuple[Array, Array, Array]:
     """Relevance of each rank (..., M, k), number of relevant documents (..., 1), and which queries are judged (..., 1)."""
     relevance = np.asarray(relevance, float)

@@ -130,6 +130,16 @@ def _ranking_measures(k: int) -> list[Measure]:
     ]
 
 
+def _chance(k: int) -> Measure:
+    return Measure(
+        f"chance@{k}",
+        f"nDCG@{k} that a random order of the pool has on average",
+        "neither",
+        ("relevance",),
+        lambda s: ranking.chance_ndcg(s.relevance, k, judged_gains=s.ideal),
+    )
+
+
 def _by_placement(function: Callable[[Array, Array], Array]) -> Callable[[Stack], Array]:
     """A measure of nDCG@10 by the third of the presentation that holds the strongest positive."""
     return lambda s: function(s.quality(10), instability.buckets(_present(s.orders), s.relevance))
@@ -155,6 +165,7 @@ MEASURES: dict[str, Measure] = {
         # quality
         *_ranking_measures(10),
         *_ranking_measures(1),
+        _chance(10),
         Measure("map", "mean average precision", "higher", ("relevance",), _on_served(ranking.average_precision)),
         Measure(
             "mrr",
@@ -267,6 +278,27 @@ MEASURES: dict[str, Measure] = {
         # the threshold consumer
         Measure(
             "overlap", "Jaccard of the sets retained under two permutations", "higher", CUTOFF, _on_retained(threshold.overlap)
+        ),
+        Measure(
+            "overlap_nonempty",
+            "overlap without the pairs in which both sets are empty",
+            "higher",
+            CUTOFF,
+            _on_retained(threshold.overlap_nonempty),
+        ),
+        Measure(
+            "chance_overlap",
+            "overlap of sets of the same sizes drawn at random",
+            "neither",
+            CUTOFF,
+            _on_retained(threshold.chance_overlap),
+        ),
+        Measure(
+            "empty_sets",
+            "share of permutations under which nothing is retained",
+            "neither",
+            CUTOFF,
+            _on_retained(threshold.empty_sets),
         ),
         Measure(
             "retained_f1",
@@ -386,7 +418,16 @@ MEASURES: dict[str, Measure] = {
         Measure("top10_changed_drop", "top10_changed when a candidate leaves and none joins", "lower", ("perturbed",)),
         Measure("pool_delta_ndcg@10_drop", "pool_delta_ndcg@10 when a candidate leaves", "neither", ("perturbed",)),
         Measure("pool_absolute_delta_ndcg@10_drop", "size of that change", "lower", ("perturbed",)),
+        Measure("churn_psi_contiguous", "pool_psi where windows are slices of the order", "lower", ("perturbed",)),
+        Measure("churn_psi_round_robin", "pool_psi where the order is dealt to the windows", "lower", ("perturbed",)),
         Measure("marker_tau_psi", "tau_psi over marker schemes at one order", "lower", ("perturbed",)),
+        Measure("held_out_marker_tau_psi", "tau_psi over markers that no training shows, shuffled", "lower", ("perturbed",)),
+        Measure("reverse_psi", "rank instability when the first stage's order is reversed", "lower", ("perturbed",)),
+        Measure("reverse_ndcg@10", "nDCG@10 when the first stage's order is reversed", "higher", ("perturbed",)),
+        Measure("forced_primacy@10", "nDCG@10 with the best candidate shown first, minus shown last", "neither", ("perturbed",)),
+        Measure("forced_u_shape@10", "nDCG@10 with it at the ends, minus in the middle", "neither", ("perturbed",)),
+        Measure("swap_psi", "rank instability when neighbours of the first stage change places", "lower", ("perturbed",)),
+        Measure("first_stage_noise_psi", "rank instability under noise on the first stage's scores", "lower", ("perturbed",)),
     ]
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, get_args
 
 import numpy as np
@@ -141,16 +142,76 @@ def retained_top_k(scores: ArrayLike, k: int) -> Array:
     return rank(scores) < k
 
 
+def retained_share(scores: ArrayLike, share: float) -> Array:
+    """What a share of every pool keeps: the first `share` n candidates, rounded, at least one; ties by candidate id."""
+    n = np.asarray(scores).shape[-1]
+    return retained_top_k(scores, max(1, int(np.floor(share * n + 0.5))))
+
+
 def overlap(retained: ArrayLike) -> Array:
     """Mean pairwise Jaccard of the sets retained under M permutations, (...); empty against empty is 1. NaN when M <
     2.
     """
+    jaccard, _ = _pairwise_jaccard(retained)
+    permutations = jaccard.shape[-1]
+    return ratio(jaccard.sum(axis=(-2, -1)) - permutations, permutations * (permutations - 1))
+
+
+def overlap_nonempty(retained: ArrayLike) -> Array:
+    """`overlap` without the pairs in which both sets are empty, (...): agreement on keeping nothing is not counted as
+    agreement on what to keep. NaN where no pair is left.
+    """
+    jaccard, sizes = _pairwise_jaccard(retained)
+    permutations = jaccard.shape[-1]
+    counted = ((sizes[..., :, None] + sizes[..., None, :]) > 0) & ~np.eye(permutations, dtype=bool)
+    return ratio(np.where(counted, jaccard, 0.0).sum(axis=(-2, -1)), counted.sum(axis=(-2, -1)))
+
+
+def _pairwise_jaccard(retained: ArrayLike) -> tuple[Array, Array]:
+    """The Jaccard index of every two sets, (..., M, M), empty against empty being 1; and the size of each, (..., M)."""
     sets = np.asarray(retained, np.float32)
-    permutations = sets.shape[-2]
     both = sets @ sets.swapaxes(-1, -2)  # (..., M, M): every intersection at once; counts are exact in float32
     sizes = sets.sum(axis=-1)
-    jaccard = ratio(both, sizes[..., :, None] + sizes[..., None, :] - both, undefined=1.0)
-    return ratio(jaccard.sum(axis=(-2, -1)) - permutations, permutations * (permutations - 1))
+    return ratio(both, sizes[..., :, None] + sizes[..., None, :] - both, undefined=1.0), sizes
+
+
+def empty_sets(retained: ArrayLike) -> Array:
+    """Share of the permutations under which nothing is retained, (...)."""
+    share: Array = (~np.asarray(retained, bool).any(axis=-1)).mean(axis=-1)
+    return share
+
+
+def chance_overlap(retained: ArrayLike) -> Array:
+    """What `overlap` would be, on average, for sets of the same sizes drawn at random from the pool, (...); NaN when M < 2."""
+    sets = np.asarray(retained, bool)
+    sizes, (*_, permutations, n) = sets.sum(axis=-1), sets.shape
+    first, second = np.triu_indices(permutations, 1)
+    if not len(first):
+        return np.full(sets.shape[:-2], np.nan)[()]
+    pairs = np.stack([sizes[..., first], sizes[..., second]], axis=-1)
+    distinct, place = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
+    expected = np.array([expected_jaccard(n, int(a), int(b)) for a, b in distinct])
+    mean: Array = expected[place.reshape(pairs.shape[:-1])].mean(axis=-1)
+    return mean
+
+
+@lru_cache(maxsize=100_000)
+def expected_jaccard(n: int, a: int, b: int) -> float:
+    """The mean Jaccard index of two sets of a and b members, drawn at random from n; two empty ones have 1.
+
+    How many they share is hypergeometric: both(i) = C(a, i) C(n - a, b - i) / C(n, b).
+    """
+    if a == b == 0:
+        return 1.0
+    shared = np.arange(max(0, a + b - n), min(a, b) + 1)
+    log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, n + 1)))])
+
+    def log_choices(size: int, count: Array | int) -> Array:
+        chosen: Array = log_factorial[size] - log_factorial[count] - log_factorial[size - np.asarray(count)]
+        return chosen
+
+    chances = np.exp(log_choices(a, shared) + log_choices(n - a, b - shared) - log_choices(n, b))
+    return float((chances * shared / (a + b - shared)).sum())
 
 
 def set_f1(retained: ArrayLike, relevance: ArrayLike) -> Array:

@@ -43,6 +43,15 @@ class HeldOutPoint(TypedDict):
     queries: int
 
 
+class Finding(TypedDict):
+    """What an adapter does on one collection."""
+
+    collection: str
+    helps: bool
+    sentence: str
+    """With the figure, its interval and what it is compared with."""
+
+
 class Card(TypedDict):
     """What an adapter was trained for; `machine.schemas.Card` checks it on reading."""
 
@@ -76,6 +85,8 @@ class Card(TypedDict):
     cutoff: NotRequired[dict[str, float] | None]
     measured: NotRequired[dict[str, float] | None]
     dtype: NotRequired[str]
+    findings: NotRequired[list[Finding] | None]
+    """Where it helps and where it does not."""
 
 
 def read_card(folder: Path) -> Card:
@@ -129,6 +140,7 @@ def model_card(card: Card) -> str:
         ["| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in _settings(card).items())],
         *_held_out(card),
         *_measured(card),
+        *_findings(card),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
@@ -179,3 +191,12 @@ def _held_out(card: Card) -> list[list[str]]:
 def _measured(card: Card) -> list[list[str]]:
     rows = [f"| {name} | {value:.4f} |" for name, value in (card.get("measured") or {}).items()]
     return [["## Measured"], ["| measure | value |", "|---|---:|", *rows]] if rows else []
+
+
+def _findings(card: Card) -> list[list[str]]:
+    found = card.get("findings") or []
+    sections: list[list[str]] = []
+    for heading, helps in (("## Where it helps", True), ("## Where it does not", False)):
+        if lines := [f"- {finding['collection']}: {finding['sentence']}" for finding in found if finding["helps"] is helps]:
+            sections += [[heading], lines]
+    return sections

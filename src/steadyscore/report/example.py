@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..measures import preference, ranking, threshold
+from ..measures.measurement import Cutoff
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Instance
 
@@ -22,11 +23,11 @@ BUDGET = 10
 """What a budget keeps where no cutoff was fitted (`overlap@10`)."""
 
 
-def states(query: Scored, measure: str, cutoff: float | None) -> tuple[str, Array]:
+def states(query: Scored, measure: str, cutoff: Cutoff) -> tuple[str, Array]:
     """(consumer, what it decides about every candidate under every permutation, (M, n))."""
     scores = query.permuted
-    if measure == "overlap" and cutoff is not None:
-        return "threshold", threshold.retained(scores, cutoff).astype(int)
+    if measure == "overlap" and (kept := cutoff.retained(scores)) is not None:
+        return "threshold", kept.astype(int)
     if measure == f"overlap@{BUDGET}":
         return "threshold", threshold.retained_top_k(scores, BUDGET).astype(int)
     decided = np.zeros(scores.shape, int)
@@ -37,7 +38,7 @@ def states(query: Scored, measure: str, cutoff: float | None) -> tuple[str, Arra
     return "preference", decided
 
 
-def most_affected(queries: Sequence[Scored], steadiness: Array, measure: str, cutoff: float | None) -> int | None:
+def most_affected(queries: Sequence[Scored], steadiness: Array, measure: str, cutoff: Cutoff) -> int | None:
     """The query whose decisions agree least; of equals, the one where most candidates change. None where all are steady."""
     if np.isnan(steadiness).all():
         return None
@@ -144,13 +145,13 @@ class Example:
         return [Group(kind, members) for kind, members in kinds.items() if members]
 
 
-def make_example(query: Scored, instance: Instance | None, measure: str, cutoff: float | None, k: int) -> Example:
+def make_example(query: Scored, instance: Instance | None, measure: str, cutoff: Cutoff, k: int) -> Example:
     """A query under the two of its orders that agree least."""
     consumer, decided = states(query, measure, cutoff)
     by_order = quality(query, k)
     pair = two_orders(decided, by_order)
     places = _places(query)
-    low, high = _range(query.permuted[list(pair)], cutoff if consumer == "threshold" else None)
+    low, high = _range(query.permuted[list(pair)], cutoff.value if consumer == "threshold" else None)
 
     def percent(score: float) -> float:
         return 100 * (score - low) / (high - low)
@@ -182,7 +183,7 @@ def make_example(query: Scored, instance: Instance | None, measure: str, cutoff:
         consumer=consumer,
         permutations=(int(drawn[pair[0]]), int(drawn[pair[1]])),
         quality=(_known(by_order[pair[0]]), _known(by_order[pair[1]])),
-        cutoff=None if measure != "overlap" or cutoff is None else percent(cutoff),
+        cutoff=None if measure != "overlap" or cutoff.value is None else percent(cutoff.value),
         candidates=tuple(candidates),
     )
 

@@ -42,9 +42,9 @@ VARIABLES = {
 METHODS = (
     (r"\boc\b|oc[-_]?sft", "#0072b2"),
     (r"single", "#e69f00"),
-    (r"averag", "#009e73"),
+    (r"averag|\bavg\b", "#009e73"),
     (r"debias", "#cc79a7"),
-    (r"perm(utation)?[-_ ]?aug", "#56b4e9"),
+    (r"perm(utation)?[-_. ]*aug", "#56b4e9"),
 )
 """The paper's palette: a variant that is named after a method has that method's colour."""
 MARKERS = {

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..audits.first_stage import NAME as FIRST_STAGE
 from ..audits.names import with_distinct_names
 from ..audits.result import Audit
+from ..audits.table import CHANCE
 from ..errors import InputError
 from ..machine.disk import atomic
 from ..machine.extras import PAGE, check_installed
@@ -24,10 +26,11 @@ from .templating import render
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A scorer in the first table: its cells on every collection."""
+    """A scorer in the first table, or what it is read against: its cells on every collection."""
 
     name: str
     cells: list[list[Cell | None]]
+    is_baseline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,14 @@ def _make_page(audits: Sequence[Audit]) -> Page:
         version=__version__,
         styles=styles,
         collections=sections,
-        table=[TableRow(name, [section.row(name) for section in sections]) for name in names],
+        table=[
+            *(
+                TableRow(name, [section.baseline(name) for section in sections], is_baseline=True)
+                for name in (FIRST_STAGE, CHANCE)
+                if any(name in section.baselines for section in sections)
+            ),
+            *(TableRow(name, [section.row(name) for section in sections]) for name in names),
+        ],
         has_floor=any(figure.floor is not None for audit in audits for figure in audit.figures.values()),
         has_lead=any(cell.leads for section in sections for row in section.cells.values() for cell in row if cell),
         runs=[_make_notes(audit) for audit in audits],

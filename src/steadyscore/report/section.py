@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..audits.figure import Figure, mean_figure
+from ..audits.remarks import unranked_remark
 from ..audits.result import Audit
+from ..audits.table import baselines
 from ..measures import ranking
 from ..measures.registry import MEASURES, Measure
 from ..readers.outputs import SameEvidence, compare_on_same_evidence, label_parts
@@ -17,7 +19,7 @@ from . import sentences
 from .drawings import Drawn, draw_figures
 from .example import Example, make_example, most_affected
 from .figures import Style
-from .sentences import LABELS, OF_READERS, QUALITY_OF_DECISION
+from .sentences import LABELS, OF_READERS, QUALITY_OF_DECISION, SETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,12 @@ class Section:
     """What changes under the least steady audit, in percent."""
     sentence: str
     verdicts: list[str]
+    warnings: list[str]
+    """Where a figure flatters."""
     notes: list[str]
     columns: list[Column]
+    baselines: dict[str, list[Cell | None]]
+    """What the scorers are read against: the first-stage order and chance."""
     cells: dict[str, list[Cell | None]]
     examples: list[ShownExample]
     readers: ReaderTable | None
@@ -99,6 +105,10 @@ class Section:
     def row(self, name: str) -> list[Cell | None]:
         """The cells of a scorer; empty ones where it was not audited on this collection."""
         return self.cells.get(name) or [None] * len(self.columns)
+
+    def baseline(self, name: str) -> list[Cell | None]:
+        """The cells of the first-stage order or of chance; empty ones where this collection has none."""
+        return self.baselines.get(name) or [None] * len(self.columns)
 
 
 def make_section(audits: list[Audit], styles: dict[str, Style]) -> Section:
@@ -118,8 +128,10 @@ def make_section(audits: list[Audit], styles: dict[str, Style]) -> Section:
             for name, among in ((decision, compared), (f"ndcg@{k}", audits))
             if name and len(among) > 1 and all(name in audit.measured.values for audit in among)
         ],
+        warnings=[warning for audit in audits for warning in audit.warnings()],
         notes=_notes(audits, ranked[0], decision, names),
         columns=[_column(name) for name in names],
+        baselines=_baselines(audits, names),
         cells={audit.name: [_cell(audit, name, audits) for name in names] for audit in audits},
         examples=_examples(ranked, decision, k),
         readers=_readers(audits),
@@ -133,7 +145,15 @@ def make_section(audits: list[Audit], styles: dict[str, Style]) -> Section:
 def _column_names(audits: Sequence[Audit], decision: str | None, k: int) -> list[str]:
     has_overlap = all("overlap" in audit.measured.values for audit in audits)
     also = "overlap" if decision == "overlap@10" and has_overlap else None
-    return [name for name in (f"ndcg@{k}", "tau_psi", decision, also, QUALITY_OF_DECISION.get(also or decision or "")) if name]
+    decided = (decision, also, QUALITY_OF_DECISION.get(also or decision or ""))
+    beside = [name for name in SETS if any(name in audit.figures for audit in audits)]
+    return list(dict.fromkeys(name for name in (f"ndcg@{k}", "tau_psi", *decided, *beside) if name))
+
+
+def _baselines(audits: Sequence[Audit], columns: Sequence[str]) -> dict[str, list[Cell | None]]:
+    """Rows of what the scorers are read against; of several of a kind the first audit's."""
+    rows = reversed(baselines(audits))
+    return {name: [Cell(figures[c], leads=False) if c in figures else None for c in columns] for name, figures in rows}
 
 
 def _column(name: str) -> Column:
@@ -142,8 +162,10 @@ def _column(name: str) -> Column:
 
 def _notes(audits: Sequence[Audit], least_steady: Audit, decision: str | None, columns: Sequence[str]) -> list[str]:
     idle = [audit for audit in audits if "overlap" in columns and sentences.has_idle_cutoff(audit)]
+    unranked = [remark for audit in audits[:1] if (remark := unranked_remark(audit))]
     return [
         *sentences.notes(least_steady, decision, least_steady.task.quality_cutoff),
+        *unranked,
         *([f"The reader is {least_steady.reader}."] if decision in OF_READERS and least_steady.reader else []),
         *(sentences.idle_note(audit, decision) for audit in idle),
         *(f"{audit.name}: {remark}" for audit in audits for remark in start_remarks(audit.record)),
@@ -154,8 +176,10 @@ def _cell(audit: Audit, name: str, audits: Sequence[Audit]) -> Cell | None:
     """A table cell. A cutoff that keeps nearly everything leads in no overlap: it decides nothing."""
     if (figure := audit.figures.get(name)) is None:
         return None
+    if MEASURES[name].better == "neither":
+        return Cell(figure, leads=False)
     rivals = [other for other in audits if other is not audit]
-    is_idle = name == "overlap" and sentences.has_idle_cutoff(audit)
+    is_idle = name in ("overlap", "overlap_nonempty") and sentences.has_idle_cutoff(audit)
     is_ahead = not is_idle and all(sentences.merit(audit, name) > sentences.merit(rival, name) for rival in rivals)
     advantages = [sentences.advantage(audit, rival, name) for rival in rivals] if is_ahead else []
     return Cell(figure, bool(advantages) and all(each is not None and each.low > 0 for each in advantages))
@@ -169,7 +193,7 @@ def _examples(ranked: list[Audit], decision: str | None, k: int) -> list[ShownEx
     measure = decision if decision in ("overlap", "overlap@10", "pair_flip") else "overlap"  # a reader decides on what is kept
     if measure not in worst.measured.values:
         return []
-    index = most_affected(worst.queries, _steadiness(worst, measure), measure, worst.measured.cutoff.value)
+    index = most_affected(worst.queries, _steadiness(worst, measure), measure, worst.measured.cutoff)
     if index is None:
         return []
     query_id = worst.queries[index].query_id
@@ -190,7 +214,7 @@ def _example(audit: Audit, query_id: str, measure: str, decision: str, k: int) -
     query = next((query for query in audit.queries if query.query_id == query_id), None)
     if query is None or len(query.permuted) < 2:
         return None
-    example = make_example(query, audit.instance(query_id), measure, audit.measured.cutoff.value, k)
+    example = make_example(query, audit.instance(query_id), measure, audit.measured.cutoff, k)
     mean = audit.measured.values[measure][audit.measured.query_ids.index(query_id)]
     answers = _answers(audit, decision, query_id, example.permutations)
     return ShownExample(audit.name, example, LABELS[measure], float(mean), k, answers)

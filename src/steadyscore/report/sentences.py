@@ -31,8 +31,12 @@ OF_READERS = ("answer_flip", "verdict_flip")
 LABELS = {
     "ndcg@10": "nDCG@10", "ndcg@1": "nDCG@1", "tau_psi": "τ-PSI", "overlap": "overlap", "overlap@10": "overlap@10",
     "retained_f1": "set F1", "pair_flip": "pair flip", "gold_crossing": "gold crossing", "answer_flip": "answer flip",
-    "verdict_flip": "verdict flip", "answer_em": "exact match", "answer_f1": "answer F1", "verdict_accuracy": "accuracy",
+    "overlap_nonempty": "overlap, not both empty", "chance_overlap": "overlap by chance", "empty_sets": "empty sets",
+    "retention": "kept", "verdict_flip": "verdict flip",
+    "answer_em": "exact match", "answer_f1": "answer F1", "verdict_accuracy": "accuracy",
 }  # fmt: skip
+SETS = ("overlap", "overlap_nonempty", "chance_overlap", "empty_sets", "retention")
+"""What a threshold keeps, and what its overlap is to be read against."""
 NEARLY_NONE, NEARLY_ALL = 0.02, 0.95
 """Mean retention outside of which a threshold hardly decides anything, so that its overlap says little."""
 
@@ -128,12 +132,10 @@ def notes(audit: Audit, decision: str | None, k: int) -> list[str]:
             f"{per_query.value:.2f} between its best and its worst order."
         )
     if decision == "overlap":
-        kept = audit.measured.values["retention"]
-        # Two random sets that keep a share r of the pool have r² of it in common and 2r - r² in either.
-        chance = np.nanmean(kept / (2 - kept))
+        kept, chance = (audit.figures[name].value for name in ("retention", "chance_overlap"))
         remarks.append(
-            f"The cutoff keeps {percent(float(np.nanmean(kept)))} of the pool; sets of that size drawn at random would overlap "
-            f"by about {chance:.2f}."
+            f"The threshold keeps {percent(kept)} of the pool; sets of the same sizes drawn at random would overlap by "
+            f"{chance:.2f}."
         )
     if interval.floor is not None and not interval.is_above_floor:
         remarks.append("This is not above the noise floor: scoring the same order again moves as much.")

@@ -22,6 +22,7 @@ def describe_settings(audit: Audit) -> list[tuple[str, str]]:
         for key, what in (("queries", "queries"), ("pool", "candidates of each pool"))
         if made.get(key)
     ]
+    cut += [f"{len(made['query_ids'])} queries by id"] if made.get("query_ids") else []
     starts = starts_of(record)
     sizes = sorted({len(q.candidate_ids) for q in audit.queries})
     terms = {

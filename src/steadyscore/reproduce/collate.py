@@ -24,6 +24,9 @@ from ..measures.observations import Better, Observation, average_seeds, group_by
 
 Array = NDArray[np.float64]
 
+WHOLE = ("*",)
+"""In place of query ids: one value that only the whole collection has."""
+
 
 class Basis(NamedTuple):
     """What a number stands on."""
@@ -187,4 +190,5 @@ def _basis(units: Sequence[Observation], cells: Sequence[Observation]) -> Basis:
     counts = [int((~np.isnan(unit.values)).sum()) for unit in units]
     defined = [unit for unit, count in zip(units, counts, strict=True) if count]
     seeds = len({cell.seed for cell in cells})
-    return Basis(sum(counts), len({u.collection for u in defined}), seeds, len({u.base for u in defined}))
+    queries = sum(count for unit, count in zip(units, counts, strict=True) if unit.query_ids != WHOLE)
+    return Basis(queries, len({u.collection for u in defined}), seeds, len({u.base for u in defined}))

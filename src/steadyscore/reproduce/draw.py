@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 PLANTED = "planted graders: the shape, not a result"
 """What stands on a figure that no model made."""
+FEW = 8
+"""Points that leave room for the cells behind them."""
 
 
 def drawing(grid: Grid, filled: Filled) -> str:
@@ -23,7 +25,7 @@ def drawing(grid: Grid, filled: Filled) -> str:
     if absent_modules(("matplotlib",)) or not any(value.value is not None for row in grid.values for value in row):
         return ""
     title = f"{filled.artifact.number} {grid.block.title}".strip()
-    look = choose_styles([line.label for line in grid.block.rows])
+    look = choose_styles(series_of(grid))
     kind = grid.block.draw or "lines"
     paint = {"lines": _lines, "points": _points, "boxes": _boxes}[kind]
 
@@ -34,6 +36,12 @@ def drawing(grid: Grid, filled: Filled) -> str:
 
     height = 0.9 + 0.34 * len(grid.block.rows) if kind == "boxes" else 3.0
     return draw_svg(title, paint_and_say, description=describe_panel(grid, filled), height=height)
+
+
+def series_of(grid: Grid) -> list[str]:
+    """What a panel tells apart by colour and shape: its rows; its columns, where the rows are places on the x axis."""
+    has_places = grid.block.draw == "points" and bool(grid.cell(0, 0).at)
+    return [line.label for line in (grid.block.columns if has_places else grid.block.rows)]
 
 
 def describe_panel(grid: Grid, filled: Filled) -> str:
@@ -59,6 +67,7 @@ def _bar(values: list[Value]) -> np.ndarray | None:
 
 def _lines(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
     """A series per row over the places of the columns, with 95 % intervals."""
+    places: dict[float, str] = {}
     for r, line in enumerate(grid.block.rows):
         points = [
             (grid.cell(r, c).at, value)
@@ -71,10 +80,13 @@ def _lines(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
                 x, [float(v.value or 0.0) for v in values], _bar(values),
                 color=look[line.label].colour, marker=look[line.label].marker, markersize=4.5, linewidth=1.5, elinewidth=0.8,
             )  # fmt: skip
+            places |= {at: f"{at:g}" if at < 1_000 else f"{at:,.0f}" for at in x}
     ax.set_xlabel(grid.block.axes[0])
     ax.set_ylabel(grid.block.axes[1])
-    if max((grid.cell(0, c).at for c in range(len(grid.block.columns))), default=0) > 1_000:
+    if max(places, default=0) > 1_000:
         ax.set_xscale("log")
+        ax.minorticks_off()
+    ax.set_xticks(list(places), list(places.values()))
 
 
 def _points(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
@@ -82,19 +94,21 @@ def _points(ax: Axes, grid: Grid, look: dict[str, Style]) -> None:
 
     Behind a point that averages several bases and collections stand these; bars are 95 % intervals.
     """
-    for r, line in enumerate(grid.block.rows):
-        style: dict[str, Any] = {"color": look[line.label].colour, "marker": look[line.label].marker, "linestyle": "none"}
+    styles: list[dict[str, Any]] = [
+        {"color": style.colour, "marker": style.marker, "linestyle": "none", "elinewidth": 0.8} for style in look.values()
+    ]
+    for r, values in enumerate(grid.values):
         if grid.cell(r, 0).at:
-            for value in grid.values[r]:
+            for style, value in zip(styles, values, strict=True):
                 if value.value is not None:
-                    ax.errorbar(grid.cell(r, 0).at, value.value, _bar([value]), markersize=6, elinewidth=0.8, **style)
+                    ax.errorbar(grid.cell(r, 0).at, value.value, _bar([value]), markersize=6, **style)
             continue
-        x, y = grid.values[r][:2]
+        x, y = values[:2]
         if x.value is None or y.value is None:
             continue
-        if len(x.parts) == len(y.parts) > 1:
-            ax.plot(x.parts, y.parts, markersize=2, alpha=0.3, **style)
-        ax.errorbar(x.value, y.value, _bar([y]), _bar([x]), markersize=7, elinewidth=0.8, **style)
+        if len(x.parts) == len(y.parts) > 1 and len(grid.values) <= FEW:
+            ax.plot(x.parts, y.parts, styles[r]["marker"], color=styles[r]["color"], markersize=2, alpha=0.3)
+        ax.errorbar(x.value, y.value, _bar([y]), _bar([x]), markersize=7, **styles[r])
     ax.margins(0.08)
     ax.set_xlabel(grid.block.axes[0])
     ax.set_ylabel(grid.block.axes[1])

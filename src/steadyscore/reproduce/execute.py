@@ -15,16 +15,22 @@ from ..machine.disk import is_there, read_json, write_json
 from ..machine.progress import bar
 from ..readers.reader import ask_reader
 from ..runs.folder import Run, read_run_record
+from ..scoring.conditions import under_condition
 from ..scoring.mitigations import mitigate
 from ..scoring.perturbation import score_perturbed
-from ..scoring.score import AuditConfig, Cut, noise_floor, score_collection, scorer_for
-from ..scoring.scorer import Settings
+from ..scoring.rereads import noise_floor
+from ..scoring.score import AuditConfig, Cut, cut_instances, score_collection, scorer_for
+from ..scoring.scorer import PoolScorer, Settings
+from ..scoring.timing import read_timings, time_requests, write_timings
 from ..training.labels import label_collection, read_labels, recalibrate, write_labels
 from ..training.recipe import TrainConfig, make_config, read_recipe
 from .derived import open_data
 from .jobs import Content, Job, Scoring, TrainingJob, any_of, with_kind
 from .planted import Effects, PlantedGrader, PlantedReader, judgements_by_text
 from .scale import Choices, width_at
+
+READS = 10
+"""Reads of every request, where a cell needs what batching alone moves or a mean over it."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,8 @@ class Workshop:
     def do(self, job: Job, say: Callable[[str], None]) -> Run:
         """Score a job, or resume it, and keep beside it what was asked for."""
         source = open_data(job.data, self.store.collections)
-        scorer = mitigate(scorer_for(self._backend(job.scoring, source, job), source.collection, job.config), job.mitigations)
+        plain = scorer_for(self._backend(job.scoring, source, job), source.collection, job.config)
+        scorer = under_condition(mitigate(plain, job.mitigations), job.request.condition, source)
         known = self.store.find_run(job.content, job.beside.permutations)
         permutations = job.beside.permutations if known is None else int(known.folder.name[1:])
         folder = self.store.run_folder(job.content, permutations)
@@ -98,13 +105,21 @@ class Workshop:
     def _keep_beside(self, job: Job, run: Run, source: Source, scorer: Any, config: AuditConfig) -> None:
         if job.beside.perturb:
             score_perturbed(scorer, run, source, config, sorted(job.beside.perturb))
-        if job.beside.noise and not run.read_noise():
-            floor, _ = noise_floor(scorer, source, config, run.read_noise())
-            run.write_noise(floor)
+        if job.beside.noise:
+            noise_floor(scorer, source, replace(config, noise_reads=READS), run.read_noise(), keep=run.write_noise)
+        if job.beside.timed - {timing.way for timing in read_timings(run)}:
+            instances = list(cut_instances(source.instances(), config.cut))
+            write_timings(run, time_requests(self._ways(job, scorer), instances))
         for reader, serving in sorted(job.beside.readings):
             engine = PlantedReader(reader, source.instances()) if self.choices.is_planted else None
             address = reader_name(reader, self.choices)
             ask_reader(run, source, address, serving_permutations=serving, options=self.options, engine=engine)
+
+    def _ways(self, job: Job, scorer: PoolScorer) -> dict[int, PoolScorer]:
+        """The scorer at every width that is timed, under the number that the recipe gives it."""
+        collection, scale = job.request.collection, self.choices.scale
+        widths = {way: width_at(way, collection, scale) if way else scorer.settings.width for way in sorted(job.beside.timed)}
+        return {way: scorer.with_settings(replace(scorer.settings, width=width)) for way, width in widths.items()}
 
     def _backend(self, scoring: Scoring, source: Source, job: Job) -> Backend:
         if "planted" in scoring.value:

@@ -123,4 +123,5 @@ def index_page() -> str:
         for artifact in ARTIFACTS.values()
         for reason in missing_code(artifact)
     ]
-    return PAGE + "\n".join(rows) + "\n\n## What no code measures yet\n\n" + "\n".join(lacking) + "\n"
+    below = "## What no code measures yet\n\n" + "\n".join(lacking) if lacking else "Every cell has code that measures it."
+    return PAGE + "\n".join(rows) + f"\n\n{below}\n"

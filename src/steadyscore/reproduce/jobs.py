@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from ..scoring.conditions import Condition
 from ..scoring.perturbation import Perturbation
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
@@ -32,6 +33,7 @@ class Request:
     markers: Markers = "numeric"
     arrangement: Arrangement = "first-stage"
     first_stage: str = ""
+    condition: Condition = "companions"
     mitigation: str = ""
     pool: int | None = None
 
@@ -44,6 +46,8 @@ class Beside:
     """M; a run of more holds every smaller one."""
     perturb: frozenset[Perturbation] = frozenset()
     noise: bool = False
+    timed: frozenset[int] = frozenset()
+    """Widths to time, as recipes name them; 0: the run's own."""
     readings: frozenset[tuple[str, int]] = frozenset()
     """Readers, each with the budget K that it reads at."""
 
@@ -52,6 +56,7 @@ class Beside:
             max(self.permutations, other.permutations),
             self.perturb | other.perturb,
             self.noise or other.noise,
+            self.timed | other.timed,
             self.readings | other.readings,
         )
 
@@ -63,7 +68,8 @@ def request_of(side: Side, base: str, seed: int, collection: str) -> Request:
     return Request(
         side.system, "" if system.is_external else base, seed if trained else 0, collection,
         side.width if side.width is not None else trained.width if trained else None,
-        side.partition, side.placeholder, side.markers, side.arrangement, side.first_stage, side.mitigation, side.pool,
+        side.partition, side.placeholder, side.markers, side.arrangement, side.first_stage, side.condition,
+        side.mitigation, side.pool,
     )  # fmt: skip
 
 
@@ -82,8 +88,6 @@ def _sides(cell: Cell) -> Iterator[Side]:
         yield from _taught(cell)
     elif cell.statistic in ("primacy", "u_shape"):
         yield from (replace(side, arrangement=place) for side in own for place in PLACES)
-    elif cell.statistic.startswith("across_"):
-        yield from (changed(replace(side, permutations=1), cell.second, value) for side in own for value in cell.rivals)
     elif cell.statistic == "setting_leads":
         yield from (changed(side, cell.second, value) for side in own for value in cell.rivals)
     else:
@@ -119,7 +123,7 @@ def requests_of(cells: Iterable[Cell], choices: Choices) -> dict[Request, Beside
         if not cell.text:
             for side in sides_of(cell, choices):
                 beside = Beside(
-                    side.permutations, frozenset(side.perturb), side.noise,
+                    side.permutations, frozenset(side.perturb), side.noise or side.is_reread, frozenset(side.timed),
                     frozenset({(side.reader, side.serving)} if side.reader else set()),
                 )  # fmt: skip
                 for base, seed, collection in runs_of(side):
@@ -238,6 +242,7 @@ class Job:
         return Content(
             {"scorer": self.scoring.value, "data": self.data.value, "mitigation": self.request.mitigation}
             | presentation
+            | ({} if self.request.condition == "companions" else {"condition": self.request.condition})
             | {"queries": config.cut.queries, "pool": config.cut.pool, "seed": config.seed, "scheme": config.scheme}
         )
 

@@ -21,7 +21,11 @@ from ..measures.registry import MEASURES
 from ..readers.outputs import ReaderResult, reader_label, reader_results
 from ..runs.folder import Run
 from ..runs.table import Scored
+from ..scoring.rereads import average_reads
+from ..scoring.timing import query_seconds, read_timings
+from ..terms import Array
 from . import studies
+from .collate import WHOLE
 from .derived import derived_name
 from .execute import Store, reader_name
 from .jobs import Beside, Job, job_of, request_of
@@ -114,8 +118,18 @@ class Library:
         return self._queries_of(self.run(side, base, seed, collection), replace(side, collections=""))
 
     def _read(self, run: Run, side: Side) -> list[Scored]:
+        if side.is_reread:
+            return self._average_reads(run)
         stored = [studies.first_permutations(query, side.permutations) for query in run.read_queries()]
         return list(serve_ensembles(read_queries(stored, Reading(side.readout, side.ties)), side.serving))
+
+    def _average_reads(self, run: Run) -> list[Scored]:
+        """The mean of the reads of every query, judged as in the run."""
+        repeats = {query.query_id: query for query in run.read_noise()}
+        if not repeats:
+            raise MissingRun(f"{run.record['name']} on {run.record['collection']} was not read repeatedly yet.")
+        own = (query for query in run.read_queries() if query.query_id in repeats)
+        return [average_reads(replace(repeats[query.query_id], ideal=query.ideal)) for query in own]
 
     def threshold(self, side: Side, base: str, seed: int, collection: str) -> Threshold:
         """Tuned to F1, or to the share that another system's tuned cutoff keeps on its fitting half, at the same budget."""
@@ -151,6 +165,13 @@ class Library:
             raise MissingRun(f"{_named(side, base, seed, collection)} was not read by the {side.reader} reader yet.")
         return found[label]
 
+    def seconds(self, side: Side, base: str, seed: int, collection: str, way: int) -> Array:
+        """(Q,) seconds of every query at one of the widths that were timed beside the run."""
+        found = query_seconds(read_timings(self.run(side, base, seed, collection)), way)
+        if not len(found):
+            raise MissingRun(f"{_named(side, base, seed, collection)} was not timed yet.")
+        return found
+
     def noise(self, side: Side, base: str, seed: int, collection: str) -> Measured:
         """Measures of one presentation that was scored repeatedly, at the cutoff of the run."""
         run = self.run(side, base, seed, collection)
@@ -171,11 +192,11 @@ class Library:
             queries = self.queries(*place)
             ids, values = tuple(q.query_id for q in queries), np.array([PER_QUERY[name](q) for q in queries])
         elif name in PER_COLLECTION:
-            ids, values = ("*",), np.array([PER_COLLECTION[name](self.queries(*place))])
+            ids, values = WHOLE, np.array([PER_COLLECTION[name](self.queries(*place))])
         else:
             measured = self.measured(*place)
             whole = measured.overall.get(name)
-            ids, values = (measured.query_ids, measured.values.get(name)) if whole is None else (("*",), np.array([whole]))
+            ids, values = (measured.query_ids, measured.values.get(name)) if whole is None else (WHOLE, np.array([whole]))
         if values is None and name in MEASURES and MEASURES[name].value is not None:
             values = np.full(len(ids), np.nan)  # it was measured, and is undefined for every query
         if values is None:

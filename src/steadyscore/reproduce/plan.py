@@ -79,9 +79,10 @@ def size_of(job: Job, price: Price | None = None) -> Size:
     pool = min(shape.pool, config.cut.pool or shape.pool)
     width = config.settings.width or TASKS[task_of(job.request.collection)].width
     orders = 1 if width == 1 else job.beside.permutations + 1  # a candidate alone is scored once, whatever the order
-    per_order = math.ceil(pool / width)
+    per_order = math.ceil(pool / width) if job.request.condition == "companions" else round(pool)
+    shown = pool if job.request.condition != "fillers" else pool * min(width, pool)
     windows = queries * orders * per_order
-    tokens = round((windows * FRAME + queries * orders * pool * shape.characters) / CHARS_PER_TOKEN)
+    tokens = round((windows * FRAME + queries * orders * shown * shape.characters) / CHARS_PER_TOKEN)
     address = job.scoring.training.base if job.scoring.training else job.scoring.address
     rate = speeds().get(address)
     money = estimate_cost(tokens, round(queries * orders * pool), price) if price and is_hosted(address) else None

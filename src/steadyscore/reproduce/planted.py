@@ -38,7 +38,11 @@ class Effects:
     placeholder: float = 0.0
     """What each grade of the placeholder takes from the signal."""
     width: float = 0.0
-    """What company adds to the judged and takes from the others."""
+    """What other candidates of the query add to the judged and take from the others: the content of company."""
+    length: float = 0.0
+    """What other texts do so, whatever they say: the length of the prompt."""
+    skeleton: float = 0.0
+    """What an answer of several lines does so."""
     is_written: bool = False
     """Grades are written as whole numbers: ties, and no distribution."""
     salt: str = ""
@@ -48,8 +52,9 @@ class Effects:
 class PlantedGrader(Grader):
     """A grader whose scores are judgement, chance and planted effects."""
 
-    def __init__(self, name: str, effects: Effects, gold: Mapping[str, float]):
+    def __init__(self, name: str, effects: Effects, gold: Mapping[tuple[str, str], float]):
         self.name, self.effects, self._gold = name, effects, gold
+        self.reads_skeleton = not effects.is_written
         order_free = not (effects.slot or effects.companion or effects.marker)
         self.capabilities = (
             Capabilities(gives="score", order_free=order_free, deterministic=True)
@@ -65,24 +70,32 @@ class PlantedGrader(Grader):
 
     def _logits(self, prompt: PromptText) -> np.ndarray:
         texts = [piece.text.strip() for piece in prompt.body if not piece.trusted]
-        scores = np.clip(self._scores(prompt.prefix[-1].text.strip(), texts, prompt), 0.0, 1.0)
+        scores = np.zeros(len(prompt.markers))
+        scores[prompt.first : prompt.first + len(texts)] = self._scores(prompt.prefix[-1].text.strip(), texts, prompt)
+        scores = np.clip(scores, 1e-6, 1 - 1e-6)[:, None]
         grades = np.arange(4)
         if self.effects.is_written:
-            return np.where(grades == np.round(3 * scores)[:, None], 100.0, 0.0)
-        return np.asarray(-2.0 * (grades - 3 * scores[:, None]) ** 2)
+            return np.where(grades == np.round(3 * scores), 100.0, 0.0)
+        return np.log([1, 3, 3, 1]) + grades * np.log(scores) + (3 - grades) * np.log(1 - scores)  # E[g] is 3 scores
 
     def _scores(self, query: str, texts: Sequence[str], prompt: PromptText) -> np.ndarray:
-        e, count = self.effects, len(texts)
-        gold = np.array([self._gold.get(text[:KEY], 0.0) for text in texts])
+        e, count, lines = self.effects, len(texts), len(prompt.markers)
+        known = [self._gold.get((query, text[:KEY])) for text in texts]
+        gold = np.array([value or 0.0 for value in known])
         chance = np.array([fixed_number(e.salt, query, text) for text in texts])
         signal = max(e.signal - e.placeholder * int(prompt.placeholder.replace("?", "0")), 0.0)
         scores = 0.15 + 0.7 * (signal * gold + (1 - signal) * chance)
+        scores += (gold - 0.5) * (e.skeleton * (lines > 1) + e.length * (count > 1))
         if count > 1:
-            scores += e.slot * (0.5 - np.arange(count) / (count - 1)) + e.width * (gold - 0.5)
+            is_own = np.array([value is not None for value in known])
+            scores += e.slot * (0.5 - np.arange(count) / (count - 1))
+            scores += e.width * (gold - 0.5) * (is_own.sum() - is_own > 0)  # a filler is of another query
             if e.companion:
                 scores += e.companion * np.array([_company(e.salt, text, texts) for text in texts])
         if e.marker:
-            scores += e.marker * np.array([fixed_number(t, m) - 0.5 for t, m in zip(texts, prompt.markers, strict=True)])
+            scores += e.marker * np.array(
+                [fixed_number(t, m) - 0.5 for t, m in zip(texts, prompt.markers[prompt.first :], strict=False)]
+            )
         return np.asarray(scores)
 
 
@@ -92,12 +105,12 @@ def _company(salt: str, text: str, texts: Sequence[str]) -> float:
     return float(sum(others) / np.sqrt(max(len(others), 1)))
 
 
-def judgements_by_text(instances: Iterable[Instance]) -> dict[str, float]:
-    """Relevance on 0 to 1 by the beginning of a candidate's text."""
-    found: dict[str, float] = {}
+def judgements_by_text(instances: Iterable[Instance]) -> dict[tuple[str, str], float]:
+    """Relevance on 0 to 1 by the query and the beginning of a candidate's text."""
+    found: dict[tuple[str, str], float] = {}
     for instance in instances:
         highest = max([c.relevance or 0 for c in instance.pool], default=0) or 1
-        found |= {shown(c, None)[:KEY]: (c.relevance or 0) / highest for c in instance.pool}
+        found |= {(collapse(instance.query), shown(c, None)[:KEY]): (c.relevance or 0) / highest for c in instance.pool}
     return found
 
 

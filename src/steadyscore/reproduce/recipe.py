@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast
 
 from ..measures.intervals import Scheme
+from ..scoring.conditions import Condition
 from ..scoring.perturbation import Perturbation
 from ..terms import Markers, Partition, Placeholder, Readout, Ties
 from .names import SEEDS, bases_in, collections_in
@@ -34,11 +35,14 @@ class Fields(TypedDict, total=False):
     markers: Markers
     arrangement: Arrangement
     first_stage: str
+    condition: Condition
     mitigation: str
     permutations: int
     pool: int
     perturb: tuple[Perturbation, ...]
     noise: bool
+    is_reread: bool
+    timed: tuple[int, ...]
     reader: str
     serving: int
     readout: Readout
@@ -97,11 +101,18 @@ class Side:
     arrangement: Arrangement = "first-stage"
     first_stage: str = ""
     """Empty: the collection's own."""
+    condition: Condition = "companions"
+    """What a candidate is shown with."""
     mitigation: str = ""
     permutations: int = 10
     pool: int | None = None
     perturb: tuple[Perturbation, ...] = ()
     noise: bool = False
+    """Whether one order of every query is read ten times, beside the run."""
+    is_reread: bool = False
+    """Whether scores are the mean of these reads, instead of the run's own."""
+    timed: tuple[int, ...] = ()
+    """Widths at which single requests are timed together; 0: the side's own."""
     reader: str = ""
     serving: int = 1
     """K, permutations averaged before anything is measured."""

@@ -98,7 +98,7 @@ def _latex_grid(grid: Grid, shown: Shown) -> list[str]:
     groups = column_groups(grid)
     if any(name for name, _ in groups):
         lines += _latex_groups(groups)
-    lines.append(" & ".join(latex(text) for text in [block.corner, *(line.label for line in block.columns)]) + r" \\")
+    lines.append(" & ".join([_latex_start(block.corner), *(latex(line.label) for line in block.columns)]) + r" \\")
     lines.append(r"\midrule")
     for r, line in enumerate(block.rows):
         cells = [_latex_start(line.label), *(_latex_cell(grid, r, c, shown) for c in range(count))]
@@ -138,8 +138,8 @@ COLUMNS = (
 
 FORMULA = re.compile(r"[=+\-@\t\r]")
 """How a text begins that a spreadsheet would compute."""
-SIGNED = re.compile(r"[+-][\d.][\d.,%±+−\-–/*\[\] ]*")
-"""A number as a table prints it: nothing in it calls a function."""
+SIGNED = re.compile(r"[+-][\d.,]+%?\*?( ± [\d.]+)?( \[[+−-]?[\d.]+, [+−-]?[\d.]+\])?")
+"""A number as a table prints it, with its spread or interval."""
 
 
 def csv_text(text: str) -> str:

@@ -192,7 +192,7 @@ PLANTED: dict[str, Effects] = {
     "order_averaged": Effects(0.64, 0.03, 0.17, 0.05),
     "permutation_augmentation": Effects(0.64, 0.03, 0.16, 0.05),
     "debias_first": Effects(0.64, 0.03, 0.16, 0.05),
-    "oc_sft": Effects(0.66, 0.01, 0.08, 0.05),
+    "oc_sft": Effects(0.66, 0.01, 0.08, 0.05, width=0.05, length=0.01, skeleton=0.02),
     "mean_teacher": Effects(0.63, 0.02, 0.14, 0.05),
     "kl_to_base": Effects(0.61, 0.07, 0.30, 0.05),
     "dropout": Effects(0.62, 0.06, 0.26, 0.05),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..measures.intervals import Scheme
 from ..report.figures import Style, choose_styles
-from .draw import drawing
+from .draw import drawing, series_of
 from .layout import Filled, Grid, basis_lines, basis_text, interval
 
 SCHEMES: dict[Scheme, str] = {
@@ -53,7 +53,7 @@ class Panel:
     rows: list[RowView]
     svg: str = ""
     drawn: list[str] = field(default_factory=list)
-    """Rows that the drawing shows."""
+    """Series that the legend of the drawing names; boxes have their names beside them."""
     styles: dict[str, Style] = field(default_factory=dict)
     basis: list[str] = field(default_factory=list)
 
@@ -88,13 +88,14 @@ def remarks(filled: Filled) -> list[str]:
     """The caption: what the artifact stands on, how sure it is, and why cells are empty."""
     said = [filled.artifact.basis] if filled.artifact.basis else []
     said += [PLANTED] if filled.is_planted else []
-    return [*said, *uncertainty(filled), *empty_reasons(filled)]
+    return [*said, *filter(None, [uncertainty(filled)]), *empty_reasons(filled)]
 
 
 def _panel(grid: Grid, filled: Filled) -> Panel:
     block = grid.block
     names = [line.label for line in block.rows]
     svg = drawing(grid, filled) if block.draw else ""
+    series = choose_styles(series_of(grid))
     return Panel(
         block.title,
         block.corner,
@@ -102,8 +103,8 @@ def _panel(grid: Grid, filled: Filled) -> Panel:
         [line.label for line in block.columns],
         [RowView(name, [_cell(grid, r, c) for c in range(len(block.columns))]) for r, name in enumerate(names)],
         svg,
-        [name for name, values in zip(names, grid.values, strict=True) if any(v.value is not None for v in values)],
-        choose_styles(names),
+        list(series) if svg and block.draw != "boxes" else [],
+        series,
         basis_lines(grid),
     )
 
@@ -150,7 +151,7 @@ def column_groups(grid: Grid) -> list[tuple[str, int]]:
     return found
 
 
-def uncertainty(filled: Filled) -> list[str]:
+def uncertainty(filled: Filled) -> str:
     """How the intervals and spreads of an artifact were made."""
     schemes: dict[tuple[Scheme, int], None] = {}
     has_seeds = False
@@ -162,7 +163,7 @@ def uncertainty(filled: Filled) -> list[str]:
                     schemes[cell.scheme, cell.draws] = None
                 has_seeds |= value.sd is not None
     said = [f"95 % intervals {SCHEMES[scheme]}, {draws:,} bootstrap draws." for scheme, draws in schemes]
-    return [*said, *(["SD is over training seeds."] if has_seeds else [])]
+    return " ".join([*said, *(["SD is over training seeds."] if has_seeds else [])])
 
 
 def empty_reasons(filled: Filled, most: int = 8) -> list[str]:

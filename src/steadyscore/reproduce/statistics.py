@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,10 +11,11 @@ from ..collection import open_collection
 from ..errors import InputError
 from ..measures import gains, places
 from ..measures.answers import EVIDENCE
-from ..measures.intervals import Discordance, mean_interval
+from ..measures.intervals import Discordance, mean_interval, median_interval
 from ..measures.observations import Observation, combine, discordance_of
 from ..readers.outputs import compare_on_same_evidence
 from ..tasks import TASKS
+from ..terms import Array
 from . import studies
 from .collate import (
     Basis,
@@ -267,48 +268,37 @@ def u_shape(cell: Cell, library: Library) -> Value:
     return Value(float(sum(p.is_u_shape for p in found)), basis=Basis(0, len(found), 1, 1), of=len(found))
 
 
-def _across_settings(cell: Cell, library: Library) -> list[Observation]:
-    """tau-PSI between the first-stage rows of runs that differ in one setting; `second` names it, `rivals` its values."""
-    found = []
-    for sign, side in cell.sides():
-        scaled = library.side(side)
-        for base in bases_in(cell.base):
-            for collection in collections_in(cell.collections):
-                at = replace(scaled, collections=collection, seeds=(), permutations=1)
-                settings = [changed(at, cell.second, value) for value in cell.rivals]
-                runs = [library.queries(setting, base, scaled.seeds[0], collection) for setting in settings]
-                ids, values = studies.instability_across(runs)
-                found.append(Observation(side.system, base, 0, task_of(collection), collection, ids, sign * values))
-    return [combine([(1.0, o) for o in members]) for members in _by_place(found).values()]
+def cells(cell: Cell, library: Library) -> Value:
+    """Bases and collections that the cell stands on."""
+    found = {(o.base, o.collection) for o in observations(cell, library)}
+    bases, collections = (len({pair[side] for pair in found}) for side in (0, 1))
+    return Value(float(len(found)), basis=Basis(0, collections, 1, bases))
 
 
-def _by_place(found: list[Observation]) -> dict[tuple[str, str], list[Observation]]:
-    groups: dict[tuple[str, str], list[Observation]] = {}
-    for o in found:
-        groups.setdefault((o.base, o.collection), []).append(o)
-    return groups
+def _seconds(cell: Cell, library: Library, way: int) -> list[Array]:
+    """Seconds of every query at a width, collection by collection."""
+    return [library.seconds(*place, way) for place in _places(cell, library)]
 
 
-def across_settings(cell: Cell, library: Library) -> Value:
-    return mean_value(_across_settings(cell, library), cell.scheme, cell.draws)
+def latency(cell: Cell, library: Library) -> Value:
+    """Median seconds of a query; of several collections, the median of theirs. `second` names the width that was timed."""
+    timed = _seconds(cell, library, int(cell.second))
+    return _median(timed[0] if len(timed) == 1 else np.array([np.median(seconds) for seconds in timed]), timed, cell)
 
 
-def across_minimum(cell: Cell, library: Library) -> Value:
-    return extreme_value(_across_settings(cell, library), -1)
+def latency_reduction(cell: Cell, library: Library) -> Value:
+    """How much less time a query takes than at width 1, as a share: of medians; the median over several collections."""
+    timed, alone = _seconds(cell, library, int(cell.second)), _seconds(cell, library, 1)
+    shares = [1 - np.median(wide) / np.median(one) for wide, one in zip(timed, alone, strict=True)]
+    if len(shares) == 1:
+        return Value(float(shares[0]), basis=Basis(len(timed[0]), 1, 1, 1))
+    return _median(np.array(shares), timed, cell)
 
 
-def across_maximum(cell: Cell, library: Library) -> Value:
-    return extreme_value(_across_settings(cell, library), 1)
-
-
-def across_wins(cell: Cell, library: Library) -> Value:
-    return below_value(_across_settings(cell, library), 1)
-
-
-def across_count(cell: Cell, library: Library) -> Value:
-    """Bases and collections that were compared."""
-    found = _across_settings(cell, library)
-    return Value(float(len(found)), basis=Basis(0, len({o.collection for o in found}), 1, len({o.base for o in found})))
+def _median(values: Array, timed: Sequence[Array], cell: Cell) -> Value:
+    found = median_interval(values, draws=cell.draws)
+    basis = Basis(sum(map(len, timed)), len(timed), 1, 1)
+    return Value(found.value, *((found.low, found.high) if len(values) > 1 else (None, None)), basis=basis)
 
 
 def leader_reversals(cell: Cell, library: Library) -> Value:
@@ -382,7 +372,7 @@ STATISTICS: dict[str, Statistic] = {
     for function in (
         mean, count, wins, below, above, minimum, maximum, leads, setting_leads, percent_closed, discordant, disagreement,
         spread_of_rivals, slot_value, relative_residual, width_effect, gain_correlation, improving, regressing, primacy, u_shape,
-        across_settings, across_minimum, across_maximum, across_wins, across_count, leader_reversals, same_evidence,
+        cells, latency, latency_reduction, leader_reversals, same_evidence,
         teacher_figure, teacher_correlation, seed_minimum, seed_maximum, size, example,
     )
 }  # fmt: skip

@@ -17,7 +17,6 @@ from ..measures.decomposition import width_effect
 from ..measures.gains import quality_by_permutation
 from ..measures.instability import tau_psi
 from ..measures.intervals import mean_interval
-from ..measures.measurement import with_scores
 from ..measures.preference import gold_crossing, pair_flip
 from ..measures.ranking import ndcg
 from ..runs.table import FIRST_STAGE, Scored
@@ -26,22 +25,6 @@ Array = NDArray[np.float64]
 
 
 # -- the same run read in another way
-
-
-def rescale_windows(query: Scored) -> Scored:
-    """Each window's scores minus its mean, over its standard deviation: rescaling across windows (Ren 2025).
-
-    A window of equal scores becomes zeros.
-    """
-    if query.windows is None:
-        raise InputError(f"query {query.query_id} has no stored places, which rescaling across windows needs.")
-    scores = np.empty_like(query.scores)
-    for row, windows, found in zip(query.scores, query.windows, scores, strict=True):
-        for window in np.unique(windows):
-            inside = windows == window
-            spread = row[inside].std()
-            found[inside] = (row[inside] - row[inside].mean()) / (spread if spread > 0 else 1.0)
-    return replace(query, scores=scores)
 
 
 def first_permutations(query: Scored, count: int) -> Scored:
@@ -174,15 +157,3 @@ def equal_quality_example(queries: Sequence[Scored], cutoff: float, k: int = 10,
                 sizes = int(kept[i].sum()), int(kept[j].sum()), both
                 found = both / either, Example(query.query_id, float(quality[i]), float(quality[j]), *sizes)
     return None if found is None else found[1]
-
-
-def instability_across(runs: Sequence[Sequence[Scored]]) -> tuple[tuple[str, ...], Array]:
-    """tau-PSI of the first-stage rows of several runs of the same queries: markers or skeletons renamed, nothing else."""
-    by_id = [{query.query_id: row for query in run if (row := query.first_stage) is not None} for run in runs]
-    shared = tuple(i for i in by_id[0] if all(i in found for found in by_id))
-    return shared, np.array([float(tau_psi(np.stack([found[i] for found in by_id]))) for i in shared])
-
-
-def averaged_repeats(query: Scored) -> Scored:
-    """A query whose repeated reads of one presentation are averaged: the estimator that ten reads at width 1 give."""
-    return with_scores(query, query.scores.mean(axis=0, keepdims=True))

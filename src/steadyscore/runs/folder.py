@@ -1,7 +1,8 @@
 """A run folder: what was asked, what was scored so far, and whether it is complete. `layout.py` lists its files.
 
 Every file appears by rename, so a kill at any moment leaves either the old state or the new one. Starting the same
-command again resumes after the last query on disk; another fingerprint is refused. run.json names the tables that must be
+command again resumes after the last query on disk; one that asks for more queries or permutations makes a complete run grow;
+any other fingerprint is refused. run.json names the tables that must be
 there.
 """
 
@@ -15,12 +16,9 @@ import platform
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -29,11 +27,14 @@ from ..machine.checksums import record_state
 from ..machine.disk import explaining_os_errors, read_json, set_aside, write_parquet, write_record, write_tables
 from ..terms import Array
 from .compact import CompactQueries
+from .growth import has_more_permutations, is_growth
 from .inspection import damage_of, repair_command
 from .layout import (
     DAMAGED_FOLDER,
+    EARLIER_FILE,
     FORMAT,
     NOISE_FILE,
+    OUTPUTS_FILE,
     QUERIES_FILE,
     RECORD_FILE,
     SCORES_FILE,
@@ -50,23 +51,11 @@ from .layout import (
     query_schema,
     score_schema,
 )
-from .table import MAKE_AGAIN, Scored, from_table, read_table, row_groups, to_table
+from .streams import InOrder, iter_judged, iter_queries, join, locate, query_tables, with_ideals
+from .table import Scored, from_table, read_table, to_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-GROUP_ROWS = 50_000
-"""Rows after which the score table begins a new row group: what is held at once while a table is joined or read."""
-
-
-class Piece(NamedTuple):
-    """Where rows of one query stand: a row group of a file, and the rows in it."""
-
-    file: int
-    group: int
-    start: int
-    stop: int
-
 
 log = logging.getLogger("steadyscore")
 
@@ -90,8 +79,14 @@ class Run:
         """
         file = folder / RECORD_FILE
         if file.exists() and not (run := cls.open(folder)).is_empty:
-            check_same_command(folder, run.record["fingerprint"], fingerprint)
+            run._undo_half_growth()
+            if grows := is_growth(run.record["fingerprint"], fingerprint):
+                run._check_can_grow()
+            else:
+                check_same_command(folder, run.record["fingerprint"], fingerprint)
             run._set_aside_damaged()
+            if grows and run.is_complete:
+                run._grow(fingerprint, about.get("command", []))
             if not run.is_complete:
                 run._restore_shards()
             return run
@@ -112,13 +107,48 @@ class Run:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.is_complete or self._shards() or (self.folder / SCORES_FILE).exists())
+        tables = (self.folder / name for name in (SCORES_FILE, EARLIER_FILE))
+        return not (self.is_complete or self._shards() or any(table.exists() for table in tables))
 
     def reopen(self) -> None:
         """Make a complete run unfinished again, for queries that could not be scored."""
         self.record["status"] = "scoring"
         self._write_record()
         self._restore_shards()
+
+    def _check_can_grow(self) -> None:
+        if not self.is_complete:
+            end = "Run the command that began it again first; then this one adds what is missing."
+            raise RunMismatch(f"{self.folder} is not complete, so it cannot grow yet. {end}")
+
+    def _grow(self, fingerprint: dict[str, Any], command: list[str]) -> None:
+        """Make a complete run a part of a larger one: what was scored stays, and the rest is missing from now on.
+
+        Where permutations are missing the table moves to `earlier.parquet`, from which queries are taken as they are
+        completed; what readers wrote speaks of too few of them and goes.
+        """
+        table, more_permutations = self.folder / SCORES_FILE, has_more_permutations(self.record["fingerprint"], fingerprint)
+        with explaining_os_errors(self.folder):
+            if more_permutations:
+                os.replace(table, self.folder / EARLIER_FILE)
+            self.record["fingerprint"], self.record["command"], self.record["status"] = fingerprint, command, "scoring"
+            gone = {OUTPUTS_FILE} if more_permutations else set()
+            self.record["files"] = [name for name in self.record.get("files", []) if name not in gone]
+            self._write_record()
+            for name in gone:
+                (self.folder / name).unlink(missing_ok=True)
+
+    def _undo_half_growth(self) -> None:
+        """A kill between the two steps of `_grow` left the table under its other name."""
+        table, earlier = self.folder / SCORES_FILE, self.folder / EARLIER_FILE
+        if self.is_complete and earlier.exists() and not table.exists():
+            with explaining_os_errors(self.folder):
+                os.replace(earlier, table)
+
+    def earlier_queries(self) -> InOrder:
+        """Queries that were scored under fewer permutations, before the run grew."""
+        file = self.folder / EARLIER_FILE
+        return InOrder(iter_queries(file) if file.exists() else [])
 
     def _restore_shards(self) -> None:
         """The score table that an unfinished run has becomes its first shard; every other shard is already in it."""
@@ -158,7 +188,7 @@ class Run:
 
     def scored_ids(self) -> set[str]:
         """Ids of the queries whose scores are on disk."""
-        return set(_locate(self._score_files()))
+        return set(locate(self._score_files()))
 
     def _score_files(self) -> list[Path]:
         table = self.folder / SCORES_FILE
@@ -198,10 +228,11 @@ class Run:
         """Join the shards in the order of the queries and mark the run complete, last."""
         self.flush()
         with explaining_os_errors(self.folder):
-            write_tables(self.folder / QUERIES_FILE, query_schema(), _query_tables(queries))
+            write_tables(self.folder / QUERIES_FILE, query_schema(), query_tables(queries))
             # A part at a time: a run may be larger than memory.
-            write_tables(self.folder / SCORES_FILE, score_schema(), _join(self._shards(), order))
+            write_tables(self.folder / SCORES_FILE, score_schema(), join(self._shards(), order))
             shutil.rmtree(self.folder / SHARDS_FOLDER, ignore_errors=True)
+            (self.folder / EARLIER_FILE).unlink(missing_ok=True)
             self.record["status"], self.record["coverage"] = "complete", coverage
             self._list_tables(QUERIES_FILE, SCORES_FILE)
 
@@ -266,9 +297,9 @@ class Run:
         """The queries of a complete run one by one, so that a run may be larger than memory."""
         if not self.is_complete:
             raise InputError(f"{self.folder} is not complete. Run the command that made it again; it resumes where it stopped.")
-        queries = _iter_queries(self.folder / SCORES_FILE, self._remedy(SCORES_FILE))
-        judged = _iter_judged(self.folder / QUERIES_FILE, self._remedy(QUERIES_FILE))
-        return _with_ideals(queries, judged)
+        queries = iter_queries(self.folder / SCORES_FILE, self._remedy(SCORES_FILE))
+        judged = iter_judged(self.folder / QUERIES_FILE, self._remedy(QUERIES_FILE))
+        return with_ideals(queries, judged)
 
 
 class ScoredQueries:
@@ -279,86 +310,6 @@ class ScoredQueries:
 
     def __iter__(self) -> Iterator[Scored]:
         return self._run.iter_queries()
-
-
-# -- tables that may be larger than memory
-
-
-def _locate(files: Sequence[Path]) -> dict[str, tuple[Piece, ...]]:
-    """Query -> where its rows stand. Of a query that is in two places the first counts."""
-    import pyarrow.compute as pc
-
-    places: dict[str, tuple[Piece, ...]] = {}
-    for number, file in enumerate(files):
-        last = ""
-        for group, table in enumerate(row_groups(file, ["query_id"])):
-            runs = pc.run_end_encode(table.column("query_id").combine_chunks())
-            start = 0
-            for query_id, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-                piece = Piece(number, group, start, stop)
-                if query_id not in places:
-                    places[query_id] = (piece,)
-                elif query_id == last and start == 0:  # cut in two by the end of a row group
-                    places[query_id] += (piece,)
-                last, start = query_id, stop
-    return places
-
-
-def _query_tables(rows: Iterable[QueryRow], at_once: int = 1000) -> Iterator[pa.Table]:
-    """Rows of queries.parquet as tables, a part at a time."""
-    import pyarrow as pa
-
-    remaining = iter(rows)
-    while part := list(islice(remaining, at_once)):
-        yield pa.Table.from_pylist(part, schema=query_schema())
-
-
-def _join(files: Sequence[Path], order: Iterable[str]) -> Iterator[pa.Table]:
-    """The rows of the queries in this order, about GROUP_ROWS at a time; equal rows give equal parts, however they came."""
-    import pyarrow as pa
-
-    # Each start of a run goes through the collection in order, so few row groups are needed at once.
-    read = lru_cache(maxsize=4)(lambda number, group: next(row_groups(files[number], only=group)))
-    where = _locate(files)
-    held, rows = [], 0
-    for piece in (piece for query_id in order for piece in where.get(query_id, ())):
-        held.append(read(piece.file, piece.group).slice(piece.start, piece.stop - piece.start))
-        rows += piece.stop - piece.start
-        if rows >= GROUP_ROWS:
-            yield pa.concat_tables(held).combine_chunks()
-            held, rows = [], 0
-    if held:
-        yield pa.concat_tables(held).combine_chunks()
-
-
-def _iter_queries(file: Path, remedy: str = MAKE_AGAIN) -> Iterator[Scored]:
-    """The queries of a score table, a row group at a time; one that goes on in the next row group is whole."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    carried: pa.Table | None = None
-    for table in row_groups(file, remedy=remedy):
-        table = table if carried is None else pa.concat_tables([carried, table])
-        last = pc.index(table.column("query_id"), table.column("query_id")[-1]).as_py() if table.num_rows else 0
-        yield from from_table(table.slice(0, last))
-        carried = table.slice(last)
-    if carried is not None:
-        yield from from_table(carried)
-
-
-def _iter_judged(file: Path, remedy: str = MAKE_AGAIN) -> Iterator[tuple[str, Array | None]]:
-    for table in row_groups(file, ["query_id", "judged"], remedy=remedy):
-        for query_id, judged in zip(*(column.to_pylist() for column in table.columns), strict=True):
-            yield query_id, None if judged is None else np.asarray(judged, dtype=float)
-
-
-def _with_ideals(queries: Iterable[Scored], judged: Iterator[tuple[str, Array | None]]) -> Iterator[Scored]:
-    """Every query with the relevance of all its judged documents. Both come in the same order, or what is ahead is kept."""
-    ahead: dict[str, Array | None] = {}
-    for query in queries:
-        while query.query_id not in ahead and (row := next(judged, None)) is not None:
-            ahead[row[0]] = row[1]
-        yield replace(query, ideal=ahead.pop(query.query_id, None))
 
 
 def read_run_record(folder: Path) -> RunRecord:

@@ -4,6 +4,7 @@
     scores.parquet       score_schema: one row per query, permutation and candidate, queries in the order of the collection
     queries.parquet      query_schema: text, answers and verdict of every query, and the relevance of every judged document
     noise.parquet        score_schema: one presentation of some queries scored repeatedly (--noise-floor)
+    timings.parquet      timing_schema: seconds of single requests (`reproduce`)
     perturbed-*.parquet  perturbed_schema: what a changed pool or other markers moved (--perturb)
     outputs.parquet      output_schema: what readers wrote under every permutation (--reader)
     measures.parquet     measure_schema: every measure of every query; made anew by each audit
@@ -11,6 +12,7 @@
     labels.parquet       label_schema: the grades that `label` makes of the scores, beside derived.json
     shards/              whole queries, appended while scoring or written by workers as parts (`parts.py`); removed once
                          scores.parquet is there
+    earlier.parquet      score_schema: a table of fewer permutations, while the run grows
     damaged/             files that were not what had been written, set aside before they were made again
 
 Every table and JSON object carries its checksum (`machine/checksums.py`).
@@ -33,7 +35,9 @@ FORMAT = 1
 
 RECORD_FILE, SUMMARY_FILE, DERIVED_FILE = "run.json", "summary.json", "derived.json"
 SCORES_FILE, QUERIES_FILE, NOISE_FILE, OUTPUTS_FILE = "scores.parquet", "queries.parquet", "noise.parquet", "outputs.parquet"
+TIMINGS_FILE = "timings.parquet"
 MEASURES_FILE, LABELS_FILE = "measures.parquet", "labels.parquet"
+EARLIER_FILE = "earlier.parquet"
 SHARDS_FOLDER, DAMAGED_FOLDER = "shards", "damaged"
 
 TABLES = (SCORES_FILE, QUERIES_FILE)
@@ -115,6 +119,12 @@ def perturbed_schema() -> pa.Schema:
     return pa.schema([("query_id", pa.string()), ("measure", pa.string()), ("value", pa.float64())])
 
 
+def timing_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([("way", pa.int32()), ("query_id", pa.string()), ("round", pa.int32()), ("seconds", pa.float64())])
+
+
 def output_schema() -> pa.Schema:
     import pyarrow as pa
 
@@ -189,6 +199,8 @@ class StoredThreshold(TypedDict, total=False):
     protocol: Literal["midpoints", "reference"]
     seed: int
     retention: float | None
+    keep_first: int | None
+    keep_share: float | None
 
 
 class StoredReading(TypedDict, total=False):
@@ -220,6 +232,8 @@ class RunRecord(TypedDict):
     created: NotRequired[str]
     source: NotRequired[str]
     """The collection as it was asked for: a name or a file."""
+    first_stage: NotRequired[str | None]
+    """What ranked the pools, in the collection's words; None where their order is not a ranking."""
     command: NotRequired[list[str]]
     capabilities: NotRequired[dict[str, Any]]
     versions: NotRequired[dict[str, str]]

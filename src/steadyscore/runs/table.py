@@ -83,6 +83,14 @@ class Scored:
         """Whether the place of every candidate is known."""
         return self.slots is not None and self.windows is not None
 
+    @property
+    def pool_order(self) -> Array | None:
+        """(n,) columns in the order of the pool, as the row of the first-stage order was shown it; None where that is unknown."""
+        if (presented := self.presented()) is None or FIRST_STAGE not in self.permutations:
+            return None
+        order: Array = presented[self.permutations == FIRST_STAGE][0]
+        return order
+
     def orders(self) -> Array | None:
         """(M, n) the permutations themselves: position -> column. None where places are unknown."""
         presented = self.presented()

@@ -1,4 +1,4 @@
-"""What a run will cost, before anything is loaded: windows, tokens, money, and time from the last run of the scorer here."""
+"""What a run will cost: windows, tokens and money before anything is loaded, and time from a rate that `rate.py` measures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Estimate:
     """Prompts: windows of a scorer, evidence of a reader."""
     tokens: int
     seconds: float | None
-    """From the speed of this scorer's last run on this machine; None before its first."""
+    """From windows that were timed just now; None where none was."""
     cost: float | None
     """Of an endpoint that charges, where its price is given."""
 
@@ -39,7 +39,7 @@ class Estimate:
 def estimate(
     address: str, source: Data, config: AuditConfig, mitigations: Sequence[str] = (), price: Price | None = None
 ) -> Estimate:
-    """Windows, tokens, time and cost of a run, without loading a model or a tokenizer."""
+    """Windows, tokens and cost of a run, without loading a model or a tokenizer; how long it takes is not known that way."""
     opened = open_collection(source)
     collection, task = opened.collection, TASKS[opened.collection.task]
     settings, width = _presentation(address, collection, config)
@@ -57,10 +57,9 @@ def estimate(
         characters += count * frame + shown_times * pool
         grades += shown_times * n
     tokens = round(characters / CHARS_PER_TOKEN)
-    rate = speeds().get(address)
     written = round(grades) if address.startswith("openai") else 0  # a decision model writes nothing
     money = estimate_cost(tokens, written, price) if price and is_hosted(address) else None
-    return Estimate(queries, windows, tokens, tokens / rate if rate else None, money)
+    return Estimate(queries, windows, tokens, None, money)
 
 
 def _presentation(address: str, collection: Collection, config: AuditConfig) -> tuple[Settings, int | None]:

@@ -22,7 +22,7 @@ from ..runs.table import Scored
 from ..terms import Array, Candidate, Instance
 from ..window import readout
 from ..window.presentation import permutations, windows
-from .scorer import PoolScorer, Scorer, Settings
+from .scorer import PoolScorer, Scorer, Settings, in_pool_order
 
 
 class Mitigation(NamedTuple):
@@ -78,10 +78,7 @@ class Mitigated(PoolScorer):
 
     def score(self, instance: Instance, order: Sequence[int] | None = None) -> Array:
         presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
-        found = self.score_orders(instance, presented[None], [0])
-        column = {candidate: c for c, candidate in enumerate(found.candidate_ids)}
-        scores: Array = found.scores[0]
-        return scores[[column[candidate.id] for candidate in instance.pool]]
+        return in_pool_order(self.score_orders(instance, presented[None], [0]), instance)
 
     def score_orders(self, instance: Instance, orders: Array, permutations: Sequence[int]) -> Scored:
         found = self.mitigation.serve(self, instance, np.asarray(orders))
@@ -256,6 +253,28 @@ def _lengths(n: int, width: int) -> int:
     return 1 + (n > width and n % width > 0)
 
 
+# -- rescaling across windows
+
+
+def _serve_rescaled(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
+    """Each window's scores on one scale: minus their mean, over their standard deviation (Ren et al., 2025)."""
+    if mitigated.scorer.width == 1:
+        raise InputError("rescaling compares the candidates of a window, and a window of one has none. Raise --width.")
+    found = mitigated.scorer.score_orders(instance, orders, range(len(orders)))
+    if found.windows is None:
+        raise InputError(f"{mitigated.label} needs the windows of each order. Name it before any mitigation that averages.")
+    return with_scores(found, np.stack([rescale(*row) for row in zip(found.scores, found.windows, strict=True)]))
+
+
+def rescale(scores: Array, window: Array) -> Array:
+    """(n,) scores standardised within each window (n,); a window of equal scores becomes zeros."""
+    rescaled = np.empty_like(scores)
+    for inside in (window == index for index in np.unique(window)):
+        spread = scores[inside].std()
+        rescaled[inside] = (scores[inside] - scores[inside].mean()) / (spread if spread > 0 else 1.0)
+    return rescaled
+
+
 # -- tournaments
 
 
@@ -326,6 +345,7 @@ MITIGATIONS: dict[str, Mitigation] = {
         probes=_lengths,
     ),
     "capcal-logit": Mitigation("the same in logit space", _calibrate(logit_capcal), lambda n, width, number: 1, probes=_lengths),
+    "rescale": Mitigation("scores of each window on one scale", _serve_rescaled, lambda n, width, number: 1),
     "tournament": Mitigation(
         "winners of windows meet again, R times over", _serve_tournaments, lambda n, width, R: R * _stages(n, width), 2
     ),

@@ -88,7 +88,7 @@ def plan_parts(scorer: PoolScorer, source: Source, config: AuditConfig, *, windo
 
     for instance in cut_instances(source.instances(), config.cut):
         ids.append(instance.id)
-        total += windows_of(scorer, instance, config)
+        total += windows_of(scorer, instance, config.permutations + config.canonical)
         if total >= windows:
             end_part()
             ids, total = [], 0

@@ -9,9 +9,9 @@ presentation per query, on up to 100 queries, with the serving order held fixed.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,19 +19,27 @@ from numpy.typing import ArrayLike, NDArray
 from ..collection import Data, open_collection
 from ..errors import InputError
 from ..measures.instability import pool_psi, tau_psi, top_k_changed
-from ..measures.ranking import delta_ndcg_pool
+from ..measures.ranking import delta_ndcg_pool, ndcg
 from ..runs.folder import Run
 from ..runs.layout import perturbed_file, perturbed_schema
 from ..runs.table import FIRST_STAGE, Scored
-from ..terms import Failure, Instance, Markers
+from ..terms import Failure, Instance, Markers, Partition
+from ..window.presentation import generator
 from .score import AuditConfig, Progress, naming_failures
 from .scorer import PoolScorer
 
 Order = NDArray[np.int_]
 Place = Literal["top", "middle", "bottom"]
-Perturbation = Literal["replace", "drop", "markers"]
+Perturbation = Literal["replace", "drop", "churn", "markers", "held-out-markers", "reverse", "forced-position", "swaps", "noise"]
 PERTURBATIONS: tuple[Perturbation, ...] = get_args(Perturbation)
 MARKER_SCHEMES: tuple[Markers, ...] = get_args(Markers)
+PARTITIONS: tuple[Partition, ...] = get_args(Partition)
+HELD_OUT_MARKERS: tuple[Markers, ...] = ("roman", "random3")
+"""Schemes that no training shows (§C.1)."""
+HELD_OUT_SEEDS = (0, 1)
+"""Each scheme is shown with its labels shuffled over the slots by each of these."""
+NOISE_SCALE = 0.3
+"""Noise on the first stage's scores, in their standard deviations."""
 MAX_QUERIES = 100
 
 
@@ -85,34 +93,117 @@ def _score_kind(
 
 def _values(scorer: PoolScorer, scored: Scored, instance: Instance, config: AuditConfig, kind: Perturbation) -> dict[str, float]:
     n = len(scored.candidate_ids)
-    if kind == "markers":
-        return {"marker_tau_psi": float(tau_psi(_scores_by_markers(scorer, instance, n)))}
-    rank = perturbed_rank(n, seed=config.seed, query_id=instance.id)
+    pool = replace(instance, pool=instance.pool[:n])
+    rng = generator(config.seed, instance.id, kind)
+    match kind:
+        case "markers":
+            return {"marker_tau_psi": _marker_tau_psi(scorer, pool, [(scheme, None) for scheme in MARKER_SCHEMES])}
+        case "held-out-markers":
+            schemes = [(scheme, seed) for scheme in HELD_OUT_MARKERS for seed in HELD_OUT_SEEDS]
+            return {"held_out_marker_tau_psi": _marker_tau_psi(scorer, pool, schemes)}
+        case "reverse":
+            backwards = _rows(scorer, pool, [np.arange(n)[::-1]])
+            return {"reverse_psi": _moved(scored, backwards), "reverse_ndcg@10": float(_quality(scored, backwards)[0])}
+        case "forced-position":
+            return _forced(scorer, scored, pool)
+        case "swaps":
+            return {"swap_psi": _moved(scored, _rows(scorer, pool, [neighbour_swaps(n, n, rng)]))}
+        case "noise":
+            scores = [-float(i) if c.score is None else c.score for i, c in enumerate(pool.pool)]
+            return {"first_stage_noise_psi": _moved(scored, _rows(scorer, pool, [score_noise(scores, NOISE_SCALE, rng)]))}
+        case "churn":
+            return _churn(scorer, instance, n, config.seed)
+        case "replace" | "drop":
+            return _changed_pool(scorer, scored, instance, config.seed, kind)
+
+
+def _rows(scorer: PoolScorer, pool: Instance, orders: Sequence[Order]) -> np.ndarray:
+    """(P, n) scores of a query under some orders, columns sorted by candidate id."""
+    found: np.ndarray = scorer.score_orders(pool, np.stack(orders), range(len(orders))).scores
+    return found
+
+
+def _moved(scored: Scored, rows: np.ndarray) -> float:
+    """tau-PSI between the ranking in first-stage order and that of the first of some rows."""
+    assert scored.first_stage is not None
+    return float(tau_psi(np.stack([scored.first_stage, rows[0]])))
+
+
+def _quality(scored: Scored, rows: np.ndarray) -> np.ndarray:
+    """(P,) nDCG@10; NaN for a query without judgements."""
+    if not scored.is_judged:
+        return np.full(len(rows), np.nan)
+    return np.asarray(ndcg(rows, scored.gold, 10, judged_gains=scored.gold if scored.ideal is None else scored.ideal))
+
+
+def _forced(scorer: PoolScorer, scored: Scored, pool: Instance) -> dict[str, float]:
+    """nDCG@10 with the strongest candidate first minus last, and the mean of both minus in the middle."""
+    best = strongest_candidate([c.relevance or 0 for c in pool.pool], [c.id for c in pool.pool])
+    if best is None:
+        return {}  # without a relevant candidate there is none to place
+    orders = [forced_position(len(pool.pool), best, place) for place in get_args(Place)]
+    top, middle, bottom = _quality(scored, _rows(scorer, pool, orders)).tolist()
+    return {"forced_primacy@10": top - bottom, "forced_u_shape@10": (top + bottom) / 2 - middle}
+
+
+def _churn(scorer: PoolScorer, instance: Instance, n: int, seed: int) -> dict[str, float]:
+    """pool_psi under each rule that cuts an order into windows: one document in the index replaced by another."""
+    found = {}
+    for rule in PARTITIONS:
+        ruled = scorer.with_settings(replace(scorer.settings, partition=rule))
+        pool = replace(instance, pool=instance.pool[:n])
+        before = dict(zip([c.id for c in pool.pool], ruled.score(pool).tolist(), strict=True))
+        if moved := _move_pool(ruled, before, instance, seed, "replace"):
+            found[f"churn_psi_{rule}"] = float(pool_psi(moved.before, moved.after))
+    return found
+
+
+class _MovedPool(NamedTuple):
+    """Scores of the candidates that a pool shares with another, before and after."""
+
+    ids: list[str]
+    before: np.ndarray
+    after: np.ndarray
+
+
+def _move_pool(
+    scorer: PoolScorer, before: Mapping[str, float], instance: Instance, seed: int, kind: Literal["replace", "drop"]
+) -> _MovedPool | None:
+    n = len(before)
+    rank = perturbed_rank(n, seed=seed, query_id=instance.id)
     if kind == "replace" and len(instance.pool) <= n:
-        return {}  # the first stage stops here: there is no next candidate to join
+        return None  # the first stage stops here: there is no next candidate to join
     order = pool_replace(n, rank) if kind == "replace" else pool_drop(n, rank)
     changed = replace(instance, pool=tuple(instance.pool[i] for i in order))
     after = scorer.score_orders(changed, np.arange(len(order))[None], [FIRST_STAGE])
-    shared = [i for i in scored.candidate_ids if i != instance.pool[rank].id]
-    before = dict(zip(scored.candidate_ids, scored.first_stage, strict=True))  # type: ignore[arg-type]
     now = dict(zip(after.candidate_ids, after.scores[0], strict=True))
-    original, moved = (np.array([side[i] for i in shared]) for side in (before, now))
+    shared = sorted(i for i in before if i != instance.pool[rank].id)
+    return _MovedPool(shared, *(np.array([side[i] for i in shared]) for side in (before, now)))
+
+
+def _changed_pool(
+    scorer: PoolScorer, scored: Scored, instance: Instance, seed: int, kind: Literal["replace", "drop"]
+) -> dict[str, float]:
+    assert scored.first_stage is not None
+    before = dict(zip(scored.candidate_ids, scored.first_stage.tolist(), strict=True))
+    if (moved := _move_pool(scorer, before, instance, seed, kind)) is None:
+        return {}
     gold = None if scored.relevance is None else dict(zip(scored.candidate_ids, scored.relevance, strict=True))
-    relevance = np.array([np.nan if gold is None else gold[i] for i in shared])
+    relevance = np.array([np.nan if gold is None else gold[i] for i in moved.ids])
     suffix = "" if kind == "replace" else "_drop"
     return {
-        f"pool_psi{suffix}": float(pool_psi(original, moved)),
-        f"top10_changed{suffix}": float(top_k_changed(original, moved)),
-        f"pool_delta_ndcg@10{suffix}": float(delta_ndcg_pool(original, moved, relevance)),
-        f"pool_absolute_delta_ndcg@10{suffix}": float(delta_ndcg_pool(original, moved, relevance, absolute=True)),
+        f"pool_psi{suffix}": float(pool_psi(moved.before, moved.after)),
+        f"top10_changed{suffix}": float(top_k_changed(moved.before, moved.after)),
+        f"pool_delta_ndcg@10{suffix}": float(delta_ndcg_pool(moved.before, moved.after, relevance)),
+        f"pool_absolute_delta_ndcg@10{suffix}": float(delta_ndcg_pool(moved.before, moved.after, relevance, absolute=True)),
     }
 
 
-def _scores_by_markers(scorer: PoolScorer, instance: Instance, n: int) -> np.ndarray:
-    """(schemes, n) scores of the first-stage order under every marker scheme."""
-    pool = replace(instance, pool=instance.pool[:n])
-    shown = scorer.presentation(range(n))
-    return np.stack([scorer.score_presentation(pool, replace(shown, markers=scheme)) for scheme in MARKER_SCHEMES])
+def _marker_tau_psi(scorer: PoolScorer, pool: Instance, schemes: Sequence[tuple[Markers, int | None]]) -> float:
+    """tau-PSI of the first-stage order under several marker schemes, labels shuffled by a seed where there is one."""
+    shown = scorer.presentation(range(len(pool.pool)))
+    presentations = [replace(shown, markers=scheme, marker_seed=seed) for scheme, seed in schemes]
+    return float(tau_psi(np.stack([scorer.score_presentation(pool, one) for one in presentations])))
 
 
 # -- perturbed orders

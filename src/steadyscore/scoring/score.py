@@ -18,18 +18,19 @@ from typing import Any, Literal
 import numpy as np
 
 from ..collection import Data, Source, open_collection
-from ..engines import Backend, Engine, EngineOptions, Recording
+from ..engines import Backend, Engine, EngineOptions
 from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
 from ..machine.bounds import Positive
 from ..machine.credentials import redact
 from ..machine.disk import lock_folder
-from ..measures.measurement import Threshold, with_scores
+from ..measures.measurement import Threshold
 from ..measures.planning import balanced_orders
 from ..measures.reading import Reading
 from ..models.adapter import prompt_mistakes, refuse_mismatches
 from ..models.card import TrainedSettings
 from ..runs.folder import Run, versions
+from ..runs.growth import join_presentations
 from ..runs.layout import Coverage, FailedQuery, QueryRow, Session, ShrunkWindow
 from ..runs.table import FIRST_STAGE, Scored
 from ..tasks import TASKS
@@ -48,6 +49,8 @@ class Cut:
     """Only the first N queries."""
     pool: Positive | None = None
     """Only the first N candidates of each pool."""
+    query_ids: tuple[str, ...] | None = None
+    """Only these queries, by id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +74,39 @@ class AuditConfig:
     reading: Reading = field(default_factory=Reading)
     noise_floor: bool = False
     """Also score one order repeatedly in other batches, and print what that alone moves."""
+    noise_reads: Positive | None = None
+    """Read every window of every query so often for the noise floor, shuffled over all queries (default: 3 times, 20 queries)."""
 
 
 Progress = Callable[[Iterable[Instance], int | None], Iterable[Instance]]
 """Instances as they come, and how many there will be -> the same instances, with progress shown to the user."""
 
-NOISE_REPEATS = 3
-NOISE_QUERIES = 20
-
 
 def cut_instances(instances: Iterable[Instance], cut: Cut) -> Iterator[Instance]:
-    """The first queries and the first candidates of each. What leaves the pool stays judged, so the ideal ranking keeps it."""
-    for instance in islice(instances, cut.queries):
+    """The first queries, of those named, and the first candidates of each. What leaves the pool stays judged, so the ideal
+    ranking keeps it.
+    """
+    named = None if cut.query_ids is None else set(cut.query_ids)
+    wanted = (instance for instance in instances if named is None or instance.id in named)
+    for instance in islice(wanted, cut.queries):
         outside = instance.pool[cut.pool :] if cut.pool else ()
         judged = {c.id: c.relevance for c in outside if c.relevance is not None}
         if outside:
             instance = replace(instance, pool=instance.pool[: cut.pool], judged=(instance.judged or {}) | judged or None)
         yield instance
+
+
+def check_query_ids(sources: Sequence[Source], cut: Cut) -> None:
+    """Refuse ids that no collection has, and a collection that has none of them."""
+    if cut.query_ids is None:
+        return
+    wanted = set(cut.query_ids)
+    there = {source.name: wanted.intersection(instance.id for instance in source.instances()) for source in sources}
+    unknown = sorted(wanted.difference(*there.values()))
+    mistakes = [f"no query has the id {', '.join(unknown)} in {', '.join(there)}."] if unknown else []
+    mistakes += [f"{name} has none of the queries that were named by id." for name, ids in there.items() if not ids]
+    if mistakes:
+        raise InputError(mistakes)
 
 
 def open_scorer(address: str, collection: Collection, config: AuditConfig, options: EngineOptions | None = None) -> Scorer:
@@ -177,6 +196,7 @@ def fingerprint_of(scorer: PoolScorer, source: Source, config: AuditConfig) -> d
     return scorer.identity() | {
         "data": {"name": source.collection.name, "sha256": source.digest},
         "queries": config.cut.queries,
+        **({} if config.cut.query_ids is None else {"query_ids": sorted(config.cut.query_ids)}),
         "pool": config.cut.pool,
         "permutations": config.permutations,
         "canonical": config.canonical,
@@ -193,16 +213,25 @@ def about_run(scorer: PoolScorer, source: Source, command: list[str]) -> dict[st
         "collection": collection.name,
         "task": collection.task,
         "source": source.name,
+        "first_stage": first_stage_of(collection),
         "capabilities": scorer.capabilities.to_json(),
         "command": command,
     }
+
+
+def first_stage_of(collection: Collection) -> str | None:
+    """What ranked the pools of a collection: as its header says, else the task; None where their order is not a ranking."""
+    named = (collection.details or {}).get("first_stage")
+    if named:
+        return named if isinstance(named, str) else ", ".join(f"{key} {value}" for key, value in dict(named).items())
+    return "the order of the file" if TASKS[collection.task].has_ranked_pools else None
 
 
 def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditConfig, progress: Progress | None) -> None:
     """Score the queries that are not on disk and complete the run. Of the others only the ids are held."""
     if run.is_complete:
         run.reopen()
-    done, order = run.scored_ids(), []
+    done, earlier, order = run.scored_ids(), run.earlier_queries(), []
     failed: list[Failure] = []
     session, began, before = run.begin_session(), time.monotonic(), scorer.backend.spent()
     charges = scorer.backend.endpoint is not None
@@ -220,7 +249,7 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     try:
         for instance in progress(missing(), everyone and everyone - len(done)) if progress else missing():
             with naming_failures(failed, instance.id):
-                scored = score_query(scorer, instance, config, session)
+                scored = score_query(scorer, instance, config, session, earlier.take(instance.id))
                 account()
                 run.append(scored, at_once=charges)
     finally:  # what was scored before a mistake or a stop stays, and so does what it cost
@@ -233,24 +262,27 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     run.finish(coverage, order, map(_query_row, cut_instances(source.instances(), config.cut)))
 
 
-def score_query(scorer: PoolScorer, instance: Instance, config: AuditConfig, session: Session) -> Scored:
-    """A query under all its orders; windows, tokens and cuts go to the session's account."""
+def score_query(
+    scorer: PoolScorer, instance: Instance, config: AuditConfig, session: Session, known: Scored | None = None
+) -> Scored:
+    """A query under all its orders, of which some may be known; windows, tokens and cuts go to the session's account."""
     n, cuts, shown = len(instance.pool), len(scorer.shrunk), scorer.tokens
     orders, permutation = draw_orders(instance, config, scorer.width or n), [*range(config.permutations)]
     if config.canonical:
         orders, permutation = np.vstack([np.arange(n)[None], orders]), [FIRST_STAGE, *permutation]
-    scored = scorer.score_orders(instance, orders, permutation)
-    session["windows"] = session.get("windows", 0) + windows_of(scorer, instance, config)
+    missing = [row for row, number in enumerate(permutation) if known is None or number not in known.permutations]
+    scored = scorer.score_orders(instance, orders[missing], [permutation[row] for row in missing])
+    session["windows"] = session.get("windows", 0) + windows_of(scorer, instance, len(missing))
     session["tokens"] = session.get("tokens", 0) + scorer.tokens - shown
     shrunk = [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
     session["shrunk"] = [*session.get("shrunk", []), *shrunk]
-    return scored
+    return scored if known is None else join_presentations(known, scored)
 
 
-def windows_of(scorer: PoolScorer, instance: Instance, config: AuditConfig) -> int:
-    """Windows that a query takes under all its orders."""
-    orders = config.permutations + config.canonical
-    return round(count_windows(len(instance.pool), scorer.width, scorer.mitigations, orders))
+def windows_of(scorer: PoolScorer, instance: Instance, orders: int) -> int:
+    """Windows that a query takes under so many orders."""
+    width = 1 if scorer.shows_one_by_one else scorer.width
+    return round(count_windows(len(instance.pool), width, scorer.mitigations, orders))
 
 
 def _sum_sessions(sessions: list[Session]) -> Session:
@@ -299,40 +331,9 @@ def draw_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndarr
     return permutations(n, config.permutations, seed=config.seed, query_id=instance.id, scheme=config.scheme)
 
 
-def noise_floor(
-    scorer: PoolScorer, data: Data, config: AuditConfig, known: Sequence[Scored] = (), progress: Progress | None = None
-) -> tuple[list[Scored], list[Failure]]:
-    """The same presentation scored again, each time in another batch composition: what an engine moves by itself.
-
-    Queries that are known are not scored again; those that the scorer failed on come beside the others, named.
-    """
-    if isinstance(scorer.backend, Recording):
-        raise InputError(f"{scorer.name} holds scores that were given before; a noise floor needs a scorer that can score again.")
-    source = open_collection(data)
-    found, done = list(known), {query.query_id for query in known}
-    failed: list[Failure] = []
-    cut = replace(config.cut, queries=min(config.cut.queries or NOISE_QUERIES, NOISE_QUERIES))
-    todo = cut_instances(source.instances(), cut)
-    for instance in progress(todo, _count(source.collection, cut)) if progress else todo:
-        if instance.id not in done:
-            with naming_failures(failed, instance.id):
-                found.append(_score_repeatedly(scorer, instance, config.seed))
-    return found, failed
-
-
-def _score_repeatedly(scorer: PoolScorer, instance: Instance, seed: int) -> Scored:
-    n = len(instance.pool)
-    order = permutations(n, 1, seed=seed, query_id=instance.id)[0]
-    rows = []
-    for repeat in range(NOISE_REPEATS):
-        # Other windows of the same query share the passes, as many as the repeat's number.
-        others = permutations(n, repeat, seed=seed + 1, query_id=instance.id)
-        rows.append(scorer.score_orders(instance, np.vstack([order[None], others]), range(repeat + 1)))
-    return with_scores(rows[0], np.stack([row.scores[0] for row in rows]))
-
-
 def _count(collection: Collection, cut: Cut) -> int | None:
-    known = [value for value in (collection.queries, cut.queries) if value is not None]
+    named = None if cut.query_ids is None else len(cut.query_ids)
+    known = [value for value in (collection.queries, cut.queries, named) if value is not None]
     return min(known) if known else None
 
 

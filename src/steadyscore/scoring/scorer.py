@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class Settings:
     """How an order is cut into windows."""
     markers: Markers = "numeric"
     """Labels of the slots."""
+    marker_seed: int | None = None
+    """Shuffle the labels over the slots by this seed, which draws the labels of random3 too (default: in slot order)."""
     placeholder: Placeholder = "0"
     """Grade that fills the answer skeleton."""
     prompt: PromptStyle | None = None
@@ -43,6 +45,30 @@ class Settings:
     fit: Literal["refuse", "shrink"] = "refuse"
     """A window too long for the model: refuse it, or cut its candidates further."""
     label_mass: bool = True
+
+
+class WindowReading(NamedTuple):
+    """What was read of a window."""
+
+    scores: np.ndarray
+    """(b,), one per line of the answer, in slot order."""
+    grades: np.ndarray | None = None
+    """(b, 4), where the backend gives a distribution."""
+    label_mass: np.ndarray | None = None
+    """(b,)"""
+
+
+def align_readings(
+    rows: Sequence[Sequence[WindowReading]], cuts: Sequence[Sequence[Window]], n: int
+) -> dict[str, np.ndarray | None]:
+    """Readings of the windows of each order, back to candidate identity: (P, n) scores and masses, (P, n, 4) grades."""
+
+    def aligned(parts: list[list[np.ndarray | None]]) -> np.ndarray | None:
+        if any(part is None for row in parts for part in row):
+            return None
+        return np.stack([align(row, cut, n) for row, cut in zip(parts, cuts, strict=True)])  # type: ignore[arg-type]
+
+    return {name: aligned([[getattr(reading, name) for reading in row] for row in rows]) for name in WindowReading._fields}
 
 
 class PoolScorer(ABC):
@@ -55,6 +81,8 @@ class PoolScorer(ABC):
     """Every mitigation between the model and the user, innermost first."""
     shrunk: list[tuple[str, int, int]]
     """(query id, window, characters kept) of every window that was cut to fit."""
+    shows_one_by_one: bool = False
+    """Whether every candidate has a prompt of its own, whatever the width."""
 
     @property
     @abstractmethod
@@ -99,12 +127,13 @@ class PoolScorer(ABC):
     def presentation(self, order: Sequence[int] | np.ndarray) -> Presentation:
         """The setting of all four channels (§3) that this scorer shows an order in."""
         s = self.settings
-        return Presentation(tuple(int(i) for i in order), s.partition, s.markers, s.placeholder)
+        return Presentation(tuple(int(i) for i in order), s.partition, s.markers, s.placeholder, s.marker_seed)
 
     def score_presentation(self, instance: Instance, presentation: Presentation) -> np.ndarray:
         """Scores (n,) in pool order under any setting of the four channels, this scorer's own or another."""
         p = presentation
-        settings = replace(self.settings, partition=p.partition, markers=p.markers, placeholder=p.placeholder)
+        channels = {"partition": p.partition, "markers": p.markers, "placeholder": p.placeholder, "marker_seed": p.marker_seed}
+        settings = replace(self.settings, **channels)  # type: ignore[arg-type]
         return self.with_settings(settings).score(instance, p.order)
 
 
@@ -146,6 +175,8 @@ class Scorer(PoolScorer):
             **asdict(self.settings),
             "width": self.width,
         }
+        if self.settings.marker_seed is None:  # labels in slot order are what runs were before there was a seed
+            del identity["marker_seed"]
         if isinstance(self.backend, Grader):
             system = self.task.compact if self.settings.prompt in ("compact", "isolated", "set") else self.task.system
             template = "\ue000".join(self.backend.encoder.template(system)) if isinstance(self.backend, Engine) else ""
@@ -160,7 +191,7 @@ class Scorer(PoolScorer):
         presented = np.arange(len(instance.pool)) if order is None else np.asarray(order)
         if isinstance(self.backend, Recording):
             return self._recalled_row(instance, presented)
-        rows = self._present(instance, presented[None])["scores"]
+        rows = self._present(instance, self._cut(instance, presented[None]))["scores"]
         assert rows is not None
         scores: np.ndarray = rows[0]
         return scores
@@ -168,10 +199,32 @@ class Scorer(PoolScorer):
     def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
         if isinstance(self.backend, Recording):
             return self._recalled(instance, permutations)
-        found = self._present(instance, np.asarray(orders))
+        cuts = self._cut(instance, np.asarray(orders))
+        return self.as_scored(instance, cuts, self._present(instance, cuts), permutations)
+
+    def _cut(self, instance: Instance, orders: np.ndarray) -> list[list[Window]]:
+        cuts = [windows(order, self.width or len(instance.pool), self.settings.partition) for order in orders]
+        if self.backend.capabilities.gives == "ranking" and any(len(cut) > 1 for cut in cuts):
+            raise InputError(f"{self.name} gives an order, and orders of windows cannot be merged. Leave out --width.")
+        return cuts
+
+    def _present(self, instance: Instance, cuts: list[list[Window]]) -> dict[str, np.ndarray | None]:
+        readings = iter(self.read_windows([(instance, window) for cut in cuts for window in cut]))
+        return align_readings([[next(readings) for _ in cut] for cut in cuts], cuts, len(instance.pool))
+
+    def as_scored(
+        self,
+        instance: Instance,
+        cuts: Sequence[Sequence[Window]],
+        found: dict[str, np.ndarray | None],
+        permutations: Sequence[int],
+    ) -> Scored:
+        """What was read in pool order, (P, n, ...), as the arrays every measure takes: columns sorted by candidate id."""
         ids = [candidate.id for candidate in instance.pool]
         by_id = np.array(sorted(range(len(ids)), key=ids.__getitem__))
-        columns = {name: None if values is None else values[:, by_id] for name, values in found.items()}
+        at = [places(cut, len(ids)) for cut in cuts]
+        placed = {"slots": np.stack([s for s, _ in at]), "windows": np.stack([w for _, w in at]), **found}
+        columns = {name: None if values is None else values[:, by_id] for name, values in placed.items()}
         sorted_ids = tuple(ids[i] for i in by_id)
         return Scored(
             query_id=instance.id,
@@ -182,14 +235,6 @@ class Scorer(PoolScorer):
             partition=self.settings.partition,
             **columns,  # type: ignore[arg-type]
         )
-
-    def _present(self, instance: Instance, orders: np.ndarray) -> dict[str, np.ndarray | None]:
-        n = len(instance.pool)
-        cuts = [windows(order, self.width or n, self.settings.partition) for order in orders]
-        read = self._read_grader if isinstance(self.backend, Grader) else self._read_reranker
-        found = read(instance, cuts)
-        at = [places(cut, n) for cut in cuts]
-        return {"slots": np.stack([s for s, _ in at]), "windows": np.stack([w for _, w in at]), **found}
 
     def _recalled(self, instance: Instance, permutations: Sequence[int]) -> Scored:
         """A recording's rows, judged by the collection."""
@@ -203,33 +248,30 @@ class Scorer(PoolScorer):
         is_first_stage = bool((order == np.arange(len(instance.pool))).all())
         if not len(found.scores) or not (is_first_stage or self.capabilities.order_free):
             raise InputError(f"{self.name} holds no scores of this order of query {instance.id}, and cannot score anew.")
-        score_of = dict(zip(found.candidate_ids, found.scores[0].tolist(), strict=True))
-        return np.array([score_of[candidate.id] for candidate in instance.pool])
+        return in_pool_order(found, instance)
+
+    def read_windows(self, shown: Sequence[tuple[Instance, Window]]) -> list[WindowReading]:
+        """What is read of some windows, of one query or of several, that go to the backend in one call."""
+        return self._read_grades(shown) if isinstance(self.backend, Grader) else self._read_scores(shown)
 
     # -- graders: grades at slots
 
-    def _read_grader(self, instance: Instance, cuts: list[list[Window]]) -> dict[str, np.ndarray | None]:
+    def _read_grades(self, shown: Sequence[tuple[Instance, Window]]) -> list[WindowReading]:
         grader: Grader = self.backend  # type: ignore[assignment]
         reads_mass = self.settings.label_mass and grader.capabilities.label_mass
-        prompts = [[self.prompt(instance, window) for window in cut] for cut in cuts]
+        prompts = [self.prompt(instance, window) for instance, window in shown]
         # Two presentations may hold the same window (always at width 1): one prompt, one pass, one score.
-        unique = list(dict.fromkeys(prompt for row in prompts for prompt in row))
+        unique = list(dict.fromkeys(prompts))
         self._tokens += sum(map(token_count, {_unordered(prompt) for prompt in unique}))
-        readings = dict(zip(unique, grader.grade_logits(unique, label_mass=reads_mass), strict=True))
-        n = len(instance.pool)
-        grades = np.stack(
-            [
-                align([readout.grade_distribution(readings[p].logits) for p in row], cut, n)
-                for row, cut in zip(prompts, cuts, strict=True)
-            ]
-        )
-        mass = None
-        if reads_mass:
-            masses = [[np.asarray(readings[p].label_mass) for p in row] for row in prompts]
-            mass = np.stack([align(row, cut, n) for row, cut in zip(masses, cuts, strict=True)])
+        read = dict(zip(unique, grader.grade_logits(unique, label_mass=reads_mass), strict=True))
         # A grade that was written is a score; only what was read as a distribution is kept as one.
-        kept = grades if grader.capabilities.gives == "distribution" else None
-        return {"scores": readout.score(grades), "grades": kept, "label_mass": mass}
+        is_kept = grader.capabilities.gives == "distribution"
+        found = []
+        for prompt in prompts:
+            grades = readout.grade_distribution(read[prompt].logits)
+            mass = np.asarray(read[prompt].label_mass) if reads_mass else None
+            found.append(WindowReading(readout.score(grades), grades if is_kept else None, mass))
+        return found
 
     def prompt(self, instance: Instance, window: Window) -> Prompt | PromptText:
         """A window as token ids that fit the model, or a refusal that names it; as text for a grader without a tokenizer."""
@@ -256,7 +298,7 @@ class Scorer(PoolScorer):
     def _encoded(self, instance: Instance, window: Window, chars: int | None) -> Prompt:
         engine: Engine = self.backend  # type: ignore[assignment]
         prompt = engine.encoder.prompt(self._text(instance, window, chars))
-        if len(prompt.slots) != (count := len(window.candidates)):
+        if len(prompt.slots) != (count := window.lines or len(window.candidates)):
             raise InputError(
                 f"window {window.index + 1} of query {instance.id} has {len(prompt.slots)} slots for {count} candidates."
             )
@@ -271,6 +313,9 @@ class Scorer(PoolScorer):
             markers=self.settings.markers,
             placeholder=self.settings.placeholder,
             style=self._style,
+            marker_seed=self.settings.marker_seed,
+            first=window.first,
+            lines=window.lines,
         )
 
     @property
@@ -281,17 +326,12 @@ class Scorer(PoolScorer):
 
     # -- rerankers: scores only
 
-    def _read_reranker(self, instance: Instance, cuts: list[list[Window]]) -> dict[str, np.ndarray | None]:
-        if self.backend.capabilities.gives == "ranking" and any(len(cut) > 1 for cut in cuts):
-            raise InputError(f"{self.name} gives an order, and orders of windows cannot be merged. Leave out --width.")
-        known: dict[tuple[int, ...], np.ndarray] = {}
-        rows = []
-        for cut in cuts:
-            for window in cut:
-                if window.candidates not in known:
-                    known[window.candidates] = self._rerank(instance, window)
-            rows.append(align([known[window.candidates] for window in cut], cut, len(instance.pool)))
-        return {"scores": np.stack(rows)}
+    def _read_scores(self, shown: Sequence[tuple[Instance, Window]]) -> list[WindowReading]:
+        known: dict[tuple[int, tuple[int, ...]], np.ndarray] = {}
+        for instance, window in shown:
+            if (key := (id(instance), window.candidates)) not in known:
+                known[key] = self._rerank(instance, window)
+        return [WindowReading(known[id(instance), window.candidates]) for instance, window in shown]
 
     def _rerank(self, instance: Instance, window: Window) -> np.ndarray:
         reranker: Reranker = self.backend  # type: ignore[assignment]
@@ -312,6 +352,13 @@ class Scorer(PoolScorer):
                 f"Return a finite number for every candidate, none beyond {LARGEST_SCORE:g}."
             )
         return found
+
+
+def in_pool_order(found: Scored, instance: Instance) -> np.ndarray:
+    """The first row of scores as the pool stands, (n,)."""
+    column = {candidate: c for c, candidate in enumerate(found.candidate_ids)}
+    scores: np.ndarray = found.scores[0]
+    return scores[[column[candidate.id] for candidate in instance.pool]]
 
 
 def as_numbers(answer: Any) -> np.ndarray | None:

@@ -36,6 +36,9 @@ class Slots(torch.nn.Module):
     def __init__(self, engine: TransformersEngine):
         super().__init__()
         self.model, self._engine = engine.model, [engine]  # in a list: torch must not take it for a submodule
+        present = {type(module).__name__ for module in self.model.modules()}
+        self._no_split_modules = [name for name in self.model._no_split_modules or () if name in present]
+        """Classes of the layers, each of which FSDP gathers by itself; without them it would gather the whole model at once."""
 
     def forward(self, prompts: Sequence[Prompt]) -> list[torch.Tensor]:
         return self._engine[0].slot_logits(prompts)

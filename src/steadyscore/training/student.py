@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs
+from accelerate.utils import DistributedDataParallelKwargs, DistributedType
 from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dict
 from safetensors.torch import load_file
 
@@ -46,6 +47,11 @@ def make_accelerator(config: TrainConfig) -> Accelerator:
         raise InputError(
             f"Accelerate is set up for {accelerator.device.type} here, not for {config.device}. "
             "Leave out --device, or change what `accelerate env` prints."
+        )
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true" and accelerator.distributed_type != DistributedType.FSDP:
+        raise InputError(
+            f"Accelerate shards a model over accelerators only, and this run is on {accelerator.device.type}. "
+            "Start it as `--print-launch ddp` says."
         )
     return accelerator
 

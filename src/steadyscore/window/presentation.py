@@ -95,8 +95,21 @@ def places(cut: Sequence[Window], n: int) -> tuple[np.ndarray, np.ndarray]:
     return slots, index
 
 
-def markers(scheme: Markers, width: int, *, seed: int = 0) -> list[str]:
-    """The labels of `width` slots. `random3` draws three-character labels without repeats from the seed."""
+def markers(scheme: Markers, width: int, *, seed: int | None = None) -> list[str]:
+    """The labels of `width` slots, in slot order; with a seed, another label in at least one slot than that order gives.
+
+    `random3` draws three-character labels without repeats, by the seed too. One seed gives every window the same labels.
+    """
+    labels = _labels(scheme, width, seed or 0)
+    if seed is None or width < 2:
+        return labels
+    attempt = 0
+    while (order := generator("labels", seed, scheme, width, attempt).permutation(width)).tolist() == list(range(width)):
+        attempt += 1
+    return [labels[i] for i in order]
+
+
+def _labels(scheme: Markers, width: int, seed: int) -> list[str]:
     if scheme == "numeric":
         return [str(i + 1) for i in range(width)]
     if scheme == "letters":

@@ -43,6 +43,8 @@ class PromptText:
     """Candidates do not see each other; then `body` is a lead, and a text and its closing marker per candidate."""
     is_set: bool = False
     """The window is a set: every candidate has the same marker, and `body` is as above."""
+    first: int = 0
+    """Slot of the first candidate, where there are more markers, and lines to answer, than candidates."""
 
     @property
     def characters(self) -> int:
@@ -78,9 +80,13 @@ def prompt_text(
     markers: Markers = "numeric",
     placeholder: Placeholder = "0",
     style: PromptStyle = "paper",
-    marker_seed: int = 0,
+    marker_seed: int | None = None,
+    first: int = 0,
+    lines: int | None = None,
 ) -> PromptText:
     """Lay out one window: `texts` in slot order, already as `shown`.
+
+    The answer has one line per text, or more: `lines` in all, of which the texts have those from slot `first` on.
 
     `paper` is the printed prompt (§B.1). `compact` is ours, for small models: one sentence instead of the rubric, no
     instruction line, and each candidate *closed* by its marker. What a causal model has learned of a candidate stands
@@ -90,10 +96,13 @@ def prompt_text(
     """
     if style == "set":
         return _set(task, query, texts, slot_markers(markers, 1, seed=marker_seed)[0], placeholder)
-    labels = tuple(slot_markers(markers, len(texts), seed=marker_seed))
+    labels = tuple(slot_markers(markers, lines or len(texts), seed=marker_seed))
+    own = labels[first : first + len(texts)]
     if style == "paper":
-        return _paper(task, query, texts, instruction or task.instruction, labels, placeholder)
-    return _compact(task, query, texts, labels, placeholder, style == "isolated")
+        found = _paper(task, query, texts, instruction or task.instruction, own, placeholder)
+    else:
+        found = _compact(task, query, texts, own, placeholder, style == "isolated")
+    return replace(found, markers=labels, first=first) if lines else found
 
 
 def _paper(

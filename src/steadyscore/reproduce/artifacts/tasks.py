@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...collection.catalogue import CATALOGUE
+from ...scoring.conditions import Condition
 from ..names import QA, RESPONSES
 from ..recipe import Artifact, Block, Fields, Line, Term, line, minus, minus_cell
 from .common import ALL_SEEDS, collection_line, collection_lines, system_line
@@ -13,10 +14,20 @@ EFFECTS = (
     line("One permutation", group="Width effect", form="signed", terms=ONE_PERMUTATION),
     line("Order-averaged", group="Width effect", form="signed", terms=ORDER_AVERAGED),
 )
-FOUR_CONDITIONS = (
-    "it needs the four-condition scoring, with length-matched fillers and a skeleton longer than its texts, "
-    "which no verb does yet"
-)
+
+
+def between(condition: Condition, other: Condition, serving: int = 1) -> tuple[Term, ...]:
+    """What changes from one condition to another, alone being width 1; averaged over `serving` permutations where served so."""
+
+    def how(one: Condition) -> dict[str, object]:
+        return {"width": 1} if one == "alone" else {"condition": one, "serving": serving}
+
+    return (Term(1, how(condition)), Term(-1, how(other)))
+
+
+CONTENT: tuple[Condition, Condition] = ("companions", "fillers")
+LENGTH: tuple[Condition, Condition] = ("fillers", "skeleton")
+SKELETON: tuple[Condition, Condition] = ("skeleton", "alone")
 
 WIDTH = Artifact(
     "width",
@@ -92,16 +103,17 @@ QA_WIDTH = Artifact(
             "(b) Three-collection one-permutation width decomposition",
             (
                 line("Observed width effect", terms=ONE_PERMUTATION),
-                line("Informative alternatives", statistic="not_measured", text=FOUR_CONDITIONS),
-                line("Prompt length and target position", statistic="not_measured", text=FOUR_CONDITIONS),
-                line("Answer skeleton", statistic="not_measured", text=FOUR_CONDITIONS),
+                line("Informative alternatives", terms=between(*CONTENT)),
+                line("Prompt length and target position", terms=between(*LENGTH)),
+                line("Answer skeleton", terms=between(*SKELETON)),
             ),
             (line("Mean", form="signed", digits=4),),
             Fields(system="oc-sft", collections="qa", measure="ndcg@10", seeds=ALL_SEEDS),
             corner="Three-collection component",
         ),
     ),
-    "OC-SFT on Qwen3-4B, three training seeds, each served at both widths.",
+    "OC-SFT on Qwen3-4B, three training seeds, each served at both widths. (b) the first-stage order; fillers are texts of "
+    "other questions, the nearest in length, one for each candidate of a pool.",
 )
 
 BEST_OF = ("rewardbench2", "ppe-math", "ppe-mmlu-pro", "rm-bench")

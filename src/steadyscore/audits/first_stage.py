@@ -1,0 +1,69 @@
+"""The first-stage order as a row of its own: the quality and the decisions of a scorer's input, from its run, without scoring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..measures.intervals import Interval
+from ..measures.measurement import Measured, Threshold, measure, rank_by_pool
+from ..measures.registry import MEASURES
+from ..runs.layout import RunRecord
+from ..runs.table import Scored
+from ..tasks import TASKS, Task
+from .figure import Figure, mean_figure, paired_gain
+
+NAME = "first-stage order"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStage:
+    """What stands at the head of a table: the input itself, measured as the scorer is."""
+
+    ranked_by: str
+    """As the collection names it."""
+    measured: Measured
+    figures: dict[str, Figure]
+    """Of the task's columns."""
+    gain: Interval | None
+    """The scorer's quality minus the first stage's, paired by query; None below two judged queries."""
+
+    def to_json(self) -> dict[str, Any]:
+        gain = None if self.gain is None else {"value": self.gain.value, "low": self.gain.low, "high": self.gain.high}
+        figures = {name: figure.to_json() for name, figure in self.figures.items()}
+        return {"ranked_by": self.ranked_by, "measures": figures, "quality_gain": gain}
+
+
+def ranker_of(record: RunRecord) -> str | None:
+    """What ranked the pools of a run, or None; a run of an earlier version is taken as its task says."""
+    if "first_stage" in record:
+        return record["first_stage"]
+    return "the order of the collection" if TASKS[record["task"]].has_ranked_pools else None
+
+
+def measure_first_stage(
+    queries: Iterable[Scored], record: RunRecord, by: Threshold, task: Task, scorer: Measured
+) -> FirstStage | None:
+    """The order of the pools under the scorer's threshold; None where it is not a ranking, or where the run does not know it.
+
+    A fixed cutoff is on the scorer's scale, so a ranking decides nothing with it.
+    """
+    ranked_by = ranker_of(record)
+    ranked = _Ranked(queries)
+    if ranked_by is None or next(iter(ranked), None) is None:
+        return None
+    measured = measure(ranked, by if by.cutoff is None else replace(by, cutoff=None))
+    names = [name for name in task.columns if by.cutoff is None or "cutoff" not in MEASURES[name].needs]
+    figures = {name: mean_figure(measured.values[name]) for name in names if name in measured.values}
+    return FirstStage(ranked_by, measured, figures, paired_gain(task.quality, scorer, measured))
+
+
+class _Ranked:
+    """The queries as their pools stand, read anew by every iteration; those whose pool's order is unknown are left out."""
+
+    def __init__(self, queries: Iterable[Scored]):
+        self._queries = queries
+
+    def __iter__(self) -> Iterator[Scored]:
+        return (ranked for query in self._queries if (ranked := rank_by_pool(query)) is not None)

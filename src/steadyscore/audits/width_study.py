@@ -1,0 +1,183 @@
+"""`study_width`: what serving in company changes against serving alone, and why; scored under four conditions, or from runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+
+from ..collection import Data, open_collection
+from ..engines import EngineOptions
+from ..errors import InputError
+from ..machine.progress import bar
+from ..measures.decomposition import width_decomposition, width_effect
+from ..measures.ranking import ndcg
+from ..runs.folder import Run, find_runs
+from ..runs.table import Scored
+from ..scoring.conditions import CONDITIONS, Condition, has_fixed_answer, under_condition
+from ..scoring.score import AuditConfig, score_collection, scorer_for
+from ..tasks import TASKS
+from ..terms import Failure
+from .audit import Additions, AuditSettings, Output, configure, name_scorers, open_backend, working_folder
+from .figure import Figure, mean_figure
+from .table import text_table
+
+BASES = ("first-stage order", "mean of the permutations")
+"""What quality is read off: the scores in first-stage order, or their mean over all permutations."""
+
+
+@dataclass(frozen=True)
+class WidthStudy:
+    """The width effect of one scorer on one collection. Prints as a table."""
+
+    scorer: str
+    collection: str
+    measure: str
+    width: int | None
+    levels: dict[str, dict[str, Figure]]
+    """Basis -> condition -> quality."""
+    terms: dict[str, dict[str, Figure]]
+    """Basis -> width, and where all conditions were scored content, length_slot and skeleton, which add up to it."""
+    score_effect: float
+    """Mean |μ_B - μ_1| over the pooled SD of the scores."""
+    failed: tuple[Failure, ...] = ()
+    """Queries that some condition could not be scored on: in no figure."""
+
+    def to_json(self) -> dict[str, Any]:
+        about = {"scorer": self.scorer, "collection": self.collection, "measure": self.measure, "width": self.width}
+        figures = {
+            name: {basis: {key: figure.to_json() for key, figure in of.items()} for basis, of in bases.items()}
+            for name, bases in (("levels", self.levels), ("terms", self.terms))
+        }
+        effect = None if np.isnan(self.score_effect) else self.score_effect
+        return about | figures | {"score_effect": effect, "failed": [failure.to_json() for failure in self.failed]}
+
+    def __str__(self) -> str:
+        tables = []
+        for name, bases in ((self.measure, self.levels), (f"effect on {self.measure}", self.terms)):
+            columns = list(bases[BASES[0]])
+            header = [name, *(column.replace("_", " and ") for column in columns)]
+            tables.append(text_table(header, [[basis, *(str(of[column]) for column in columns)] for basis, of in bases.items()]))
+        words = (
+            f"Mean |change of a score| from width 1 to {self.width or 'the pool'}, over the pooled SD: {self.score_effect:.3f}"
+        )
+        return "\n".join([f"{self.scorer} on {self.collection}", *tables, words])
+
+
+def study_width(
+    scorer: Any,
+    data: Data,
+    *,
+    out: str | Path | None = None,
+    config: AuditConfig | None = None,
+    options: EngineOptions | None = None,
+    quiet: bool = False,
+    command: Sequence[str] = (),
+    **settings: Unpack[AuditSettings],
+) -> WidthStudy:
+    """Score a collection under the four conditions and take the width effect apart.
+
+    Each condition is a run in a folder of its own below `out`; the same call resumes what was stopped. Without `out`
+    nothing is kept. Settings are those of `audit`.
+
+    >>> print(steadyscore.study_width("smollm2-135m", "passages", queries=4, pool=6, width=3, permutations=2))
+    """
+    how, output = configure(config or AuditConfig(), **settings), Output(None if out is None else Path(out), command=command)
+    (name, one), *others = name_scorers(scorer).items()
+    if others:
+        raise InputError(f"the width study takes one scorer at a time, and {len(others) + 1} were given.")
+    source = open_collection(data)
+    with working_folder(output) as folder:
+        backend = open_backend(name, one, options or EngineOptions(), Additions(), [folder / "companions"], output)
+        plain = scorer_for(backend, source.collection, how)
+        if plain.width == 1:
+            raise InputError("a width study compares a width with 1. Give --width 2 or more.")
+        runs: dict[Condition, Run] = {}
+        for condition in CONDITIONS:
+            if condition != "skeleton" or has_fixed_answer(plain):
+                runs[condition] = score_collection(
+                    under_condition(plain, condition, source), source, folder / condition, how,
+                    command=list(command), progress=bar(f"{name} on {source.collection.name}, {condition}", quiet),
+                )  # fmt: skip
+        return width_study(runs)
+
+
+def load_width_study(folders: Sequence[str | Path]) -> WidthStudy:
+    """The width study of finished runs: of one at width 1 and one at another width, better of all four conditions."""
+    found: dict[Condition, Run] = {}
+    for run in find_runs([Path(folder) for folder in folders]):
+        condition = condition_of(run)
+        if condition in found:
+            raise InputError(
+                f"{found[condition].folder} and {run.folder} were both scored under the condition {condition}. Name one of them."
+            )
+        found[condition] = run
+    return width_study(found)
+
+
+def condition_of(run: Run) -> Condition:
+    fingerprint = run.record["fingerprint"]
+    known: Condition | None = fingerprint.get("condition")
+    return known or ("alone" if fingerprint.get("width") == 1 else "companions")
+
+
+def width_study(runs: Mapping[Condition, Run]) -> WidthStudy:
+    """The width effect on quality and on scores, on the queries that all runs have; taken apart where fillers were scored."""
+    mistakes = [f"there is no run under the condition {c}." for c in ("alone", "companions") if c not in runs]
+    mistakes += [f"{run.folder} is not complete. Run the command that made it again first." for run in _incomplete(runs)]
+    if len({run.record["collection"] for run in runs.values()}) > 1:
+        mistakes.append("the runs are of different collections. Name runs of one.")
+    if mistakes:
+        raise InputError(mistakes)
+    record = runs["companions"].record
+    by_id = {condition: {query.query_id: query for query in run.read_queries()} for condition, run in runs.items()}
+    ids = [id for id in by_id["companions"] if all(id in queries for queries in by_id.values())]
+    if not ids:
+        raise InputError("the runs share no query. Score the same queries under every condition.")
+    by_condition = {condition: [queries[id] for id in ids] for condition, queries in by_id.items()}
+    k = TASKS[record["task"]].quality_cutoff
+    qualities = {basis: {c: _qualities(queries, k, basis) for c, queries in by_condition.items()} for basis in BASES}
+    marginals = {c: np.concatenate([q.permuted.mean(axis=0) for q in by_condition[c]]) for c in ("alone", "companions")}  # type: ignore[index]
+    return WidthStudy(
+        scorer=record["name"],
+        collection=record["collection"],
+        measure=f"ndcg@{k}",
+        width=record["fingerprint"].get("width"),
+        levels={basis: {c: mean_figure(of[c]) for c in CONDITIONS if c in of} for basis, of in qualities.items()},
+        terms={basis: _terms(of) for basis, of in qualities.items()},
+        score_effect=width_effect(marginals["companions"][None], marginals["alone"]),
+        failed=_failures(runs),
+    )
+
+
+def _terms(quality: Mapping[Condition, np.ndarray]) -> dict[str, Figure]:
+    if "fillers" not in quality:
+        return {"width": mean_figure(quality["companions"] - quality["alone"])}
+    # A scorer without a fixed answer has no condition `skeleton`: it is the same as alone.
+    found = width_decomposition(
+        quality["alone"], quality["companions"], quality["fillers"], quality.get("skeleton", quality["alone"])
+    )
+    return {name: mean_figure(getattr(found, name)) for name in ("width", "content", "length_slot", "skeleton")}
+
+
+def _qualities(queries: Sequence[Scored], k: int, basis: str) -> np.ndarray:
+    """(Q,) nDCG@k; NaN for a query without judgements."""
+    found = []
+    for query in queries:
+        first = query.first_stage
+        scores = query.permuted.mean(axis=0) if basis == BASES[1] or first is None else first
+        ideal = query.gold if query.ideal is None else query.ideal
+        found.append(float(ndcg(scores[None], query.gold, k, judged_gains=ideal)[0]) if query.is_judged else np.nan)
+    return np.array(found)
+
+
+def _incomplete(runs: Mapping[Condition, Run]) -> list[Run]:
+    return [run for run in runs.values() if not run.is_complete]
+
+
+def _failures(runs: Mapping[Condition, Run]) -> tuple[Failure, ...]:
+    failed = [Failure(**failure) for run in runs.values() for failure in run.record["coverage"]["failed"]]
+    return tuple({failure.query_id: failure for failure in failed}.values())

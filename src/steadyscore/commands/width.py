@@ -1,0 +1,56 @@
+"""`steadyscore width`: what serving candidates in company changes against serving them alone, and why."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..audits.width_study import load_width_study, study_width
+from ..scoring.score import AuditConfig, Cut
+from . import add_engine, add_json, add_presentation, engine_options, examples, note_failed, print_json, refuse, settings_of
+from .flags import add_field, add_fields
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--scorer", metavar="ADDRESS", help="what to study")
+    parser.add_argument("--data", metavar="NAME|FILE", help="the collection to score")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where the four runs go; the same command resumes them")
+    parser.add_argument(
+        "--runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="instead of scoring: finished runs, one at width 1 and one at another width, or the folder of a study",
+    )
+    add_field(parser, AuditConfig, "permutations", metavar="M")
+    add_fields(parser, AuditConfig, "seed scheme")
+    add_json(parser)
+    add_presentation(parser)
+    add_engine(parser)
+    examples(
+        parser,
+        "steadyscore width --scorer smollm2-135m --data passages --queries 4 --pool 6 --width 3 --permutations 2 --out runs/w",
+        "steadyscore width --runs runs/w",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    needed = ("scorer", "data", "out")
+    if args.runs:
+        refuse(*(f"--runs reads finished runs; leave out --{name}." for name in needed if getattr(args, name)))
+        study = load_width_study(args.runs)
+    else:
+        refuse(*(f"--{name} is missing; or name finished runs with --runs." for name in needed if not getattr(args, name)))
+        config = AuditConfig(
+            permutations=args.permutations, seed=args.seed, scheme=args.scheme, settings=settings_of(args), chars=args.chars,
+            cut=Cut(args.queries, args.pool),
+        )  # fmt: skip
+        study = study_width(
+            args.scorer, args.data, out=args.out, config=config, options=engine_options(args), quiet=args.json,
+            command=args.command,
+        )  # fmt: skip
+    if args.json:
+        print_json(study.to_json())
+    else:
+        print(study)
+    return note_failed(study.failed, f"the queries of {study.scorer}")

@@ -1,0 +1,140 @@
+"""A complete run that grows holds what a run made whole holds, byte for byte, and nothing is scored twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from steadyscore.collection import open_collection
+from steadyscore.errors import InputError, RunMismatch
+from steadyscore.runs.folder import Run
+from steadyscore.runs.growth import is_growth
+from steadyscore.scoring.score import AuditConfig, Cut, check_query_ids, open_scorer, score_collection
+from tests.helpers.pools import some_instances, write_collection
+
+SMALL = AuditConfig(permutations=3, cut=Cut(queries=3))
+
+
+@pytest.fixture
+def source(tmp_path):
+    return str(write_collection(tmp_path / "some.jsonl", some_instances(queries=6, candidates=7)))
+
+
+def score(source: str, folder: Path, config: AuditConfig, asked: list | None = None, stop_after: int | None = None) -> Run:
+    """Score into a folder; `asked` collects (query, permutation) of every order that the scorer was shown."""
+    scorer = open_scorer("synthetic:companion:0.3", open_collection(source).collection, config)
+    real = scorer.score_orders
+
+    def watched(instance, orders, permutations):
+        if asked is not None:
+            if stop_after is not None and len({query for query, _ in asked}) == stop_after:
+                raise KeyboardInterrupt
+            asked.extend((instance.id, number) for number in permutations)
+        return real(instance, orders, permutations)
+
+    scorer.score_orders = watched
+    return score_collection(scorer, source, folder, config, command=["again"])
+
+
+def assert_same_tables(one: Run, other: Run) -> None:
+    for name in ("scores.parquet", "queries.parquet"):
+        assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes()
+    assert one.record["coverage"]["windows"] == other.record["coverage"]["windows"]
+    assert one.record["fingerprint"] == other.record["fingerprint"]
+    assert not (one.folder / "earlier.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        AuditConfig(permutations=3, cut=Cut(queries=5)),
+        AuditConfig(permutations=3),
+        AuditConfig(permutations=8, cut=Cut(queries=3)),
+        AuditConfig(permutations=8),
+    ],
+    ids=["queries", "all-queries", "permutations", "both"],
+)
+def test_a_run_that_grew_is_a_run_made_whole(source, tmp_path, large):
+    before, more = [], []
+    score(source, tmp_path / "grown", SMALL, before)
+    grown = score(source, tmp_path / "grown", large, more)
+    assert_same_tables(grown, score(source, tmp_path / "whole", large))
+    assert not set(before) & set(more)
+    assert len(more) == len(set(more))
+    assert grown.record["command"] == ["again"]
+
+
+def test_a_growth_that_was_stopped_goes_on(source, tmp_path, monkeypatch):
+    large = AuditConfig(permutations=6)
+    monkeypatch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
+    score(source, tmp_path / "run", SMALL)
+    asked: list = []
+    with pytest.raises(KeyboardInterrupt):
+        score(source, tmp_path / "run", large, asked, stop_after=2)
+    assert not Run.open(tmp_path / "run").is_complete
+    again: list = []
+    grown = score(source, tmp_path / "run", large, again)
+    assert not set(asked) & set(again)
+    assert_same_tables(grown, score(source, tmp_path / "whole", large))
+
+
+def test_a_kill_between_the_steps_of_a_growth_loses_nothing(source, tmp_path):
+    run = score(source, tmp_path / "run", SMALL)
+    (run.folder / "scores.parquet").rename(run.folder / "earlier.parquet")
+    asked: list = []
+    assert_same_tables(score(source, tmp_path / "run", SMALL, asked), score(source, tmp_path / "whole", SMALL))
+    assert not asked
+
+
+def test_what_readers_wrote_of_fewer_permutations_goes(source, tmp_path):
+    run = score(source, tmp_path / "run", SMALL)
+    run.write("outputs.parquet", run.read("queries.parquet"))
+    grown = score(source, tmp_path / "run", replace(SMALL, permutations=5))
+    assert not grown.has("outputs.parquet")
+
+
+@pytest.mark.parametrize(
+    ("smaller", "message"),
+    [
+        (AuditConfig(permutations=2, cut=Cut(queries=3)), "permutations was 3, now 2"),
+        (AuditConfig(permutations=3, cut=Cut(queries=2)), "queries was 3, now 2"),
+        (AuditConfig(permutations=5, cut=Cut(queries=5), seed=1), "seed was 0, now 1"),
+    ],
+)
+def test_a_run_does_not_shrink_and_grows_in_nothing_else(source, tmp_path, smaller, message):
+    score(source, tmp_path / "run", SMALL)
+    with pytest.raises(RunMismatch, match=message):
+        score(source, tmp_path / "run", smaller)
+
+
+def test_an_unfinished_run_is_finished_before_it_grows(source, tmp_path, monkeypatch):
+    monkeypatch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        score(source, tmp_path / "run", SMALL, [], stop_after=2)
+    with pytest.raises(RunMismatch, match="is not complete, so it cannot grow yet"):
+        score(source, tmp_path / "run", AuditConfig(permutations=3))
+
+
+def test_a_latin_square_of_more_orders_is_another_one():
+    old = {"permutations": 3, "scheme": "balanced"}
+    assert not is_growth(old, old | {"permutations": 6})
+    assert is_growth(old | {"scheme": "hashed"}, {"permutations": 6, "scheme": "hashed"})
+    assert not is_growth(old, old)
+
+
+def test_queries_are_chosen_by_id_and_more_of_them_are_added(source, tmp_path):
+    asked, more = [], []
+    run = score(source, tmp_path / "run", AuditConfig(permutations=2, cut=Cut(query_ids=("q4", "q1"))), asked)
+    assert [query.query_id for query in run.iter_queries()] == ["q1", "q4"]
+    grown = score(source, tmp_path / "run", AuditConfig(permutations=2, cut=Cut(query_ids=("q1", "q4", "q2"))), more)
+    assert [query.query_id for query in grown.iter_queries()] == ["q1", "q2", "q4"]
+    assert {query for query, _ in more} == {"q2"}
+    with pytest.raises(RunMismatch, match="query_ids was"):
+        score(source, tmp_path / "run", AuditConfig(permutations=2, cut=Cut(query_ids=("q1", "q3"))))
+
+
+def test_ids_that_no_collection_has_are_named_before_anything_is_scored(source):
+    with pytest.raises(InputError, match="no query has the id q77, q8 in"):
+        check_query_ids([open_collection(source)], Cut(query_ids=("q1", "q8", "q77")))
