@@ -146,7 +146,8 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None) ->
             stack, places = _stack([batch[i] for i in members]), first + members
             for name, found in _values(stack).items():
                 values[name][places] = found
-            if stack.scores.shape[1] > 1 and (sets := cutoff.retained(stack.scores)) is not None:
+            decided_by = stack.ranked if cutoff.is_per_query else stack.scores
+            if stack.scores.shape[1] > 1 and (sets := cutoff.retained(decided_by)) is not None:
                 for name, found in _values(replace(stack, retained=sets), needing="cutoff").items():
                     values[name][places] = np.where(tested[places], found, np.nan)
             corpus.add(stack)
