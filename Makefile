@@ -62,7 +62,7 @@ endif
 # (docs/engines.md says how to make one on a CPU). Skips with a reason where vLLM is not installed.
 VLLM_PYTHON ?= $(BIN)/python
 test-vllm: setup
-	$(VLLM_PYTHON) -m pytest -m slow -W ignore -s tests/engines/test_vllm.py
+	$(VLLM_PYTHON) -m pytest -m slow -W ignore -s tests/engines/test_vllm.py tests/engines/test_vllm_decisions.py
 
 # The wheel with the core alone and with each extra alone: every verb works or names its extra. One environment per extra under
 # WHEELS, several GB, kept for the next time: make test-wheel WHEELS=/somewhere ENVIRONMENTS="core reports"

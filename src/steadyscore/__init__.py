@@ -10,6 +10,7 @@ __version__ = "0.2.0"
 _MODULES = {
     "audits.audit": "audit",
     "audits.load": "load",
+    "audits.decisions": "DecisionAudit audit_decisions load_decisions",
     "audits.result": "Audit Audits",
     "audits.compare": "compare",
     "audits.comparison": "Comparison",

@@ -38,7 +38,7 @@ def test_flags_become_settings():
     args = parse(
         "a=synthetic:slot", "synthetic:none", "--width", "3", "--cutoff", "0.5", "--request-timeout", "5", "--max-documents", "7"
     )
-    found = serve.server_settings(args)
+    found = serve.server_settings(args, ["m"])
     assert (found.limits.seconds, found.limits.candidates, found.host) == (5.0, 7, "127.0.0.1")
     models = serve.open_models(args.scorers, args)
     assert list(models) == ["a", "synthetic:none"]
@@ -53,13 +53,13 @@ def test_two_scorers_of_one_name_and_a_share_above_one_are_refused():
     with pytest.raises(UsageError, match=r"'=synthetic:slot' lacks a name or a scorer.*\n'a=' lacks"):
         serve.scorers_by_name(["=synthetic:slot", "a="])
     with pytest.raises(UsageError, match="not a share"):
-        serve.server_settings(args)
+        serve.server_settings(args, ["m"])
 
 
 def test_explore_takes_what_serve_takes():
     args = parse("planted=synthetic:slot:0.3", "--no-browser", "--port", "8123", verb=explore)
     assert args.no_browser
-    assert serve.server_settings(args).port == 8123
+    assert serve.server_settings(args, ["m"]).port == 8123
 
 
 @pytest.fixture(scope="module")

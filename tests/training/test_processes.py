@@ -70,11 +70,11 @@ def rewind(whole: Path, out: Path) -> None:
 
 
 def same(one: Path, other: Path) -> None:
-    np.testing.assert_allclose(losses(one), losses(other), atol=1e-5)
-    assert difference(adapter(one), adapter(other)) < 1e-5
+    np.testing.assert_allclose(losses(one), losses(other), atol=1e-4)
+    assert difference(adapter(one), adapter(other)) < 1e-4  # of weights that one step moves by up to 1e-2
     curves = [json.loads((out / "evaluations.json").read_text()) for out in (one, other)]
     for a, b in zip(*curves, strict=True):
-        assert a["quality"] == pytest.approx(b["quality"], abs=1e-5)
+        assert a["quality"] == pytest.approx(b["quality"], abs=1e-4)
 
 
 def sharded(words: list[str]) -> list[str]:
@@ -93,11 +93,11 @@ def test_the_printed_ddp_command_takes_the_steps_of_one_process(world, one, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["oc_sft", "mean_teacher"])
-def test_the_printed_fsdp_command_takes_the_steps_of_one_process(world, tmp_path, capsys, objective):
-    plain = config(
-        world, tmp_path / "one", objective=objective, steps=STEPS, microbatch=1, checkpoint_every=HALF, held_out=2, keep=4
-    )
+@pytest.mark.parametrize(("objective", "dtype"), [("oc_sft", "bfloat16"), ("mean_teacher", "float32")])
+def test_the_printed_fsdp_command_takes_the_steps_of_one_process(world, tmp_path, capsys, objective, dtype):
+    """The paper's precision, a frozen base in bfloat16 under a float32 adapter; and the objective with the most state."""
+    shape = {"steps": STEPS, "microbatch": 1, "checkpoint_every": HALF, "held_out": 2, "keep": 4}
+    plain = config(world, tmp_path / "one", objective=objective, dtype=dtype, **shape)
     train_adapter(plain)
     whole = replace(plain, out=str(tmp_path / "sharded"))
     said = finish(start(sharded(printed(capsys, whole, "fsdp", "--processes", "2"))))

@@ -25,6 +25,7 @@ from steadyscore.training.examples import training_data
 from steadyscore.training.plan import Plan, make_schedule, resolve_plan
 from steadyscore.training.rate import measure_rate
 from steadyscore.training.recipe import TrainConfig
+from steadyscore.training.record import fingerprint
 from steadyscore.training.step import Loop
 from tests.helpers import tiny
 
@@ -223,6 +224,18 @@ def test_without_a_ramp_the_consistency_weight_grows_as_the_papers_did(good):
     assert schedule(steps=100, objective="marker_consistency").ramp_steps == 22
     for objective in ("single_order", "order_averaged", "permutation_augmentation", "mean_teacher", "kl_to_base"):
         assert schedule(steps=100, objective=objective).ramp_steps == 0
+
+
+def test_a_folder_from_before_the_default_ramp_goes_on_unless_its_weight_would_change(good):
+    """Earlier versions stored a ramp of 0 where none was given."""
+    card = {"base": {"weights": "w"}, "data": {}, "labels": {}, "prompt_hash": "h"}
+
+    def stored(**how):
+        return fingerprint(plan(replace(good, **how)), card)
+
+    assert stored(objective="single_order")["ramp"] == stored(objective="single_order", ramp=0)["ramp"] == 0
+    assert stored(objective="oc_sft")["ramp"] == pytest.approx(500 / 2305)  # refused there; --ramp 0 goes on
+    assert stored(objective="oc_sft", ramp=0)["ramp"] == 0
 
 
 def test_the_estimate_counts_windows_and_steps(good):

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..machine.bounds import Positive
+from ..measures.decisions import NOISE
 from ..measures.gains import Gains, gains, leader_reversals, quality_by_permutation
 from ..measures.intervals import DRAWS, Interval, Scheme, benjamini_hochberg, collection_mean, mean_interval, wins
 from ..measures.measurement import Measured, Threshold
@@ -19,7 +20,8 @@ from ..measures.registry import MEASURES
 from ..runs.folder import Run
 from ..tasks import TASKS
 from ..terms import Array, Readout, Ties
-from .comparison import Comparison, Contrast, Disagreement, Gain
+from .comparison import Comparison, Contrast, Disagreement, Gain, label_of
+from .decisions import DecisionAudit, is_measure, split_decisions
 from .load import Given, collect_audits, load_runs, reading_from
 from .missing import missing_queries, missing_remark
 from .names import with_distinct_names
@@ -31,9 +33,11 @@ COMPARED = (
 )  # fmt: skip
 """Measures that are compared where none is named and both sides have them."""
 
-Values = dict[str, dict[str, Measured]]
+Values = dict[str, dict[str, Measured | DecisionAudit]]
 """variant -> collection -> measures, of one task"""
 ByTask = dict[str, Values]
+DECISIONS = "decisions"
+"""In place of a task: answers to typed questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +88,15 @@ def compare(
     threshold, serving_permutations, readout, ties  how folders are measured; audits stay as they were measured
     """
     asked = dict.fromkeys([*(measures or ()), *(name for pair in discordance or () for name in pair)])
-    if unknown := [name for name in asked if name not in MEASURES]:
+    if unknown := [name for name in asked if not is_measure(name)]:
         raise InputError(f"unknown measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
     reading, drawn = reading_from(readout, ties), Bootstrap(bootstrap, draws)
+
+    decided, scored = split_decisions(audits)
+    if decided and scored:
+        raise InputError("audits of decisions and audits of scores have no measure in common. Compare them apart.")
+    if decided:
+        return _compare_decisions(decided, baseline, measures, drawn)
 
     def load(runs: Sequence[Run]) -> list[Audit]:
         return load_runs(runs, threshold, serving_permutations, reading)
@@ -123,6 +133,27 @@ def _by_task(audits: Sequence[Audit]) -> ByTask:
     for audit in audits:
         found.setdefault(audit.record["task"], {}).setdefault(audit.name, {})[audit.collection] = audit.measured
     return found
+
+
+def _compare_decisions(
+    audits: Sequence[DecisionAudit], baseline: str | None, measures: Sequence[str] | None, bootstrap: Bootstrap
+) -> Comparison:
+    """Audits of decisions against the first, or the one named, paired by state."""
+    values: Values = {}
+    for audit in audits:
+        values.setdefault(audit.name, {})[audit.collection] = audit
+    if len(values) < 2:
+        raise InputError(f"only {audits[0].name} is there to compare. Give an audit of another model on the same file too.")
+    against = baseline or audits[0].name
+    names = measures or list(dict.fromkeys(name for audit in audits for name in audit.values if not name.endswith(NOISE)))
+    missing = [f"{audit.name}: {len(audit.failed)} states are in no mean." for audit in audits if audit.failed]
+    rows = contrasts({DECISIONS: values}, against, names, bootstrap)
+    return Comparison(against, tuple(rows), (), (), tuple(missing), Audits([]))
+
+
+def better_end(measure: str) -> str:
+    """Which way a measure is better; of decisions, less is, but for accuracy."""
+    return MEASURES[measure].better if measure in MEASURES else "higher" if measure.startswith("accuracy.") else "lower"
 
 
 def _check_comparable(audits: Sequence[Audit]) -> None:
@@ -180,16 +211,17 @@ def _contrasts_of_task(
             continue
         # Weight 0 leaves out the queries that the other side has no value for: both levels stand on the same queries.
         own, theirs = [combine([(1, a), (0, b)]).values for a, b in pairs], [combine([(0, a), (1, b)]).values for a, b in pairs]
-        won = wins(theirs, own) if MEASURES[name].better == "lower" else wins(own, theirs)
-        found = bootstrap.interval([a - b for a, b in zip(own, theirs, strict=True)], TASKS[task].label)
+        better = better_end(name)
+        won = wins(theirs, own) if better == "lower" else wins(own, theirs)
+        found = bootstrap.interval([a - b for a, b in zip(own, theirs, strict=True)], label_of(task))
         levels = collection_mean(own), collection_mean(theirs)
-        yield Contrast(task, variant, name, *levels, found, float("nan"), won.wins, len(pairs), MEASURES[name].better)
+        yield Contrast(task, variant, name, *levels, found, float("nan"), won.wins, len(pairs), better)
 
 
-def _observed(name: str, collection: str, measured: Measured, measure: str) -> Observation:
+def _observed(name: str, collection: str, measured: Measured | DecisionAudit, measure: str) -> Observation:
     """A measure of a run; of no query where it was not measured."""
     found = measured.values.get(measure)
-    ids = measured.query_ids if found is not None else ()
+    ids = tuple(measured.query_ids) if found is not None else ()
     return Observation(name, "", 0, "", collection, ids, np.empty(0) if found is None else found)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..measures.intervals import Interval
+from ..tasks import TASKS
 from .result import Audits
 from .table import html_table, text_table
 
@@ -174,6 +175,11 @@ class Comparison:
     def _label(self, task: str) -> str:
         members = [audit for audit in self.audits if audit.record["task"] == task]
         return f"{members[0].task.label} ({', '.join(dict.fromkeys(audit.collection for audit in members))})"
+
+
+def label_of(task: str) -> str:
+    """What messages call a task; audits of decisions have none, and go by that name."""
+    return TASKS[task].label if task in TASKS else task
 
 
 def _titled(title: str, table: str) -> str:

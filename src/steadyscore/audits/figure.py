@@ -58,11 +58,12 @@ def mean_figures(measured: Measured, floor: Measured | None = None) -> dict[str,
     figures = {name: mean_figure(values) for name, values in measured.values.items()}
     if floor is not None:
         for name in figures.keys() & floor.values.keys() & set(FLOORED):
-            figures[name] = _above(figures[name], float(np.nanmean(floor.values[name])), MEASURES[name].better)
+            figures[name] = beside_floor(figures[name], float(np.nanmean(floor.values[name])), MEASURES[name].better)
     whole = {name: Figure(value, None, None, len(measured.query_ids)) for name, value in measured.overall.items()}
     return figures | whole
 
 
-def _above(figure: Figure, floor: float, better: str) -> Figure:
+def beside_floor(figure: Figure, floor: float, better: str) -> Figure:
+    """A figure with what identical requests give, and whether its whole interval is on the far side of that."""
     low, high = (figure.value if end is None else end for end in (figure.low, figure.high))
     return replace(figure, floor=floor, is_above_floor=bool(high < floor if better == "higher" else low > floor))

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 from ..errors import GateFailed, InputError, UsageError
 from ..measures.measurement import Threshold
 from ..measures.reading import Reading
-from ..measures.registry import MEASURES
 from ..runs.folder import Run
 from ..terms import Readout, Ties
+from .decisions import DecisionAudit, is_measure, split_decisions
 from .load import Given, collect_audits, load_run, reading_from
 from .missing import missing_queries, missing_remark
 from .result import Audit
@@ -139,8 +139,9 @@ def check_bounds(
     def load(runs: Sequence[Run]) -> list[Audit]:
         return [load_run(run, threshold, serving_permutations, reading=reading) for run in runs]
 
+    decided, scored = split_decisions(given)
     is_measured_anew = (threshold, serving_permutations, reading) != (None, 1, None)
-    audits = collect_audits(given, load, is_measured_anew=is_measured_anew)
+    audits = collect_audits(scored, load, is_measured_anew=is_measured_anew)
     checks: list[Check] = []
     remarks: list[str] = []
     for audit in audits:
@@ -151,22 +152,26 @@ def check_bounds(
             checks.append(Check(_name(audit), limit, float(len(missing)), len(missing)))
             remarks.append(missing_remark(audit, missing))
         remarks += audit.remarks()
+    for one in decided:
+        checks += _check(one, bounds, len(one.failed))
+        if one.failed:
+            checks.append(Check(_name(one), Bound(MISSING, most=allow_missing), float(len(one.failed)), len(one.failed)))
     return Gate(tuple(checks), tuple(dict.fromkeys(remarks)))
 
 
-def _check(audit: Audit, bounds: Sequence[Bound], missing: int) -> list[Check]:
+def _check(audit: Audit | DecisionAudit, bounds: Sequence[Bound], missing: int) -> list[Check]:
     if absent := [bound.measure for bound in bounds if bound.measure not in audit.figures]:
         raise InputError(f"{audit.folder or _name(audit)} has no {', '.join(absent)}; it has {', '.join(audit.figures)}.")
     return [Check(_name(audit), bound, audit.figures[bound.measure].value, missing) for bound in bounds]
 
 
-def _name(audit: Audit) -> str:
+def _name(audit: Audit | DecisionAudit) -> str:
     return f"{audit.name} on {audit.collection}"
 
 
 def make_bounds(least: Mapping[str, float], most: Mapping[str, float]) -> list[Bound]:
     """Bounds by measure; every unknown measure is named at once."""
-    if unknown := [name for name in {**least, **most} if name not in MEASURES]:
+    if unknown := [name for name in {**least, **most} if not is_measure(name)]:
         raise InputError([f"unknown measure {name!r}; `steadyscore.MEASURES` has them all." for name in unknown])
     if not least and not most:
         raise InputError('a gate needs at least one bound, for example min={"overlap": 0.8}.')
@@ -179,7 +184,7 @@ def parse_bounds(least: Sequence[str], most: Sequence[str]) -> list[Bound]:
     for flag, texts in (("--min", least), ("--max", most)):
         for text in texts:
             name, _, number = text.partition("=")
-            if name not in MEASURES:
+            if not is_measure(name):
                 mistakes.append(f"{flag} {text}: unknown measure {name!r}; `steadyscore measures list` prints them.")
                 continue
             try:

@@ -45,6 +45,7 @@ from . import (
     settings_of,
     threshold_of,
 )
+from .audit_decisions import run_decisions
 from .flags import add_field, add_fields, positive
 from .workers import add_workers, run_workers
 
@@ -72,6 +73,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="measure this score file (Parquet, CSV, JSONL, or one TREC run per permutation) instead of scoring",
     )
     parser.add_argument("--relevance", metavar="FILE", help="TREC qrels for --scores")
+    parser.add_argument(
+        "--decisions",
+        metavar="FILE",
+        help="audit a decision model on these states and typed questions (JSONL or JSON; `tickets` is embedded)",
+    )
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
     )
@@ -127,6 +133,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "steadyscore audit --scorer smollm2-135m --data passages --queries 4 --pool 8 --permutations 4 --out runs/first",
         "steadyscore audit --scorer synthetic:slot --scorer synthetic:none --data responses --out runs/planted",
+        "steadyscore audit --decisions tickets --scorer systemone:my-model@http://localhost:8000/v1 --dry-run",
     )
 
 
@@ -146,6 +153,8 @@ def config_of(args: argparse.Namespace) -> AuditConfig:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.decisions:
+        return run_decisions(args)
     if args.scores:
         return _audit_scores(args)
     refuse(

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import get_args
 
 from ..audits.compare import Bootstrap, compare
+from ..audits.decisions import is_measure
 from ..machine.extras import PAGE, check_installed
 from ..measures.intervals import Scheme
-from ..measures.registry import MEASURES
 from . import add_budget, add_json, add_reading, add_threshold, examples, print_json, refuse, threshold_of
 from .flags import add_field
 
@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     named = [*(args.measures or ()), *(name for pair in args.discordance or () for name in pair)]
-    if unknown := [name for name in named if name not in MEASURES]:
+    if unknown := [name for name in named if not is_measure(name)]:
         refuse(f"unknown measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
     if args.report:
         check_installed("--report", *PAGE)

@@ -6,9 +6,12 @@ import argparse
 import os
 from pathlib import Path
 
+from ..audits.decision_run import find_decision_folders
+from ..audits.decisions import load_decisions
 from ..audits.load import load_runs, reading_from
 from ..audits.result import Audits
 from ..machine.extras import PAGE, check_installed
+from ..report.decisions import write_decisions_report
 from ..runs.folder import find_runs
 from . import add_budget, add_reading, add_threshold, examples, threshold_of
 
@@ -24,6 +27,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_installed("The report page", *PAGE)
+    if folders := find_decision_folders(args.runs):
+        page = args.out or Path(os.path.commonpath([folder.resolve() for folder in folders])) / "report"
+        print(write_decisions_report([load_decisions(folder) for folder in folders], page))
+        return 0
     runs = find_runs(args.runs)
     audits = Audits(load_runs(runs, threshold_of(args), args.serving_permutations, reading_from(args.readout, args.ties)))
     shared = Path(os.path.commonpath([r.folder.resolve() for r in runs]))

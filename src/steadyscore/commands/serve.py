@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "steadyscore serve",
         "steadyscore serve rerank-v3.5=smollm2-135m --api-key-file key.txt --host 0.0.0.0",
+        "steadyscore serve steady=smollm2-135m-oc --alias gpt-6-luna=steady --alias rerank-v3.5=steady",
     )
 
 
@@ -76,6 +77,15 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         help="a window too long for the model: refuse it, or cut its documents further",
     )
     parser.add_argument("--cutoff", type=float, metavar="X", help="cutoff of a decision that names none (default: the adapter's)")
+    parser.add_argument(
+        "--alias",
+        dest="aliases",
+        action="append",
+        default=[],
+        metavar="NAME=MODEL",
+        help="further name for a served model, for clients whose model name is fixed; can be repeated",
+    )
+    parser.add_argument("--any-model", action="store_true", help="answer to any model name; the server has one model")
     access = parser.add_argument_group("access")
     access.add_argument("--api-key-file", type=Path, metavar="FILE", help="bearer tokens, one a line")
     access.add_argument(
@@ -136,7 +146,24 @@ def scorers_by_name(scorers: list[str]) -> dict[str, str]:
     return addresses
 
 
-def server_settings(args: argparse.Namespace) -> ServerSettings:
+def read_aliases(given: list[str], names: Collection[str], any_model: bool) -> tuple[tuple[str, str], ...]:
+    """`NAME=MODEL` pairs, each of a served model; all mistakes at once."""
+    aliases: dict[str, str] = {}
+    mistakes = ["--any-model answers for one model, and several are served. Use --alias."] if any_model and len(names) > 1 else []
+    for alias in given:
+        name, _, model = alias.rpartition("=")
+        if not (name and model):
+            mistakes.append(f"--alias {alias!r} lacks a name or a model. Write NAME=MODEL.")
+        elif model not in names:
+            mistakes.append(f"--alias {alias}: {model} is not served. Models: {', '.join(names)}.")
+        elif name in names or name in aliases:
+            mistakes.append(f"--alias {alias}: two models would be called {name}. Choose another name.")
+        aliases[name] = model
+    refuse(*mistakes)
+    return tuple(aliases.items())
+
+
+def server_settings(args: argparse.Namespace, names: Collection[str]) -> ServerSettings:
     share = args.monitor_share
     refuse(*([] if 0 <= share <= 1 else [f"--monitor {share:g} is not a share. Give a number from 0 to 1."]))
     return from_flags(
@@ -145,12 +172,14 @@ def server_settings(args: argparse.Namespace) -> ServerSettings:
         keys=read_keys(args.api_key_file),
         limits=from_flags(Limits, args),
         allowed_hosts=tuple(args.allowed_hosts),
+        aliases=read_aliases(args.aliases, names, args.any_model),
     )
 
 
 def serve(scorers: list[str], args: argparse.Namespace, ready: Callable[[str], None] = lambda url: None) -> int:
     """Serve until the process is asked to end; `ready` is called with the address just before it listens."""
-    settings, addresses = server_settings(args), scorers_by_name(scorers)
+    addresses = scorers_by_name(scorers)
+    settings = server_settings(args, addresses)
     require_token_on_public_host(settings)  # before a model is loaded for nothing
     check_installed("A server", *SERVER)
     for address in addresses.values():

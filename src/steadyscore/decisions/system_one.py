@@ -77,13 +77,13 @@ def read_request(body: Any, limits: Limits = LIMITS) -> Request:
     questions = read_object(given.get("questions"), "questions", mistakes)
     if isinstance(given.get("questions"), dict):
         check_count(len(questions), 1, limits.questions, "questions", "questions", mistakes)
-    asked = tuple(_read_question(id, question, limits, mistakes) for id, question in questions.items())
+    asked = tuple(read_question(id, question, limits, mistakes) for id, question in questions.items())
     if mistakes:
         raise InputError(mistakes)
     return Request(model, state, asked, {name: value for name, value in given.items() if name not in REQUEST_FIELDS})
 
 
-def _read_question(id: str, question: Any, limits: Limits, mistakes: list[str]) -> Question:
+def read_question(id: str, question: Any, limits: Limits, mistakes: list[str]) -> Question:
     where = f"questions.{id}"
     given = read_object(question, where, mistakes)
     if not isinstance(question, dict):

@@ -101,7 +101,7 @@ class TransformersEngine(Engine, Generator):
             elif hf_isolated.recur(found):
                 for i, states in zip(members, hf_isolated.slot_states(self.model, found, self.options.batch_tokens), strict=True):
                     readings[i] = self._read(states, prompts[i].grade_tokens, label_mass)
-            elif self.options.share_prefix:
+            elif self.options.share_prefix or _is_mostly_prefix(found):
                 together.append((prefix, members))
             else:
                 alone += members
@@ -234,6 +234,11 @@ def _by_prefix(prompts: Sequence[Prompt]) -> Iterator[tuple[Sequence[int], list[
     order = sorted(range(len(prompts)), key=lambda i: (prompts[i].prefix, prompts[i].segment, i))
     for (prefix, _), members in groupby(order, key=lambda i: (prompts[i].prefix, prompts[i].segment)):
         yield prefix, list(members)
+
+
+def _is_mostly_prefix(prompts: Sequence[Prompt]) -> bool:
+    """Several questions about one long text: reading it once saves more than a pass shared with other windows."""
+    return len(prompts) > 1 and len(prompts[0].prefix) > max(len(prompt.body) for prompt in prompts)
 
 
 def _batches(prompts: Sequence[Prompt], members: list[int], shared: int, batch_tokens: int) -> Iterator[list[int]]:

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from .. import __version__
 from ..errors import SteadyscoreError
 from ..machine.schemas import mistakes_of, place_of, words_of
-from . import explorer, operations, routes, schemas
+from . import decision_routes, explorer, operations, routes, schemas
 from .batcher import Busy, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
 from .logs import log_fault
 from .metrics import Metrics
@@ -37,8 +37,9 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     SteadyscoreError: (422, "input"),
 }
 """Status of each refusal, and its name in the metrics. 499 is for the log alone: the client has disconnected."""
+ROUTERS = (routes.router, decision_routes.router, operations.router)
 COUNTED_PATHS = frozenset(explorer.FILES) | {
-    route.path for router in (routes.router, operations.router) for route in router.routes if isinstance(route, APIRoute)
+    route.path for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)
 }
 """Paths that the metrics and the log name; any other is "other", so that a client cannot add to them."""
 NOT_JSON = "the body is not JSON in UTF-8."
@@ -48,7 +49,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> FastAPI:
     monitor = Monitor(service, metrics, settings.monitor_share)
-    runner = RequestRunner(service, metrics, monitor)
+    runner = RequestRunner(service, metrics, monitor, dict(settings.aliases), settings.any_model)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -70,7 +71,7 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> 
         redoc_url=None,
     )
     app.state.service, app.state.metrics, app.state.runner = service, metrics, runner
-    for router in (routes.router, operations.router, explorer.router):
+    for router in (*ROUTERS, explorer.router):
         app.include_router(router)
     for kind in STATUS:
         app.add_exception_handler(kind, refuse)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, NamedTuple, TypeVar
 
@@ -40,14 +40,23 @@ class PoolScores(NamedTuple):
 class RequestRunner:
     """Takes scoring requests from their shape to scores: model, limits, admission, a thread, the metrics."""
 
-    def __init__(self, service: Service, metrics: Metrics, monitor: Monitor):
+    def __init__(
+        self,
+        service: Service,
+        metrics: Metrics,
+        monitor: Monitor,
+        aliases: Mapping[str, str] | None = None,
+        any_model: bool = False,
+    ):
+        self.aliases, self.any_model = aliases or {}, any_model
         self.service, self.limits, self.metrics, self.monitor = service, service.limits, metrics, monitor
         self.executor = ThreadPoolExecutor(self.limits.requests, thread_name_prefix="request")
 
     def find_model(self, name: str | None) -> Model:
-        """The model of that name; without a name the first one."""
+        """The model of that name or alias; without a name, or where any name will do, the first one."""
         models = self.service.models
-        if not name:
+        name = self.aliases.get(name, name) if name else None
+        if not name or (self.any_model and name not in models):
             return next(iter(models.values()))
         if name not in models:
             raise HTTPException(404, f"model {name[:80]!r} is not served here. Models: {', '.join(models)}.")

@@ -63,6 +63,10 @@ class ServerSettings:
     """Bind a public address without a token."""
     monitor_share: float = 0.0
     """Share of requests that the stability monitor scores a second time."""
+    aliases: tuple[tuple[str, str], ...] = ()
+    """Further names that requests may give, each with the name of a served model."""
+    any_model: bool = False
+    """Answer for a model that is not served, too."""
     limits: Limits = field(default_factory=Limits)
 
 

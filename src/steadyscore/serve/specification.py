@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from . import schemas
+from .decision_schemas import DecisionOrder
 from .middleware import OPEN_PATHS, PROBE_PATHS
 from .schemas import Schema
 from .settings import Limits, ServerSettings
@@ -24,6 +25,8 @@ ANYWHERE = {
 """Refusals that come before a route."""
 PROBLEM = {"$ref": f"#/components/schemas/{schemas.Problem.__name__}"}
 BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+LIMITED = {shape.__name__ for shape in (schemas.Order, schemas.Document, DecisionOrder)}
+"""Parts of requests that the server's limits bound."""
 QUERIES, TEXTS = ("query", "queries", "text_1"), ("documents", "texts", "text_2", "text")
 """Fields of requests that hold the one or the other."""
 
@@ -44,7 +47,7 @@ def specification(app: FastAPI, settings: ServerSettings) -> Schema:
     if settings.keys:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     for name in components:
-        if name.endswith("Request") or name in (schemas.Order.__name__, schemas.Document.__name__):
+        if name.endswith("Request") or name in LIMITED:
             for variant in components[name].get("anyOf", [components[name]]):
                 _add_limits(variant, settings.limits)
     for schema in _objects(document):

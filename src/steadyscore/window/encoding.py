@@ -78,14 +78,18 @@ class Encoder:
         return ids
 
     @lru_cache(maxsize=16)  # noqa: B019 - encoders live as long as their model
-    def template(self, system: str) -> tuple[str, str]:
-        """The chat template's text before and after the user turn; thinking is off where a template has it."""
+    def template(self, system: str | None) -> tuple[str, str]:
+        """The chat template's text before and after the user turn; thinking is off where a template has it.
+
+        Without a system message the template says what it says by itself.
+        """
         user = {"role": "user", "content": _BODY}
+        turns = [user] if system is None else [{"role": "system", "content": system}, user]
         options = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False, "thinking": False}
         try:
-            text = self.tokenizer.apply_chat_template([{"role": "system", "content": system}, user], **options)
+            text = self.tokenizer.apply_chat_template(turns, **options)
         except Exception as refusal:  # templates raise whatever jinja lets them: some have no system role
-            if "system" not in str(refusal).lower():
+            if system is None or "system" not in str(refusal).lower():
                 raise ModelError(f"the chat template of {self.name} cannot be rendered: {refusal}.") from refusal
             user = {"role": "user", "content": f"{system}\n\n{_BODY}"}
             text = self.tokenizer.apply_chat_template([user], **options)

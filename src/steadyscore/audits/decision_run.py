@@ -1,0 +1,124 @@
+"""The folder of an audit of decisions: `decisions.json` and one JSON record per state, each whole, with its checksum.
+
+A kill loses the state that was being asked and no other: the same command goes on from there. A record that is damaged is asked
+for again; a folder of another command is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ..decisions.cases import Case, read_case
+from ..decisions.presentations import Presentation
+from ..decisions.questions import Answer
+from ..errors import DamagedFile, InputError
+from ..machine.checksums import record_state
+from ..machine.disk import read_json, write_record
+from ..measures.decisions import Shown
+from ..runs.folder import check_same_command, versions
+
+RECORD_FILE, STATES_FOLDER = "decisions.json", "states"
+FORMAT = 1
+AS_GIVEN = "as_given"
+"""The channel of the presentation of the file."""
+
+Asked = list[tuple[str, Shown]]
+"""Every presentation of a state by its channel, the one of the file first."""
+
+
+class DecisionRun:
+    """What was asked of one model about one file, and what it answered."""
+
+    def __init__(self, folder: Path, record: dict[str, Any]):
+        self.folder, self.record = folder, record
+
+    @classmethod
+    def create_or_resume(cls, folder: Path, fingerprint: dict[str, Any], **about: Any) -> DecisionRun:
+        if (folder / RECORD_FILE).exists():
+            run = cls.open(folder)
+            check_same_command(folder, run.record["fingerprint"], fingerprint)
+            return run
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        begun = {"format": FORMAT, "status": "asking", "created": created, "fingerprint": fingerprint}
+        run = cls(folder, {**begun, **about, "versions": versions(), "sessions": []})
+        run.write_record()
+        return run
+
+    @classmethod
+    def open(cls, folder: Path) -> DecisionRun:
+        try:
+            record = read_json(folder / RECORD_FILE)
+        except FileNotFoundError:
+            raise InputError(f"{folder} holds no audit of decisions: it has no {RECORD_FILE}.") from None
+        missing = [key for key in ("status", "fingerprint", "name", "collection", "states") if key not in record]
+        if record_state(record) == "damaged" or missing or record.get("format") != FORMAT:
+            raise DamagedFile(folder / RECORD_FILE, "is not what was written", "Delete the folder and run the command again.")
+        return cls(folder, record)
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.record["status"] == "complete")
+
+    def write_record(self, **about: Any) -> None:
+        self.record |= about
+        write_record(self.folder / RECORD_FILE, self.record)
+
+    def _file(self, number: int) -> Path:
+        return self.folder / STATES_FOLDER / f"{number:06d}.json"
+
+    def has(self, number: int) -> bool:
+        """Whether a state is on disk, whole."""
+        try:
+            return record_state(read_json(self._file(number))) == "OK"
+        except (FileNotFoundError, DamagedFile):
+            return False
+
+    def write(self, number: int, row: dict[str, Any], asked: Asked) -> None:
+        entries = [
+            {
+                "channel": channel,
+                "presentation": {name: value for name, value in asdict(presentation).items() if value},
+                "answers": [{name: value for name, value in asdict(answer).items() if value is not None} for answer in answers],
+            }
+            for channel, (presentation, answers) in asked
+        ]
+        write_record(self._file(number), {"state": row, "asked": entries})
+
+    def read(self) -> list[tuple[Case, Asked]]:
+        """Every state that was answered, in the order of the file."""
+        if not self.is_complete:
+            raise InputError(f"{self.folder} is not complete. Run the command that made it again; it resumes where it stopped.")
+        return [self._read_state(number) for number in range(self.record["states"]) if self._file(number).exists()]
+
+    def _read_state(self, number: int) -> tuple[Case, Asked]:
+        file = self._file(number)
+        record = read_json(file)
+        if record_state(record) != "OK":
+            raise DamagedFile(file, "is not what was written", "Run the command that made it again.")
+        asked: Asked = [
+            (entry["channel"], (_read_presentation(entry["presentation"]), [_read_answer(given) for given in entry["answers"]]))
+            for entry in record["asked"]
+        ]
+        return read_case(record["state"]), asked
+
+
+def _read_presentation(given: dict[str, Any]) -> Presentation:
+    def order(values: Sequence[int] | None) -> tuple[int, ...] | None:
+        return None if values is None else tuple(values)
+
+    return Presentation(
+        order(given.get("candidates")), order(given.get("questions")), tuple(order(each) for each in given.get("outcomes", ()))
+    )
+
+
+def _read_answer(given: dict[str, Any]) -> Answer:
+    return Answer(tuple(given["probabilities"]), given.get("label_mass"), given.get("argmax_is_label"), given.get("named"))
+
+
+def find_decision_folders(folders: Sequence[Path]) -> list[Path]:
+    """Folders of audits of decisions in and below some folders; none where these hold other runs."""
+    return [file.parent for folder in folders for file in sorted(folder.glob(f"**/{RECORD_FILE}"))]

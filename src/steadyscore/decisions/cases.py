@@ -1,0 +1,214 @@
+"""A decisions file: states with typed questions, what may be reordered in them, and gold where it is known.
+
+JSONL with a state a line, or one JSON object whose `states` share the other fields (docs/decisions-file.md). Every mistake of a
+file is reported at once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from .questions import Choice, Limits, Noul, Question, State, check_fields, read_object, read_optional_text
+from .system_one import read_question
+
+LIMITS = Limits(questions=400, options=255, levels=10)
+"""The most that any known server takes."""
+FIELDS = ("id", "state", "instructions", "candidates", "questions", "gold", "cutoffs", "fixed")
+EMBEDDED = {"tickets": Path(__file__).with_name("tickets.json")}
+"""Files that ship: ten support tickets with help articles, written for this package."""
+STEP = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+)\]|\['([^']*)'\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A state with its questions: what is asked again and again in other presentations."""
+
+    id: str
+    state: State
+    questions: tuple[Question, ...]
+    path: tuple[str | int, ...] | None = None
+    """Where in the state the list stands whose order may change; None where nothing is marked."""
+    gold: tuple[int | None, ...] = ()
+    """Per question the right outcome; None where it is not known."""
+    cutoffs: tuple[float, ...] = ()
+    """Per question where its decision turns: a probability of yes, an expected level; a choice has none, and NaN stands there."""
+    fixed: frozenset[str] = frozenset()
+    """Questions whose options or levels keep their order."""
+
+    @property
+    def candidates(self) -> list[Any]:
+        """The list that may be reordered; empty where none is marked."""
+        return [] if self.path is None else list(value_at(self.state.content, self.path))
+
+
+def value_at(content: Any, path: Sequence[str | int]) -> Any:
+    for step in path:
+        content = content[step]
+    return content
+
+
+def with_value_at(content: Any, path: Sequence[str | int], value: Any) -> Any:
+    """A copy of a JSON value in which another value stands at the path."""
+    if not path:
+        return value
+    copy: Any = dict(content) if isinstance(content, dict) else list(content)
+    copy[path[0]] = with_value_at(content[path[0]], path[1:], value)
+    return copy
+
+
+def find_file(file: str | Path) -> Path:
+    """A decisions file by its path, or an embedded one by its name."""
+    return EMBEDDED[str(file)] if str(file) in EMBEDDED and not Path(file).exists() else Path(file)
+
+
+def read_cases(file: str | Path) -> list[Case]:
+    """Every state of a decisions file."""
+    return [read_case(row) for row in read_rows(file)]
+
+
+def read_rows(file: str | Path) -> list[dict[str, Any]]:
+    """The states of a decisions file as objects that each hold all of their fields; all mistakes at once."""
+    rows = _parse(find_file(file))
+    mistakes: list[str] = []
+    seen: set[str] = set()
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            mistakes.append(f"{file}, state {number}: give an object.")
+            continue
+        row.setdefault("id", str(number))
+        case, found = _read(row)
+        mistakes += [f"{file}, state {row['id']}: {mistake}" for mistake in found]
+        if case is not None and case.id in seen:
+            mistakes.append(f"{file}, state {case.id}: the id stands more than once.")
+        seen.add(str(row["id"]))
+    if not rows:
+        mistakes.append(f"{file} holds no state. Write one JSON object a line.")
+    if mistakes:
+        raise InputError(mistakes)
+    return rows
+
+
+def _parse(file: Path) -> list[Any]:
+    try:
+        text = file.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as refusal:
+        raise InputError(f"{file} cannot be read: {refusal}. Give a decisions file (JSONL or JSON).") from refusal
+    try:
+        whole = json.loads(text)
+    except (ValueError, RecursionError):
+        return _parse_lines(file, text)
+    if isinstance(whole, dict) and "states" in whole:
+        states = whole.pop("states")
+        if not isinstance(states, list):
+            raise InputError(f"{file}: states is not a list. Give a list of objects.")
+        return [{**whole, **state} if isinstance(state, dict) else state for state in states]
+    return whole if isinstance(whole, list) else [whole]
+
+
+def _parse_lines(file: Path, text: str) -> list[Any]:
+    rows, mistakes = [], []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                rows.append(json.loads(line))
+            except (ValueError, RecursionError) as odd:
+                mistakes.append(f"{file}, line {number} is not JSON: {odd}.")
+    if mistakes:
+        raise InputError(mistakes[:20])
+    return rows
+
+
+def read_case(row: Mapping[str, Any]) -> Case:
+    """One state with its questions; all mistakes at once."""
+    case, mistakes = _read(row)
+    if case is None or mistakes:
+        raise InputError(mistakes)
+    return case
+
+
+def _read(row: Mapping[str, Any]) -> tuple[Case | None, list[str]]:
+    mistakes: list[str] = []
+    check_fields(dict(row), FIELDS, "the state", mistakes)
+    if "state" not in row:
+        mistakes.append("state is missing: give a text or any JSON value.")
+    if not isinstance(row.get("id"), str | int):
+        mistakes.append("id: give a text or a number.")
+    state = State(row.get("state"), read_optional_text(row.get("instructions"), "instructions", mistakes))
+    asked = read_object(row.get("questions"), "questions", mistakes)
+    if not asked and not mistakes:
+        mistakes.append("questions: give at least one.")
+    questions = tuple(read_question(id, question, LIMITS, mistakes) for id, question in asked.items())
+    path = _read_path(row.get("candidates"), row.get("state"), mistakes)
+    gold, cutoffs = (read_object(row.get(name) or {}, name, mistakes) for name in ("gold", "cutoffs"))
+    fixed = row.get("fixed") or []
+    if not isinstance(fixed, list) or not all(isinstance(id, str) for id in fixed):
+        mistakes.append("fixed: give a list of question ids.")
+        fixed = []
+    for name, given in (("gold", gold), ("cutoffs", cutoffs), ("fixed", fixed)):
+        if unknown := [id for id in given if id not in asked]:
+            mistakes.append(f"{name}: no question is called {', '.join(map(str, unknown))}.")
+    if mistakes:
+        return None, mistakes
+    golds = tuple(_read_gold(question, gold.get(question.id or ""), mistakes) for question in questions)
+    lines = tuple(_read_cutoff(question, cutoffs.get(question.id or ""), mistakes) for question in questions)
+    return Case(str(row["id"]), state, questions, path, golds, lines, frozenset(fixed)), mistakes
+
+
+def _read_path(given: Any, content: Any, mistakes: list[str]) -> tuple[str | int, ...] | None:
+    """`$.candidates` as steps, which must lead to a list."""
+    if given is None:
+        return None
+    steps = list(STEP.finditer(given[1:])) if isinstance(given, str) and given.startswith("$") else []
+    if not isinstance(given, str) or not given.startswith("$") or "".join(step[0] for step in steps) != given[1:]:
+        mistakes.append(f"candidates is {given!r}: give a path such as $.candidates.")
+        return None
+    path = tuple(int(step[2]) if step[2] else step[1] if step[1] is not None else step[3] for step in steps)
+    try:
+        found = value_at(content, path)
+    except (KeyError, IndexError, TypeError):
+        found = None
+    if not isinstance(found, list):
+        mistakes.append(f"candidates: there is no list at {given} in the state.")
+        return None
+    return path
+
+
+def _read_gold(question: Question, given: Any, mistakes: list[str]) -> int | None:
+    """The place of the right outcome among the question's own."""
+    if given is None:
+        return None
+    if isinstance(question, Noul):
+        names: list[Any] = [True, False]
+    elif isinstance(question, Choice):
+        names = [option.value for option in question.options]
+    elif isinstance(given, str):
+        names = [level.label for level in question.levels]
+    else:
+        names = list(range(len(question.levels)))
+    for place, name in enumerate(names):
+        if type(name) is type(given) and name == given:
+            return place
+    mistakes.append(f"gold.{question.id} is {given!r}: give one of {', '.join(map(str, names))}.")
+    return None
+
+
+def _read_cutoff(question: Question, given: Any, mistakes: list[str]) -> float:
+    """Half of the scale, unless the file says otherwise."""
+    if isinstance(question, Choice):
+        if given is not None:
+            mistakes.append(f"cutoffs.{question.id}: a choice has none; leave it out.")
+        return math.nan
+    most = 1 if isinstance(question, Noul) else len(question.levels) - 1
+    if given is None:
+        return most / 2
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= most:
+        mistakes.append(f"cutoffs.{question.id} is {given!r}: give a number from 0 to {most}.")
+        return math.nan
+    return float(given)

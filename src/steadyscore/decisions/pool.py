@@ -1,0 +1,60 @@
+"""The list in a state whose order may change: found by a path such as `$.candidates`, and put back in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import InputError
+from .cases import STEP, with_value_at
+
+
+def parse_path(path: str) -> tuple[str | int, ...]:
+    """The keys and places that lead from the whole state to a value in it; `$` is the state itself."""
+    steps = list(STEP.finditer(path[1:]))
+    if not path.startswith("$") or "".join(step[0] for step in steps) != path[1:]:
+        raise InputError(f"{path[:80]!r} is not a path into the state. Write it as $.candidates or $.search.results[0].passages.")
+    return tuple(int(step[2]) if step[2] else step[1] if step[1] is not None else step[3] for step in steps)
+
+
+def value_at(content: Any, path: str) -> Any:
+    """What stands at a path of the state."""
+    found = content
+    for step in parse_path(path):
+        found = _member(found, step)
+        if found is None:
+            raise InputError(f"the state has nothing at {path[:80]}. Name the path of the list in it.")
+    return found
+
+
+def _member(content: Any, step: str | int) -> Any:
+    if isinstance(step, str):
+        return content.get(step) if isinstance(content, dict) else None
+    return content[step] if isinstance(content, list) and step < len(content) else None
+
+
+def list_at(content: Any, path: str) -> list[Any]:
+    found = value_at(content, path)
+    if not isinstance(found, list) or not found:
+        raise InputError(f"the state has no list at {path[:80]}. Name the path of the list in it.")
+    return found
+
+
+def with_list(content: Any, path: str, members: Sequence[Any]) -> Any:
+    """The state with other members in its list; nothing of the state given is changed."""
+    return with_value_at(content, parse_path(path), list(members))
+
+
+def member_keys(members: Sequence[Any]) -> list[str]:
+    """What a question calls each member: its `id`; one without an id its place, counted from 1."""
+    return [str(m["id"]) if isinstance(m, dict) and "id" in m else str(place) for place, m in enumerate(members, 1)]
+
+
+def member_text(member: Any) -> tuple[str, str | None]:
+    """Text and title of a member that is a text or an object with one."""
+    if isinstance(member, str):
+        return member, None
+    text, title = (member.get("text"), member.get("title")) if isinstance(member, dict) else (None, None)
+    if not isinstance(text, str) or not isinstance(title, str | None):
+        raise InputError("a member of the pool is neither a text nor an object with a text. Send texts, or objects with text.")
+    return text, title

@@ -1,0 +1,136 @@
+"""The page of an audit of decisions: the table, and one state twice, reordered, with what was decided each time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..audits.decisions import HEADER, DecisionAudit
+from ..decisions.cases import Case
+from ..decisions.presentations import CHANNELS, show
+from ..errors import InputError
+from ..machine.disk import atomic
+from ..machine.extras import check_installed
+from ..measures.decisions import INSTABILITIES, QUALITIES, Shown, decide, words
+from .templating import render
+
+LONGEST = 280
+"""Characters shown of a candidate."""
+WORDS = {
+    "candidates": "the order of its candidates",
+    "options": "the order of the options",
+    "levels": "the direction of the levels",
+    "questions": "the order of the questions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A question and what was decided under both presentations."""
+
+    id: str
+    instructions: str
+    outcomes: tuple[str, str]
+    differs: bool
+    """Whether another option, or the other side of the cutoff, was decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwoStates:
+    """One state twice."""
+
+    id: str
+    changed: str
+    """What differs between the two, in words."""
+    shown: tuple[list[str], list[str]]
+    """What was reordered, as it stood each time."""
+    questions: list[Decided]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One audit on the page."""
+
+    name: str
+    collection: str
+    rows: list[list[Any]]
+    channels: dict[str, str]
+    example: TwoStates | None
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    version: str
+    header: tuple[str, ...]
+    meanings: dict[str, str]
+    sections: list[Section]
+
+
+def write_decisions_report(audits: Sequence[DecisionAudit], folder: Path) -> Path:
+    """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
+    from .. import __version__
+
+    if not audits:
+        raise InputError("no audit of decisions was given to report. Name at least one folder.")
+    check_installed("The report page", "jinja2")
+    sections = [
+        Section(audit.name, audit.collection, audit.rows(), audit.channels, find_example(audit), len(audit.failed))
+        for audit in audits
+    ]
+    page = Page(__version__, HEADER, INSTABILITIES | QUALITIES, sections)
+    for template, name in (("decisions.md.jinja", "report.md"), ("decisions.html.jinja", "index.html")):
+        text = render(template, page=page)
+        with atomic(folder / name) as stream:
+            stream.write(text.encode())
+    return folder / "index.html"
+
+
+def find_example(audit: DecisionAudit) -> TwoStates | None:
+    """The state and presentation under which most decisions are others than in the file; None where none is."""
+    best: tuple[tuple[int, float], TwoStates] | None = None
+    for case, asked in zip(audit.cases, audit.asked, strict=True):
+        given = asked[0][1]
+        for channel, shown in asked[1:]:
+            if channel not in CHANNELS:
+                continue
+            decided = _decide_both(case, given, shown)
+            rank = (sum(each.differs for each in decided), _moved(given, shown))
+            if rank[0] and (best is None or rank > best[0]):
+                both = _words_of(case, channel, given), _words_of(case, channel, shown)
+                best = rank, TwoStates(case.id, WORDS[channel], both, decided)
+    return best[1] if best else None
+
+
+def _decide_both(case: Case, given: Shown, shown: Shown) -> list[Decided]:
+    return [
+        Decided(question.id or "", question.instructions, (words(question, a, cutoff), words(question, b, cutoff)), a_is != b_is)
+        for question, a, b, cutoff in zip(case.questions, given[1], shown[1], case.cutoffs, strict=True)
+        for a_is, b_is in [(decide(question, a, cutoff), decide(question, b, cutoff))]
+    ]
+
+
+def _moved(given: Shown, shown: Shown) -> float:
+    """How far probabilities moved, over all questions."""
+    pairs = zip(given[1], shown[1], strict=True)
+    return sum(abs(p - q) for a, b in pairs for p, q in zip(a.probabilities, b.probabilities, strict=True))
+
+
+def _words_of(case: Case, channel: str, shown: Shown) -> list[str]:
+    """What a channel reorders, as it stood."""
+    if channel == "candidates":
+        given = case.candidates
+        return [_short(given[i]) for i in shown[0].candidates or range(len(given))]
+    _, questions = show(case, shown[0])
+    if channel == "questions":
+        return [_short(question.instructions) for question in questions]
+    kind = "choice" if channel == "options" else "score"
+    return [f"{question.id}: {' · '.join(question.outcomes)}" for question in questions if question.kind == kind]
+
+
+def _short(value: Any) -> str:
+    text = " ".join((value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)).split())
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"

@@ -1,0 +1,224 @@
+"""Typed questions about a state, answered by a served model: in the order given, averaged over orders, or without an order.
+
+It knows nothing of HTTP. A state may hold a list (`$.candidates`), which is what can be reordered; a question is about one
+member of it where the two have the same name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..decisions.pool import list_at, member_keys, member_text, value_at, with_list
+from ..decisions.questions import Answer, Noul, Question, Refusal, Request, Score, State
+from ..engines import Engine
+from ..engines.typed_questions import answer_of, question_prompts
+from ..errors import InputError
+from ..terms import GRADES, Array, Instance, Prompt
+from ..window.presentation import permutations
+from .batched import batched_backend
+from .batcher import Admission
+from .decision_schemas import DecisionOrder, DecisionOrderAnswer, QuestionStability
+from .service import Model, Service, instance_of
+
+
+class AnsweredQuestion(NamedTuple):
+    """A question under its presentations."""
+
+    probabilities: Array
+    """(P, outcomes)"""
+    label_mass: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Presented:
+    """One state, and which of the questions are asked behind it."""
+
+    content: Any
+    questions: tuple[int, ...]
+
+
+def can_answer(model: Model) -> bool:
+    """Whether a model can be read at the tokens of any label: it takes token ids and tells their probability exactly."""
+    return isinstance(model.backend, Engine) and model.backend.capabilities.label_mass
+
+
+def count_windows(service: Service, model: Model, request: Request, order: DecisionOrder) -> int:
+    """Prompts that a request needs; refused where the queue could never hold them."""
+    if order.readout == "window":
+        n = len(list_at(_parsed(request.state.content), order.pool))
+        return service.count_windows(model, n, order.permutations, order.width)
+    needed = sum(len(each.questions) for each in presented_states(request, order))
+    if needed > service.limits.queue_windows:
+        raise InputError(
+            f"{len(request.questions):,} questions in {order.permutations:,} presentations are {needed:,} prompts, the server "
+            f"takes {service.limits.queue_windows:,}. Send fewer questions or permutations."
+        )
+    return needed
+
+
+def answer_request(
+    service: Service, model: Model, admission: Admission, request: Request, order: DecisionOrder, *, refuse_long: bool
+) -> list[AnsweredQuestion | Refusal]:
+    """The answers in the order of the questions. `refuse_long`: a question beyond the model's context is refused alone."""
+    if order.readout == "window":
+        return _read_windows(service, model, admission, request, order)
+    engine = batched_backend(model.backend, service.batcher, admission)
+    assert isinstance(engine, Engine)
+    states = presented_states(request, order)
+    asked: list[tuple[int, Prompt]] = []
+    for each in states:
+        questions = [request.questions[i] for i in each.questions]
+        prompts = _fitting_prompts(engine, replace(request.state, content=each.content), questions, refuse_long)
+        asked += [(i, prompt) for i, prompt in zip(each.questions, prompts, strict=True) if prompt is not None]
+    if not asked:
+        raise InputError("no question fits the model's context behind this state. Send a shorter state.")
+    readings = engine.grade_logits([prompt for _, prompt in asked], label_mass=True)
+    answers: list[list[Answer]] = [[] for _ in request.questions]
+    for (i, _), reading in zip(asked, readings, strict=True):
+        answers[i].append(answer_of(reading))
+    return [_answered(each) if each else Refusal() for each in answers]
+
+
+def _answered(answers: Sequence[Answer]) -> AnsweredQuestion:
+    masses = [answer.label_mass for answer in answers if answer.label_mass is not None]
+    return AnsweredQuestion(np.array([answer.probabilities for answer in answers]), float(np.mean(masses)) if masses else None)
+
+
+def _fitting_prompts(engine: Engine, state: State, questions: Sequence[Question], refuse_long: bool) -> list[Prompt | None]:
+    """Prompts of the questions, None for one that is too long; the first is tried alone, since the state is in all of them."""
+    [first] = question_prompts(engine.encoder, state, questions[:1])
+    if len(first) <= engine.context or refuse_long:
+        prompts = question_prompts(engine.encoder, state, questions)
+        if refuse_long or all(len(prompt) <= engine.context for prompt in prompts):
+            return [prompt if len(prompt) <= engine.context else None for prompt in prompts]
+        first = max(prompts, key=len)
+    raise InputError(
+        f"a question behind this state needs {len(first):,} tokens, the model takes {engine.context:,}. Send a shorter state."
+    )
+
+
+def presented_states(request: Request, order: DecisionOrder) -> list[Presented]:
+    """The states to ask behind: one per permutation, or one per member that a question names."""
+    every = tuple(range(len(request.questions)))
+    if order.readout == "state" and order.permutations == 1:
+        return [Presented(request.state.content, every)]
+    content = _parsed(request.state.content)
+    members = list_at(content, order.pool)
+    is_text = isinstance(request.state.content, str)
+
+    def shown(chosen: Sequence[Any]) -> Any:
+        changed = with_list(content, order.pool, chosen)
+        return json.dumps(changed, ensure_ascii=False) if is_text else changed
+
+    if order.readout == "alone":
+        about = members_asked_about(request.questions, members)
+        return [Presented(shown([members[m]]), tuple(i for i in every if about[i] == m)) for m in dict.fromkeys(about)]
+    orders = permutations(len(members), order.permutations if len(members) > 1 else 1, seed=order.seed, query_id="state")
+    return [Presented(shown([members[m] for m in row]), every) for row in orders]
+
+
+def members_asked_about(questions: Sequence[Question], members: Sequence[Any]) -> list[int]:
+    """Which member each question is about: the one with the question's name."""
+    places = {key: place for place, key in reversed(list(enumerate(member_keys(members))))}
+    unknown = [str(i + 1) for i, question in enumerate(questions) if question.id not in places]
+    if unknown:
+        raise InputError(
+            f"question {', '.join(unknown[:5])} names no member of the pool, so it cannot be asked without the others. "
+            "Call each question by the id of a member, or by its place counted from 1 where members have no id."
+        )
+    return [places[str(question.id)] for question in questions]
+
+
+def _parsed(content: Any) -> Any:
+    """The state as a JSON value; a text may hold one."""
+    if not isinstance(content, str):
+        return content
+    try:
+        return json.loads(content)
+    except ValueError:
+        raise InputError("the state is a text that is not JSON, so no list in it can be reordered. Send JSON.") from None
+
+
+# -- the model's own window
+
+
+def _read_windows(
+    service: Service, model: Model, admission: Admission, request: Request, order: DecisionOrder
+) -> list[AnsweredQuestion | Refusal]:
+    """`score` questions answered by the grades of the shared window that the model was trained or prompted for."""
+    instance, about = window_request(request, order)
+    n = len(instance.pool)
+    orders = (
+        permutations(n, order.permutations, seed=order.seed, query_id=instance.query)
+        if order.permutations > 1
+        else np.arange(n)[None]
+    )
+    scored = service.score_orders(model, admission, instance, orders, order.width)
+    if scored.grades is None:
+        raise InputError(f"{model.name} gives scores and no probabilities of levels. Ask with another readout.")
+    return [AnsweredQuestion(scored.grades[:, member]) for member in about]
+
+
+def window_request(request: Request, order: DecisionOrder) -> tuple[Instance, list[int]]:
+    """Query and pool out of the state, and the member that each question is about."""
+    content = _parsed(request.state.content)
+    members, query = list_at(content, order.pool), value_at(content, order.query)
+    if not isinstance(query, str):
+        raise InputError(f"the state has no text at {order.query[:80]}. Name the path of the query.")
+    if any(not (isinstance(question, Score) and len(question.levels) == len(GRADES)) for question in request.questions):
+        raise InputError(f"the window grades in {len(GRADES)} levels. Ask `score` questions of so many levels, lowest first.")
+    texts, titles = zip(*map(member_text, members), strict=True)
+    return instance_of(query, texts, titles), members_asked_about(request.questions, members)
+
+
+# -- what is said about the answers
+
+
+def mean_answers(answered: Sequence[AnsweredQuestion | Refusal]) -> tuple[Answer | Refusal, ...]:
+    return tuple(
+        each if isinstance(each, Refusal) else Answer(tuple(each.probabilities.mean(axis=0).tolist()), each.label_mass)
+        for each in answered
+    )
+
+
+def order_answer(
+    model: Model, questions: Sequence[Question], answered: Sequence[AnsweredQuestion | Refusal], order: DecisionOrder
+) -> DecisionOrderAnswer:
+    """What the answer says under `order`."""
+    free = order.readout == "alone" or (order.readout == "window" and model.scorer(width=order.width).capabilities.order_free)
+    counts = [len(each.probabilities) for each in answered if not isinstance(each, Refusal)]
+    return DecisionOrderAnswer(
+        readout=order.readout,
+        permutations=max(counts),
+        order_free=free,
+        questions=[stability_of(q, a, order.threshold) for q, a in zip(questions, answered, strict=True)],
+    )
+
+
+def stability_of(question: Question, answered: AnsweredQuestion | Refusal, threshold: float | None) -> QuestionStability:
+    """How often the presentations of a question decide as their mean does, and how far its value moves."""
+    if isinstance(answered, Refusal):
+        return QuestionStability(agreement=1.0)
+    each, mean = answered.probabilities, answered.probabilities.mean(axis=0)
+    values, value = each[:, mean.argmax()], mean.max()
+    decided, decision = each.argmax(axis=1), mean.argmax()
+    kept = None
+    if isinstance(question, Score):
+        levels = np.arange(each.shape[1])
+        values, value = each @ levels, mean @ levels
+        if threshold is not None:
+            decided, decision = values >= threshold, value >= threshold
+            kept = bool(decision)
+    elif isinstance(question, Noul):
+        values = each[:, 0]
+    return QuestionStability(
+        agreement=float((decided == decision).mean()),
+        sd=float(values.std(ddof=1)) if len(values) > 1 else None,
+        kept=kept,
+        label_mass=answered.label_mass,
+    )
