@@ -205,8 +205,8 @@ def _contrasts_of_task(
         for collection in collections:
             both = [_observed(side, collection, values[side][collection], name) for side in (variant, baseline)]
             if not set(both[0].query_ids).isdisjoint(both[1].query_ids):
-                pairs.append(align(both))
-        pairs = [(a, b) for a, b in pairs if not np.isnan(a.values - b.values).all()]
+                a, b = align(both)
+                pairs += [] if np.isnan(a.values - b.values).all() else [(a, b)]
         if not pairs:
             continue
         # Weight 0 leaves out the queries that the other side has no value for: both levels stand on the same queries.
