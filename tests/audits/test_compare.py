@@ -236,6 +236,8 @@ def test_a_table_is_printed_for_each_task_with_the_baselines_level(two_tasks, ca
     assert {(row["task"], row["level"]) for row in printed["contrasts"]} == {("passage_reranking", 0), ("response_ranking", 0)}
     assert all(row["baseline_level"] > 0 for row in printed["contrasts"])
     assert {row["decision"] for row in printed["discordance"]} == {"pair_flip"}
+    usual = steadyscore.compare(*two_tasks).disagreements
+    assert [(one.quality, one.decision) for one in usual] == [("ndcg@10", "overlap"), ("ndcg@1", "pair_flip")]
     assert [row["measure"] for row in printed["gains"]] == ["ndcg@10", "ndcg@1"]
     assert all(row["improving"] + row["regressing"] == pytest.approx(1) for row in printed["gains"])
     assert all(row["permutations"] == 4 for row in printed["gains"])
@@ -263,5 +265,5 @@ def test_reversed_leads_and_gains_are_those_that_were_planted():
 def test_what_is_not_compared_is_named(two_tasks):
     comparison = steadyscore.compare(two_tasks[0], two_tasks[2], two_tasks[3])
     assert any("no run of synthetic:slot:0.5" in sentence for sentence in comparison.missing)
-    with pytest.raises(InputError, match="have answer_em and overlap on one collection"):
+    with pytest.raises(InputError, match="no two runs have answer_em and overlap on one collection"):
         steadyscore.compare(*two_tasks, discordance=[("answer_em", "overlap")])

@@ -12,7 +12,7 @@ import steadyscore
 from steadyscore.cli import main
 from steadyscore.errors import InputError
 from steadyscore.measures.ir_library import library_values
-from steadyscore.measures.measurement import measure
+from steadyscore.measures.measurement import Threshold, measure
 from steadyscore.measures.reading import Reading, ranked_permuted
 from steadyscore.runs.folder import Run
 from steadyscore.runs.table import FIRST_STAGE, Scored
@@ -47,6 +47,13 @@ def test_ties_by_input_position_reach_every_measure_that_ranks_or_selects():
     assert by_input["mrr"] == pytest.approx(1 / 3)
     assert by_input["tau_psi"] == by_input["tau_psi_input_position"] == pytest.approx(2 / 3)
     assert by_input["rank_variance"] == pytest.approx(2 / 3)
+
+
+def test_a_budget_follows_the_rule_and_a_cutoff_does_not():
+    by_id, by_input = (measure([Reading(ties=rule).read(TIED)], Threshold(keep_first=1)).values for rule in ("id", "input"))
+    assert (by_id["overlap"][0], by_input["overlap"][0]) == (1, 0)
+    kept = [measure([Reading(ties=rule).read(TIED)], Threshold(cutoff=0.0)).values for rule in ("id", "input")]
+    assert kept[0]["overlap"][0] == kept[1]["overlap"][0] == 1
 
 
 def test_measures_of_scores_do_not_see_the_tie_rule():

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from steadyscore.engines import Capabilities
 from steadyscore.engines.generator import Generator
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError
+from steadyscore.measures.reading import Reading
 from steadyscore.readers.outputs import reader_label
 from steadyscore.readers.prompt import VERDICTS, build_question, chat_messages, encode_question, first_line
 from steadyscore.readers.reader import Reader, ask_reader
@@ -229,6 +231,20 @@ def test_answers_are_worth_what_the_arithmetic_says(tmp_path):
         shown = load_run(run).outputs(reader_label("parrot", 1))
         assert all(output.startswith("thing") for outputs in shown.values() for output in outputs)
     assert parrot.calls <= 3 * 4  # four documents may come first: no more prompts than that exist
+
+
+def test_ties_by_input_position_are_another_evidence_and_another_reader(tmp_path):
+    """A scorer that cannot tell candidates apart: by id nobody flips, by input position the reader sees what stands first."""
+    source, run = run_of(tmp_path, "ties", 0.0, name="tied")
+    queries = [replace(query, scores=np.zeros_like(query.scores)) for query in run.read_queries()]
+    parrot, by_input = Parrot(), Reading(ties="input")
+    steady = ask_reader(run, source, "parrot", scored=queries, k=1, engine=parrot).values
+    moving = ask_reader(run, source, "parrot", scored=queries, k=1, reading=by_input, engine=parrot).values
+    (flip,) = (name for name in steady if name.endswith("_flip"))
+    assert not steady[flip].any()
+    assert moving[flip].any()
+    assert load_run(run, reading=by_input).reader == reader_label("parrot", 1, reading=by_input)
+    assert load_run(run).reader == "parrot k=1"
 
 
 def test_the_same_evidence_control_counts_queries_with_equal_sets(tmp_path):

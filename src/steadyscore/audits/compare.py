@@ -32,8 +32,6 @@ COMPARED = (
     "label_accuracy", "answer_em", "answer_f1", "answer_flip", "verdict_accuracy", "verdict_flip",
 )  # fmt: skip
 """Measures that are compared where none is named and both sides have them."""
-QUALITY_AND_DECISION = (("ndcg@10", "overlap"), ("ndcg@1", "pair_flip"))
-"""Pairs of measures that may choose different winners (§F.2)."""
 
 Values = dict[str, dict[str, Measured | DecisionAudit]]
 """variant -> collection -> measures, of one task"""
@@ -89,9 +87,8 @@ def compare(
     per_query    also say how quality moves query by query, and which permutations would reverse the lead
     threshold, serving_permutations, readout, ties  how folders are measured; audits stay as they were measured
     """
-    pairs = QUALITY_AND_DECISION if discordance is None else tuple(discordance)
-    named_measures = dict.fromkeys([*(measures or ()), *(name for pair in pairs for name in pair)])
-    if unknown := [name for name in named_measures if not is_measure(name)]:
+    asked = dict.fromkeys([*(measures or ()), *(name for pair in discordance or () for name in pair)])
+    if unknown := [name for name in asked if not is_measure(name)]:
         raise InputError(f"unknown measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
     reading, drawn = reading_from(readout, ties), Bootstrap(bootstrap, draws)
 
@@ -117,10 +114,10 @@ def compare(
     absent = [name for name in measures or COMPARED if name not in {row.measure for row in rows}]
     if not rows or (absent and measures):
         raise InputError(f"no two runs have {', '.join(absent)} to compare. `steadyscore measures list` says what it needs.")
-    disagreements = [one for task, values in by_task.items() for pair in pairs if (one := disagreement(values, *pair, task=task))]
+    disagreements = [one for task, values in by_task.items() for one in _disagreements(values, task, discordance)]
     shown = {(one.quality, one.decision) for one in disagreements}
-    if discordance is not None and (lost := [pair for pair in pairs if pair not in shown]):
-        raise InputError([f"the runs of no task all have {first} and {second} on one collection." for first, second in lost])
+    if lost := [pair for pair in map(tuple, discordance or ()) if pair not in shown]:
+        raise InputError([f"no two runs have {first} and {second} on one collection." for first, second in lost])
     missing = [missing_remark(audit, queries) for audit in loaded if (queries := missing_queries(audit))]
     missing += [
         f"{TASKS[task].label}: there is no run of {against}, so nothing is compared there."
@@ -208,8 +205,8 @@ def _contrasts_of_task(
         for collection in collections:
             both = [_observed(side, collection, values[side][collection], name) for side in (variant, baseline)]
             if not set(both[0].query_ids).isdisjoint(both[1].query_ids):
-                pairs.append(align(both))
-        pairs = [[a, b] for a, b in pairs if not np.isnan(a.values - b.values).all()]
+                a, b = align(both)
+                pairs += [] if np.isnan(a.values - b.values).all() else [(a, b)]
         if not pairs:
             continue
         # Weight 0 leaves out the queries that the other side has no value for: both levels stand on the same queries.
@@ -252,6 +249,13 @@ def disagreement(values: Values, quality: str, decision: str, task: str = "") ->
     return Disagreement(task, quality, decision, found.discordant, found.collections, found.median, winners)
 
 
+def _disagreements(values: Values, task: str, pairs: Sequence[tuple[str, str]] | None) -> list[Disagreement]:
+    """By the pairs asked for; else by the task's quality and the first of its decisions that there is."""
+    chosen = [(TASKS[task].quality, name) for name in TASKS[task].decisions] if pairs is None else pairs
+    found = [one for pair in chosen if (one := disagreement(values, *pair, task=task))]
+    return found[:1] if pairs is None else found
+
+
 def _gains(audits: Sequence[Audit], baseline: str) -> Iterator[Gain]:
     """Every variant against the baseline on the quality of its task, query by query."""
     own = {(audit.record["task"], audit.collection): audit for audit in audits if audit.name == baseline}
@@ -261,16 +265,14 @@ def _gains(audits: Sequence[Audit], baseline: str) -> Iterator[Gain]:
         if audit.name != baseline and place in own:
             pairs.setdefault((place[0], audit.name), []).append((own[place], audit))
     for (task, variant), members in pairs.items():
-        k = TASKS[task].quality_cutoff
-        found = [moved for before, after in members if (moved := _gain(before, after, f"ndcg@{k}")) is not None]
+        quality, k = TASKS[task].quality, TASKS[task].quality_cutoff
+        found = [moved for before, after in members if (moved := _gain(before, after, quality)) is not None]
         if not found:
             continue
         by, improving, regressing = (collection_mean([[value] for value in column]) for column in zip(*found, strict=True))
         means = [_quality_differences(before, after, k) for before, after in members]
         reversals = sum(leader_reversals(differences, 0.0) for differences in means)
-        yield Gain(
-            task, variant, f"ndcg@{k}", improving, regressing, None if np.isnan(by) else by, reversals, sum(map(len, means))
-        )
+        yield Gain(task, variant, quality, improving, regressing, None if np.isnan(by) else by, reversals, sum(map(len, means)))
 
 
 def _gain(before: Audit, after: Audit, measure: str) -> Gains | None:

@@ -81,8 +81,8 @@ def study_teachers(pairs: Iterable[tuple[str | Path, Given]], data: Data | None 
     tasks = {audit.task.name: audit.task for audits in students for audit in audits}
     if len(tasks) > 1:
         raise InputError(f"the students were audited on several tasks ({', '.join(tasks)}), and means of tasks are not mixed.")
-    k = next(iter(tasks.values())).quality_cutoff
-    measure = f"ndcg@{k}"
+    task = next(iter(tasks.values()))
+    measure = task.quality
     source = None if data is None else open_collection(data)
     teachers = []
     for (folder, _), audits in zip(given, students, strict=True):
@@ -90,7 +90,7 @@ def study_teachers(pairs: Iterable[tuple[str | Path, Given]], data: Data | None 
             raise InputError(f"{audits[0].name} has no {measure} on {', '.join(lost)}: a student's quality needs judgements.")
         labels = read_labels(Path(folder))
         beta = silver_beta([label.vectors for label in labels])
-        own = None if source is None else label_quality(labels, source, k)[measure]
+        own = None if source is None else label_quality(labels, source, task.quality_cutoff)[measure]
         quality = collection_mean([audit.measured.values[measure] for audit in audits])
         teachers.append(Teacher(str(folder), audits[0].name, _known(beta.beta), _known(beta.scale_free), own, quality))
     columns = ("silver_beta", "silver_beta_scale_free", "label_quality")
