@@ -18,7 +18,7 @@ export CROSS=${CROSS:-$LAB/models/mini-cross-encoder} MEMBERS_CACHE=$LAB/members
 export BM25_TEXTS=$LAB/pools/long.jsonl GRADED=$LAB/pools/long.jsonl
 mkdir -p "$LAB/logs" "$LAB/runs"
 
-steadyscore() { nice -n 10 "$PYTHON" -m steadyscore "$@"; }
+steadyscore() { nice -n "${NICE:-10}" "$PYTHON" -m steadyscore "$@"; }
 
 # Finished labels stay as they are, whatever becomes of the teacher's files.
 labelled() { # MIXTURE FOLDER
@@ -47,9 +47,9 @@ tuned() { # NAME
 
 run() {
   case $1 in
-    pools) [[ -f $LAB/pools/watch.jsonl ]] || nice -n 10 "$PYTHON" "$here/pools.py" "$SHARED" "$LAB/pools" ;;
+    pools) [[ -f $LAB/pools/watch.jsonl ]] || nice -n "${NICE:-10}" "$PYTHON" "$here/pools.py" "$SHARED" "$LAB/pools" ;;
     labels) labelled fast labels-graded ;;
-    members-mpnet) nice -n 10 "$PYTHON" "$here/members.py" mpnet "$LAB/pools/long.jsonl" ;;
+    members-mpnet) nice -n "${NICE:-10}" "$PYTHON" "$here/members.py" mpnet "$LAB/pools/long.jsonl" ;;
     labels-mpnet) labelled mpnet labels-mpnet ;;
     single-42 | single-43) student "$1" "${1##*-}" labels-graded --objective single_order ;;
     oc-42 | oc-43) student "$1" "${1##*-}" labels-graded "${oc[@]}" --weight 5 ;;
@@ -59,12 +59,14 @@ run() {
       --width 10 --chars 300 --seed 7 --out "$LAB/labels-self" ;;
     self-single-42) student "$1" 42 labels-self --objective single_order ;;
     self-averaged-42) student "$1" 42 labels-self --objective order_averaged ;;
+    set-42) student "$1" 42 labels-graded --initial "$here/../src/steadyscore/models/shipped/smollm2-135m-set" \
+      --objective single_order --prompt set --learning-rate 5e-4 --steps 300 --evaluate-every 150 ;;
     tune-*) tuned "${1#tune-}" ;;
     *) echo "no job named $1; see lab/jobs.sh --list" >&2; return 2 ;;
   esac
 }
 
-all=(pools labels single-42 oc-42 tune-single-42 tune-oc-42 augmentation-42 tune-augmentation-42 single-43 oc-43 tune-single-43
+all=(pools labels set-42 single-42 oc-42 tune-single-42 tune-oc-42 augmentation-42 tune-augmentation-42 single-43 oc-43 tune-single-43
   tune-oc-43 labels-self self-averaged-42 self-single-42 tune-self-averaged-42 tune-self-single-42 oc20-42 tune-oc20-42
   members-mpnet labels-mpnet)
 

@@ -114,7 +114,7 @@ def test_comparing_folders_gives_what_the_command_gives(tmp_path, capsys):
     assert main(["compare", str(tmp_path), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads(json.dumps(steadyscore.compare(tmp_path).to_json()))
-    assert list(printed) == ["baseline", "contrasts", "discordance", "missing"]
+    assert list(printed) == ["baseline", "contrasts", "discordance", "missing", "warnings"]
     assert list(printed["contrasts"][0]) == [
         "task", "variant", "measure", "level", "baseline_level", "difference", "adjusted_p", "wins", "collections", "better",
     ]  # fmt: skip

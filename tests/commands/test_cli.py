@@ -182,10 +182,9 @@ def test_the_noise_floor_stands_beside_the_figure(capsys, tmp_path, collection_f
     assert figure["above_floor"] is True
 
 
-def test_a_dry_run_loads_nothing_and_writes_nothing(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("steadyscore.audits.audit.open_engine", lambda *_: pytest.fail("loaded"))
-    words = ("audit", "--scorer", "smollm2-135m", "--data", "passages", "--out", tmp_path / "run", "--dry-run", "--json")
-    code, out, _ = call(capsys, *words)
+def test_a_dry_run_counts_windows_and_writes_nothing(capsys, tmp_path):
+    words = ("audit", "--scorer", "synthetic:slot", "--data", "passages", "--width", "20", "--out", tmp_path / "run")
+    code, out, _ = call(capsys, *words, "--dry-run", "--json")
     row = json.loads(out)[0]
     assert (code, row["queries"], row["windows"]) == (0, 32, 32 * 11)
     assert row["tokens"] > 100_000
