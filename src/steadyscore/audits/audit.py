@@ -279,7 +279,7 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     failed = _score_additions(scorer, run, queries, work)
     own_name = name if name != work.address else run.record["name"]  # a name that the caller gave stays with the run
     by = match_threshold(config.threshold, run.record["collection"], additions.serving_permutations, config.reading)
-    run.update_record(threshold=_stored(by), reading=asdict(config.reading), name=own_name)
+    run.update_record(threshold=stored_threshold(by), reading=asdict(config.reading), name=own_name)
     reports = {reader: _read(run, queries, reader, work) for reader in additions.readers}
     served = (additions.reader_k, additions.serving_permutations, config.reading, additions.reader_decoding)
     first = [reader_label(reader, *served) for reader in additions.readers[:1]] or None
@@ -306,7 +306,7 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     )
 
 
-def _stored(by: Threshold) -> dict[str, Any]:
+def stored_threshold(by: Threshold) -> dict[str, Any]:
     """A threshold as a run keeps it: one that was matched to another run by the share that came of it."""
     return {name: value for name, value in asdict(by).items() if name != "retention_of"}
 
@@ -408,7 +408,7 @@ def audit_scores(
     with working_folder(output) as folder:
         run = keep_scores(given.queries, given.name, given.digests, folder, list(output.command))
         how = reading or Reading()
-        run.update_record(threshold=_stored(threshold), reading=asdict(how))
+        run.update_record(threshold=stored_threshold(threshold), reading=asdict(how))
         found = load_run(run, threshold, additions.serving_permutations, reading=how, queries=given.queries)
         library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
         kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)
