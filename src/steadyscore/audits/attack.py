@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from ..collection import Data, open_collection
 from ..engines import EngineOptions, Recording
@@ -23,33 +23,10 @@ from ..scoring.estimate import Estimate, estimate
 from ..scoring.rate import Rate
 from ..scoring.score import AuditConfig, check_query_ids, score_collection, scorer_for, settings_for
 from ..tasks import TASKS
-from ..terms import Markers, Partition, Placeholder, PromptStyle
 from .attack_result import AttackAudit, load_attack
-from .audit import Additions, Output, configure, name_scorers, open_backend, stored_threshold, working_folder
+from .audit import Additions, OrderSettings, Output, configure, name_scorers, open_backend, stored_threshold, working_folder
 from .estimate import AuditEstimates, estimate_audit
 from .load import match_threshold
-
-
-class AttackSettings(TypedDict, total=False):
-    """Settings of `attack` by name, those of `audit` that apply: one order is scored, and read as it is."""
-
-    seed: int
-    queries: int | None
-    pool: int | None
-    query_ids: Sequence[str] | None
-    chars: int | None
-    width: int | None
-    partition: Partition
-    markers: Markers
-    marker_seed: int | None
-    placeholder: Placeholder
-    prompt: PromptStyle | None
-    fit: str
-    instruction: str | None
-    cutoff: float | None
-    match_retention: float | str | Path | None
-    keep_first: int | None
-    keep_share: float | None
 
 
 def attack(
@@ -62,7 +39,7 @@ def attack(
     options: EngineOptions | None = None,
     quiet: bool = False,
     command: Sequence[str] = (),
-    **settings: Unpack[AttackSettings],
+    **settings: Unpack[OrderSettings],
 ) -> AttackAudit:
     """Score a collection as it is, under every attack and under each one's harmless control, and measure what moved.
 
@@ -103,8 +80,8 @@ def attack(
 
 def attack_config(config: AuditConfig, **settings: Any) -> AuditConfig:
     """A configuration for attacks, which score the first-stage order and no permutation."""
-    if unknown := [name for name in settings if name not in AttackSettings.__annotations__]:
-        raise InputError(f"attack has no setting {', '.join(unknown)}. It has {', '.join(AttackSettings.__annotations__)}.")
+    if unknown := [name for name in settings if name not in OrderSettings.__annotations__]:
+        raise InputError(f"attack has no setting {', '.join(unknown)}. It has {', '.join(OrderSettings.__annotations__)}.")
     how = replace(configure(config, **settings), permutations=0, scheme="hashed")
     if how.threshold.protocol == "reference":
         raise InputError(

@@ -25,6 +25,8 @@ from .load import match_threshold
 from .table import html_table, text_table
 
 HEADER = ("attack", "measure", "value", "harmless", "beyond harmless", "queries")
+ON_TERMINAL = ("own_gain", "enters_set", "becomes_first", "pair_change", "companion_change", "companion_overlap")
+"""Columns of the table, the first with its interval; the page and `--json` have every measure."""
 BEYOND = "beyond_"
 """Before a measure in a bound: what an attack adds to its harmless control."""
 LISTED = (
@@ -134,29 +136,33 @@ class AttackAudit:
         return write_attack_report(self, Path(folder))
 
     def __str__(self) -> str:
-        measures = [measure for measure in ATTACK_MEASURES if any(measure in of for of in self.effects.values())]
-        rows = [
-            [attack, *(self._cell(effect, measure == "own_gain") if (effect := of.get(measure)) else "-" for measure in measures)]
-            for attack, of in self.effects.items()
-        ]
+        measures = [measure for measure in ON_TERMINAL if any(measure in of for of in self.effects.values())]
+        rows = [[attack, *(_cell(of.get(measure), measure) for measure in measures)] for attack, of in self.effects.items()]
         return "\n".join(
             [
                 f"{self.name} on {self.collection}: one hostile candidate in each of {self.queries} queries",
-                text_table(["attack", *(measure.replace("_", "_\n", 1) for measure in measures)], rows),
-                "In brackets: the same under a neutral sentence of the same length. Means over all queries, or as many as named.",
+                text_table(["attack", *map(self._head, measures)], rows),
+                "In brackets: the same under a neutral sentence of the same length.",
                 f"Cutoff: {self.cutoff.how}.",
             ]
         )
 
-    def _cell(self, effect: Effect, has_interval: bool) -> str:
-        figure = str(effect.attack) if has_interval else f"{effect.attack.value:.3f}"
-        count = "" if effect.attack.queries == self.queries else f" of {effect.attack.queries}"
-        return f"{figure} ({effect.harmless.value:.3f}){count}"
+    def _head(self, measure: str) -> str:
+        """A measure over the number of queries that its mean is of, where that is not all of them."""
+        counts = sorted({of[measure].attack.queries for of in self.effects.values() if measure in of})
+        return measure.replace("_", "_\n", 1) + ("" if counts == [self.queries] else f"\nof {'-'.join(map(str, counts))}")
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         return html_table(HEADER, self.rows())
+
+
+def _cell(effect: Effect | None, measure: str) -> str:
+    if effect is None:
+        return "-"
+    figure = str(effect.attack) if measure == ON_TERMINAL[0] else f"{effect.attack.value:.3f}"
+    return f"{figure} ({effect.harmless.value:.3f})"
 
 
 def is_attack_measure(name: str) -> bool:
@@ -232,12 +238,13 @@ def _find_victim(query: Scored, seed: int) -> int | None:
 
 def _pair_rows(one: _Before, after: Scored) -> Array:
     """(2, n) scores in first-stage order, before and after."""
-    return np.stack([one.query.first_stage, after.first_stage])  # type: ignore[list-item]
+    rows: Array = np.stack([one.query.first_stage, after.first_stage])  # type: ignore[list-item]
+    return rows
 
 
 def _companions(one: _Before) -> Array:
     """(n,) the candidates that share the window of the one that attacks; everybody else where windows are not known."""
-    others = np.arange(len(one.query.candidate_ids)) != one.victim
+    others: Array = np.arange(len(one.query.candidate_ids)) != one.victim
     if one.query.windows is None:
         return others
     windows = one.query.windows[one.query.permutations == FIRST_STAGE][0]

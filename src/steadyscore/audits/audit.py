@@ -53,14 +53,10 @@ Scorers = Any
 """An address, a Python callable, an object with `.predict` or `.rank`, an opened backend; or several, in a list or by name."""
 
 
-class AuditSettings(TypedDict, total=False):
-    """Settings of `audit` by name: fields of `AuditConfig`, `Settings`, `Cut`, `Threshold` and `Reading`."""
+class OrderSettings(TypedDict, total=False):
+    """Settings by name of whatever scores one order: fields of `AuditConfig`, `Settings`, `Cut` and `Threshold`."""
 
-    permutations: int
     seed: int
-    scheme: str
-    noise_floor: bool
-    noise_reads: int | None
     queries: int | None
     pool: int | None
     query_ids: Sequence[str] | None
@@ -75,9 +71,18 @@ class AuditSettings(TypedDict, total=False):
     instruction: str | None
     cutoff: float | None
     match_retention: float | str | Path | None
-    threshold_protocol: str
     keep_first: int | None
     keep_share: float | None
+
+
+class AuditSettings(OrderSettings, total=False):
+    """Settings of `audit` by name: those of one order, of several, and of `Reading`."""
+
+    permutations: int
+    scheme: str
+    noise_floor: bool
+    noise_reads: int | None
+    threshold_protocol: str
     readout: Readout
     ties: Ties
 
