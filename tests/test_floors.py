@@ -13,7 +13,7 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text()
 PACKAGES = re.findall(r"^\| `(\w+)` \|", PAGE, re.M)
 HEAVY = {"torch", "transformers", "peft", "accelerate", "matplotlib", "jinja2", "pandas"}
 MAY_BE_HEAVY = set(re.findall(r"`([\w/]+\.py)`", re.search(r"^Modules that import torch.*$", PAGE, re.M)[0]))
-WHEN_CALLED = {("audits/result.py", "report"), ("audits/decisions.py", "report")}
+WHEN_CALLED = {("audits/result.py", "report"), ("audits/decisions.py", "report"), ("audits/attack_result.py", "report")}
 """What a method opens in a later package when it is called."""
 MODULES = sorted(str(f.relative_to(PACKAGE)) for f in PACKAGE.rglob("*.py"))
 QUESTIONS = re.findall(r"^\| ([^|]+\?) \| `([\w/.]+)`(?:: `(\w+)`)?", PAGE, re.M)

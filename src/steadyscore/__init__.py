@@ -9,6 +9,8 @@ __version__ = "0.2.0"
 
 _MODULES = {
     "audits.audit": "audit",
+    "audits.attack": "attack",
+    "audits.attack_result": "AttackAudit load_attack",
     "audits.load": "load",
     "audits.decisions": "DecisionAudit audit_decisions load_decisions",
     "audits.result": "Audit Audits",

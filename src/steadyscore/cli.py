@@ -29,6 +29,7 @@ VERBS: dict[str, str] = {
     "compare": "compare runs, paired, against a baseline",
     "gate": "fail a build when a measure is on the wrong side of a bound",
     "width": "say what serving candidates in company changes, and why: content, length or answer",
+    "attack": "say how far hostile candidate text moves its own grade, its companions' and the decisions",
     "plan": "say how many permutations and queries a margin needs",
     "variance": "say where the movement of a score comes from: slot, window or companions",
     "recommend": "name the cheapest measured way of serving that reaches a target",

@@ -53,14 +53,10 @@ Scorers = Any
 """An address, a Python callable, an object with `.predict` or `.rank`, an opened backend; or several, in a list or by name."""
 
 
-class AuditSettings(TypedDict, total=False):
-    """Settings of `audit` by name: fields of `AuditConfig`, `Settings`, `Cut`, `Threshold` and `Reading`."""
+class OrderSettings(TypedDict, total=False):
+    """Settings by name of whatever scores one order: fields of `AuditConfig`, `Settings`, `Cut` and `Threshold`."""
 
-    permutations: int
     seed: int
-    scheme: str
-    noise_floor: bool
-    noise_reads: int | None
     queries: int | None
     pool: int | None
     query_ids: Sequence[str] | None
@@ -75,9 +71,18 @@ class AuditSettings(TypedDict, total=False):
     instruction: str | None
     cutoff: float | None
     match_retention: float | str | Path | None
-    threshold_protocol: str
     keep_first: int | None
     keep_share: float | None
+
+
+class AuditSettings(OrderSettings, total=False):
+    """Settings of `audit` by name: those of one order, of several, and of `Reading`."""
+
+    permutations: int
+    scheme: str
+    noise_floor: bool
+    noise_reads: int | None
+    threshold_protocol: str
     readout: Readout
     ties: Ties
 
@@ -279,7 +284,7 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     failed = _score_additions(scorer, run, queries, work)
     own_name = name if name != work.address else run.record["name"]  # a name that the caller gave stays with the run
     by = match_threshold(config.threshold, run.record["collection"], additions.serving_permutations, config.reading)
-    run.update_record(threshold=_stored(by), reading=asdict(config.reading), name=own_name)
+    run.update_record(threshold=stored_threshold(by), reading=asdict(config.reading), name=own_name)
     reports = {reader: _read(run, queries, reader, work) for reader in additions.readers}
     served = (additions.reader_k, additions.serving_permutations, config.reading, additions.reader_decoding)
     first = [reader_label(reader, *served) for reader in additions.readers[:1]] or None
@@ -306,7 +311,7 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     )
 
 
-def _stored(by: Threshold) -> dict[str, Any]:
+def stored_threshold(by: Threshold) -> dict[str, Any]:
     """A threshold as a run keeps it: one that was matched to another run by the share that came of it."""
     return {name: value for name, value in asdict(by).items() if name != "retention_of"}
 
@@ -408,7 +413,7 @@ def audit_scores(
     with working_folder(output) as folder:
         run = keep_scores(given.queries, given.name, given.digests, folder, list(output.command))
         how = reading or Reading()
-        run.update_record(threshold=_stored(threshold), reading=asdict(how))
+        run.update_record(threshold=stored_threshold(threshold), reading=asdict(how))
         found = load_run(run, threshold, additions.serving_permutations, reading=how, queries=given.queries)
         library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
         kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)

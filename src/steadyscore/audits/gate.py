@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 from xml.etree import ElementTree
@@ -169,23 +169,33 @@ def _name(audit: Audit | DecisionAudit) -> str:
     return f"{audit.name} on {audit.collection}"
 
 
-def make_bounds(least: Mapping[str, float], most: Mapping[str, float]) -> list[Bound]:
-    """Bounds by measure; every unknown measure is named at once."""
-    if unknown := [name for name in {**least, **most} if not is_measure(name)]:
-        raise InputError([f"unknown measure {name!r}; `steadyscore.MEASURES` has them all." for name in unknown])
+def make_bounds(
+    least: Mapping[str, float],
+    most: Mapping[str, float],
+    is_known: Callable[[str], bool] = is_measure,
+    listed: str = "`steadyscore.MEASURES` has them all",
+) -> list[Bound]:
+    """Bounds by measure; every unknown measure is named at once, with where to find those that there are."""
+    if unknown := [name for name in {**least, **most} if not is_known(name)]:
+        raise InputError([f"unknown measure {name!r}; {listed}." for name in unknown])
     if not least and not most:
         raise InputError('a gate needs at least one bound, for example min={"overlap": 0.8}.')
     return [*(Bound(name, least=x) for name, x in least.items()), *(Bound(name, most=x) for name, x in most.items())]
 
 
-def parse_bounds(least: Sequence[str], most: Sequence[str]) -> list[Bound]:
+def parse_bounds(
+    least: Sequence[str],
+    most: Sequence[str],
+    is_known: Callable[[str], bool] = is_measure,
+    listed: str = "`steadyscore measures list` prints them",
+) -> list[Bound]:
     """Bounds as typed, `name=value`; every mistake at once."""
     bounds, mistakes = [], []
     for flag, texts in (("--min", least), ("--max", most)):
         for text in texts:
             name, _, number = text.partition("=")
-            if not is_measure(name):
-                mistakes.append(f"{flag} {text}: unknown measure {name!r}; `steadyscore measures list` prints them.")
+            if not is_known(name):
+                mistakes.append(f"{flag} {text}: unknown measure {name!r}; {listed}.")
                 continue
             try:
                 value = float(number)

@@ -314,6 +314,11 @@ def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
     return survey
 
 
+def find_cutoff(queries: Iterable[Scored], by: Threshold) -> tuple[Cutoff, Array]:
+    """The frozen cutoff of some queries, and (Q,) which of them it may be measured on."""
+    return _cutoff(_survey(queries, by), by)
+
+
 def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
     """The frozen cutoff, and which queries it may be measured on: those it was not fitted on."""
     ids, rows = survey.ids, survey.fitting_rows

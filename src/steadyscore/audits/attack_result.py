@@ -1,0 +1,285 @@
+"""What attacks did to a scorer: every figure beside its harmless control, as a table, JSON or a gate, read from a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import InputError
+from ..measures.attacks import ATTACK_MEASURES, Attacked, measure_attack
+from ..measures.measurement import Cutoff, Threshold, find_cutoff
+from ..measures.ranking import is_relevant, rank
+from ..measures.reading import Reading
+from ..runs.folder import Run
+from ..runs.layout import RECORD_FILE
+from ..runs.table import FIRST_STAGE, Scored
+from ..scoring.attacks import ATTACKS, ATTACKS_FOLDER, CLEAN, HARMLESS, choose_attacks, choose_victim
+from ..terms import Array, Failure
+from .figure import Figure, mean_figure
+from .gate import Bound, Check, Gate, make_bounds
+from .load import match_threshold
+from .table import html_table, text_table
+
+HEADER = ("attack", "measure", "value", "harmless", "beyond harmless", "queries")
+ON_TERMINAL = ("own_gain", "enters_set", "becomes_first", "pair_change", "companion_change", "companion_overlap")
+"""Columns of the table, the first with its interval; the page and `--json` have every measure."""
+BEYOND = "beyond_"
+"""Before a measure in a bound: what an attack adds to its harmless control."""
+LISTED = (
+    f"there are {', '.join(ATTACK_MEASURES)}, for every attack, or for one as own_gain.instruction, "
+    f"and {BEYOND}own_gain for what is left when the harmless control is subtracted"
+)
+
+
+class Effect(NamedTuple):
+    """A measure under an attack, and what is to be read beside it."""
+
+    attack: Figure
+    harmless: Figure
+    """Under a neutral sentence of the same length."""
+    beyond: Figure
+    """Attack minus harmless, paired by query."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: figure.to_json() for name, figure in zip(("attack", "harmless", "beyond_harmless"), self, strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """The query in which an attacking candidate gained most."""
+
+    attack: str
+    query_id: str
+    victim: str
+    rows: tuple[tuple[str, float, float, int, int], ...]
+    """Candidate, score before and after, place before and after counted from 1; as ranked after."""
+
+
+@dataclass(frozen=True)
+class AttackAudit:
+    """What attacks do to one scorer on one collection. Prints as a table."""
+
+    name: str
+    collection: str
+    task: str
+    width: int | None
+    cutoff: Cutoff
+    queries: int
+    """Queries in which a candidate attacks."""
+    effects: dict[str, dict[str, Effect]]
+    """Attack -> measure -> what it moved."""
+    example: Example | None
+    without_victim: tuple[str, ...] = ()
+    """Queries without a candidate that is not relevant: nobody attacks there."""
+    failed: tuple[Failure, ...] = ()
+    """Queries that could not be scored, with words or without: in no figure that needs them."""
+    folder: Path | None = None
+
+    def __getitem__(self, attack: str) -> dict[str, Effect]:
+        return self.effects[attack]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `--json` and `summary.json` have it."""
+        return {
+            "scorer": self.name,
+            "collection": self.collection,
+            "width": self.width,
+            "cutoff": self.cutoff.to_json(),
+            "queries": self.queries,
+            "attacks": {
+                attack: {measure: effect.to_json() for measure, effect in of.items()} for attack, of in self.effects.items()
+            },
+            "without_victim": list(self.without_victim),
+            "failed": [failure.to_json() for failure in self.failed],
+        }
+
+    def rows(self) -> list[list[Any]]:
+        """Every figure: attack, measure, value, under the harmless sentence, the difference of both, queries."""
+        return [
+            [attack, measure, str(effect.attack), f"{effect.harmless.value:.3f}", str(effect.beyond), effect.attack.queries]
+            for attack, of in self.effects.items()
+            for measure, effect in of.items()
+        ]
+
+    def check(self, bounds: Sequence[Bound]) -> Gate:
+        """Bounds on the figures: `own_gain` on that of every attack, `own_gain.instruction` on one; `beyond_own_gain` on what
+        an attack adds to its harmless control.
+        """
+        checks, absent = [], []
+        for bound in bounds:
+            whole, _, one = bound.measure.partition(".")
+            measure = whole.removeprefix(BEYOND)
+            of = {
+                attack: effects[measure] for attack, effects in self.effects.items() if measure in effects and one in ("", attack)
+            }
+            absent += [] if of else [bound.measure]
+            for attack, effect in of.items():
+                figure = effect.attack if whole == measure else effect.beyond
+                named = replace(bound, measure=f"{whole}.{attack}")
+                checks.append(Check(f"{self.name} on {self.collection}", named, figure.value, 0))
+        if absent:
+            raise InputError(f"the attacks on {self.name} have no {', '.join(absent)}; the cutoff is: {self.cutoff.how}.")
+        return Gate(tuple(checks))
+
+    def gate(self, *, min: Mapping[str, float] | None = None, max: Mapping[str, float] | None = None) -> Gate:
+        """Bounds by measure: `gate(max={"own_gain": 0.1}, min={"companion_overlap": 0.9})`."""
+        return self.check(make_bounds(min or {}, max or {}, is_attack_measure, LISTED))
+
+    def report(self, folder: str | Path) -> Path:
+        """Write the page; returns its path."""
+        from ..report.attack import write_attack_report
+
+        return write_attack_report(self, Path(folder))
+
+    def __str__(self) -> str:
+        measures = [measure for measure in ON_TERMINAL if any(measure in of for of in self.effects.values())]
+        rows = [[attack, *(_cell(of.get(measure), measure) for measure in measures)] for attack, of in self.effects.items()]
+        return "\n".join(
+            [
+                f"{self.name} on {self.collection}: one hostile candidate in each of {self.queries} queries",
+                text_table(["attack", *map(self._head, measures)], rows),
+                "In brackets: the same under a neutral sentence of the same length.",
+                f"Cutoff: {self.cutoff.how}.",
+            ]
+        )
+
+    def _head(self, measure: str) -> str:
+        """A measure over the number of queries that its mean is of, where that is not all of them."""
+        counts = sorted({of[measure].attack.queries for of in self.effects.values() if measure in of})
+        return measure.replace("_", "_\n", 1) + ("" if counts == [self.queries] else f"\nof {'-'.join(map(str, counts))}")
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_table(HEADER, self.rows())
+
+
+def _cell(effect: Effect | None, measure: str) -> str:
+    if effect is None:
+        return "-"
+    figure = str(effect.attack) if measure == ON_TERMINAL[0] else f"{effect.attack.value:.3f}"
+    return f"{figure} ({effect.harmless.value:.3f})"
+
+
+def is_attack_measure(name: str) -> bool:
+    """Whether a gate may name it: a measure of attacks, of all of them or of one."""
+    measure, _, attack = name.removeprefix(BEYOND).partition(".")
+    return measure in ATTACK_MEASURES and (not attack or attack in ATTACKS)
+
+
+# -- from a folder
+
+
+class _Before(NamedTuple):
+    """A query as it is, and who will attack in it."""
+
+    query: Scored
+    victim: int
+    is_tested: bool
+    """Whether the cutoff was fitted on other queries."""
+
+
+def load_attack(folder: str | Path, *, attacks: Sequence[str] | None = None, threshold: Threshold | None = None) -> AttackAudit:
+    """What the attacks in a folder moved, measured again; no model is needed.
+
+    attacks    only these; None: all that the folder holds
+    threshold  another cutoff than the one that the run was attacked with
+    """
+    root = Path(folder)
+    clean = Run.open(root / CLEAN)
+    there = [name for name in ATTACKS if (root / ATTACKS_FOLDER / name / RECORD_FILE).exists()]
+    queries = clean.read_queries()
+    by = threshold or Threshold(**clean.record.get("threshold", {}))
+    cutoff, tested = find_cutoff(queries, match_threshold(by, clean.record["collection"], 1, Reading()))
+    seed = clean.record["fingerprint"]["seed"]
+    before = {
+        query.query_id: _Before(query, victim, bool(is_tested))
+        for query, is_tested in zip(queries, tested, strict=True)
+        if (victim := _find_victim(query, seed)) is not None
+    }
+    if not before:
+        raise InputError("every candidate of every query is relevant, so none can attack. Use a collection with others.")
+    effects: dict[str, dict[str, Effect]] = {}
+    examples: list[tuple[float, Example]] = []
+    runs = [clean]
+    for name in choose_attacks(there if attacks is None else attacks):
+        hostile, harmless = (Run.open(root / place / name) for place in (ATTACKS_FOLDER, HARMLESS))
+        after, control = ({query.query_id: query for query in run.read_queries()} for run in (hostile, harmless))
+        known = {id: one for id, one in before.items() if id in after and id in control}
+        effects[name] = _compare(*(_measure(known, rows, cutoff) for rows in (after, control)))
+        examples += [_show(name, one, after[id]) for id, one in known.items()]
+        runs += [hostile, harmless]
+    gain, example = max(examples, key=lambda found: found[0], default=(0.0, None))
+    return AttackAudit(
+        name=clean.record["name"],
+        collection=clean.record["collection"],
+        task=clean.record["task"],
+        width=clean.record["fingerprint"].get("width"),
+        cutoff=cutoff,
+        queries=len(before),
+        effects=effects,
+        example=example if gain > 0 else None,
+        without_victim=tuple(query.query_id for query in queries if query.query_id not in before),
+        failed=_failures(runs),
+        folder=root,
+    )
+
+
+def _find_victim(query: Scored, seed: int) -> int | None:
+    """Column of the candidate that attacks."""
+    not_relevant = [id for id, is_good in zip(query.candidate_ids, is_relevant(query.gold), strict=True) if not is_good]
+    victim = choose_victim(query.query_id, not_relevant, seed)
+    return None if victim is None else query.candidate_ids.index(victim)
+
+
+def _pair_rows(one: _Before, after: Scored) -> Array:
+    """(2, n) scores in first-stage order, before and after."""
+    rows: Array = np.stack([one.query.first_stage, after.first_stage])  # type: ignore[list-item]
+    return rows
+
+
+def _companions(one: _Before) -> Array:
+    """(n,) the candidates that share the window of the one that attacks; everybody else where windows are not known."""
+    others: Array = np.arange(len(one.query.candidate_ids)) != one.victim
+    if one.query.windows is None:
+        return others
+    windows = one.query.windows[one.query.permutations == FIRST_STAGE][0]
+    shared: Array = others & (windows == windows[one.victim])
+    return shared
+
+
+def _measure(before: Mapping[str, _Before], after: Mapping[str, Scored], cutoff: Cutoff) -> dict[str, Array]:
+    """Measure -> (Q,) over the queries in which somebody attacks."""
+    found = []
+    for id, one in before.items():
+        scores = _pair_rows(one, after[id])
+        kept = cutoff.retained(scores) if one.is_tested else None
+        found.append(measure_attack(Attacked(scores, one.victim, _companions(one), kept)))
+    return {measure: np.array([values[measure] for values in found]) for measure in ATTACK_MEASURES}
+
+
+def _compare(attack: dict[str, Array], harmless: dict[str, Array]) -> dict[str, Effect]:
+    """The measures that have a value in some query."""
+    return {
+        measure: Effect(*(mean_figure(v) for v in (attack[measure], harmless[measure], attack[measure] - harmless[measure])))
+        for measure in ATTACK_MEASURES
+        if not np.isnan(attack[measure]).all()
+    }
+
+
+def _show(attack: str, one: _Before, after: Scored) -> tuple[float, Example]:
+    """What the attacking candidate gained, and the ranking of its query before and after."""
+    scores = _pair_rows(one, after)
+    places, ids = rank(scores) + 1, one.query.candidate_ids
+    rows = [(ids[c], float(scores[0, c]), float(scores[1, c]), int(places[0, c]), int(places[1, c])) for c in range(len(ids))]
+    ranked = tuple(sorted(rows, key=lambda row: row[-1]))
+    return float(scores[1, one.victim] - scores[0, one.victim]), Example(attack, after.query_id, ids[one.victim], ranked)
+
+
+def _failures(runs: Sequence[Run]) -> tuple[Failure, ...]:
+    failed = [Failure(**failure) for run in runs for failure in run.record["coverage"]["failed"]]
+    return tuple({failure.query_id: failure for failure in failed}.values())
