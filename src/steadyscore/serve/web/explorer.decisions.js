@@ -156,6 +156,7 @@ function drawDecisions() {
   const { asked, results } = decided, [given] = results, last = results[results.length - 1];
   const later = results.slice(1), alike = later.filter(result => !changeOf(asked, result, given).differing.length).length;
   $("case-asked").textContent = asked.question;
+  $("case-about").textContent = Object.entries(asked.content).flatMap(([name, value]) => (typeof value === "string" ? [`${name}: ${value}`] : [])).join(" · ");
   $("case-stage").hidden = false;
   $("case-cards").replaceChildren(drawDecision("As given", asked, given, given), later.length ? drawDecision(`Reordered, shuffle ${later.length}`, asked, last, given)
     : make("p", { class: "note" }, "Shuffle to see the same state in another order here."));
