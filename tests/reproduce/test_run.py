@@ -3,14 +3,16 @@
 import io
 import json
 import re
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 from steadyscore.cli import main
+from steadyscore.engines import EngineOptions
 from steadyscore.reproduce.artifacts import ARTIFACTS
-from steadyscore.reproduce.execute import Store
-from steadyscore.reproduce.jobs import jobs_of, requests_of
+from steadyscore.reproduce.execute import Store, Workshop
+from steadyscore.reproduce.jobs import Beside, jobs_of, requests_of
 from steadyscore.reproduce.layout import fill
 from steadyscore.reproduce.library import Library
 from steadyscore.reproduce.render import FORMATS, Shown, to_csv, to_html, to_latex, to_text
@@ -61,6 +63,22 @@ def test_running_again_scores_nothing_again(store, capsys):
     assert main(["reproduce", "run", "rr-pairflip", "--store", str(store.folder)]) == 0
     assert {run.folder: run.record["sessions"] for run in find_runs([store.folder / "runs"])} == before
     assert "30 of 30 runs are complete" in capsys.readouterr().out
+
+
+def test_what_a_larger_run_lacks_is_not_done(tmp_path):
+    """A table reads the largest run, so what another table kept beside a smaller one has to be made beside that, too."""
+    store, workshop = Store(tmp_path), Workshop(Store(tmp_path), TINY, EngineOptions(), quiet=True)
+    cells = ARTIFACTS["qa-transfer-reader"].cells()
+    job = next(job for job in jobs_of(requests_of(cells, TINY), TINY) if job.beside.readings)
+    larger = replace(job, beside=Beside(job.beside.permutations + 2))
+    workshop.do(job, print)
+    assert store.is_done(job, TINY)
+    assert not store.is_done(larger, TINY)
+    workshop.do(larger, print)
+    assert store.is_done(larger, TINY)
+    assert not store.is_done(job, TINY)
+    workshop.do(job, print)
+    assert store.is_done(job, TINY)
 
 
 def test_a_run_says_in_words_what_its_key_stands_for(store):

@@ -28,6 +28,7 @@ def remarks(of: str, audit: Audit) -> list[str]:
     sentences = [*_coverage(audit.measured.coverage), *_cutoff(audit.measured.cutoff), *warnings(audit)]
     if unranked := unranked_remark(audit):
         sentences.append(unranked)
+    sentences += _pool_remains(audit)
     if kept and kept.value > NEARLY_ALL:
         sentences.append(
             f"the cutoff keeps {kept.value:.0%} of the pool, so its overlap says little. Try --match-retention 0.25 or --cutoff."
@@ -45,6 +46,17 @@ def unranked_remark(audit: Audit) -> str | None:
     if ranker_of(audit.record) is None:
         return "The order of the pools is not a ranking, so there is no first stage to compare with; chance is the row to beat."
     return None
+
+
+def _pool_remains(audit: Audit) -> list[str]:
+    """Of a scorer that reads a pool as a set: no order can move it, and who else is in the pool can."""
+    record = audit.record
+    if record["fingerprint"].get("prompt") != "set" or not record.get("capabilities", {}).get("order_free"):
+        return []
+    moved = {"replaced": audit.figures.get("pool_psi"), "dropped": audit.figures.get("pool_psi_drop")}
+    known = [f"{figure.value:.3f} when one candidate is {what}" for what, figure in moved.items() if figure is not None]
+    rest = f"Pool-PSI {' and '.join(known)}" if known else "--perturb drop replace measures it"
+    return [f"{audit.name} reads a pool as a set, which no order can move. What can is who else is in the pool: {rest}."]
 
 
 def not_ahead(audit: Audit) -> list[str]:

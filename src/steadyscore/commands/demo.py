@@ -11,14 +11,14 @@ from ..scoring.score import AuditConfig
 from . import add_engine, can_draw_page, engine_options, examples, name_failed, note, print_audits
 
 SLICES = (
-    # (collection, queries, pool, permutations, width)
-    ("passages", 8, 10, 6, 10),
-    ("responses", 10, None, 6, 4),
+    # (collection, queries, pool, permutations)
+    ("passages", 8, 10, 6),
+    ("responses", 10, None, 6),
 )
-"""What the demo scores of each embedded collection, so that it ends in minutes on two slow cores."""
+"""What the demo scores of each embedded collection, so that it ends in minutes on two slow cores; a pool is one prompt."""
 
-SCORERS = ("smollm2-135m", "smollm2-135m-single", "smollm2-135m-oc")
-"""Off the shelf, distilled in one order, order-consistent."""
+SCORERS = ("smollm2-135m", "smollm2-135m-single", "smollm2-135m-oc", "smollm2-135m-set")
+"""Off the shelf, distilled in one order, order-consistent, without an order."""
 
 RETENTION = 0.3
 """The demo's threshold keeps this share of the pool: an F1-tuned cutoff of an untrained grader would keep everything."""
@@ -33,14 +33,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     scorers = {address: address for address in args.scorer or SCORERS}
-    for name, queries, pool, permutations, width in SLICES:
+    for name, queries, pool, permutations in SLICES:
         size = f"the first {pool} candidates" if pool else "all candidates"
-        note(f"{name}: the first {queries} queries, {size}, {permutations} permutations, {width} per prompt.")
+        note(f"{name}: the first {queries} queries, {size} in one prompt, {permutations} permutations.")
     can_draw = can_draw_page(args.out)
     audits: list[Audit] = []
-    for name, queries, pool, permutations, width in SLICES:
-        how = {"queries": queries, "pool": pool, "permutations": permutations, "width": width, "match_retention": RETENTION}
-        config = configure(AuditConfig(), **how)
+    for name, queries, pool, permutations in SLICES:
+        config = configure(AuditConfig(), queries=queries, pool=pool, permutations=permutations, match_retention=RETENTION)
         output = Output(args.out / name, report=False, command=args.command, say=note)
         part = audit_scorers(scorers, [name], config, engine_options(args), Additions(), output)
         print_audits(part, as_json=False)

@@ -51,8 +51,8 @@ EMBEDDED: dict[str, EmbeddedModel] = {
     ),
 }
 
-DEFAULT = "smollm2-135m-oc"
-"""What scores and serves where nothing is named: the order-consistent adapter that comes with the package."""
+DEFAULT = "smollm2-135m-set"
+"""What scores and serves where nothing is named: the adapter that reads a pool as a set, whose decisions no order can move."""
 
 CONVERSION = ("torch", "transformers", "gguf")
 """What a GGUF file is read with."""

@@ -103,6 +103,11 @@ def _read_outputs(run: Run) -> dict[str, Outputs]:
     return outputs
 
 
+def readers_of(run: Run) -> list[str]:
+    """Names of the readers whose outputs stand beside a run."""
+    return list(_read_outputs(run))
+
+
 def reader_results(run: Run, query_ids: Sequence[str], serving_permutations: int | None = None) -> dict[str, ReaderResult]:
     """Every reader of a run (of one serving budget, where given), the first one first, over the queries named."""
     if not (written := _read_outputs(run)):

@@ -13,8 +13,11 @@ from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
 from ..machine.disk import is_there, read_json, write_json
 from ..machine.progress import bar
+from ..measures.answers import EVIDENCE
+from ..readers.outputs import reader_label, readers_of
 from ..readers.reader import ask_reader
 from ..runs.folder import Run, read_run_record
+from ..runs.layout import NOISE_FILE, perturbed_file
 from ..scoring.conditions import under_condition
 from ..scoring.mitigations import mitigate
 from ..scoring.perturbation import score_perturbed
@@ -43,14 +46,24 @@ class Store:
         return self.folder / "runs" / content.key / f"m{permutations}"
 
     def find_run(self, content: Content, permutations: int) -> Run | None:
-        """The complete run of least size that holds so many permutations."""
+        """The largest complete run, where it holds so many permutations: one that every table looks beside."""
         folders = (self.folder / "runs" / content.key).glob("m*")
-        sizes = sorted(int(folder.name[1:]) for folder in folders if folder.name[1:].isdigit())
+        sizes = sorted((int(folder.name[1:]) for folder in folders if folder.name[1:].isdigit()), reverse=True)
         for size in sizes:
             folder = self.run_folder(content, size)
             if size >= permutations and is_there(folder / "run.json") and read_run_record(folder)["status"] == "complete":
                 return Run.open(folder)
         return None
+
+    def is_done(self, job: Job, choices: Choices) -> bool:
+        """Whether a job's run is complete, and everything that is kept beside it is there."""
+        run = self.find_run(job.content, job.beside.permutations)
+        if run is None:
+            return False
+        files = [*map(perturbed_file, job.beside.perturb), *([NOISE_FILE] if job.beside.noise else [])]
+        readers = [reader_label(reader_name(reader, choices), EVIDENCE, serving) for reader, serving in job.beside.readings]
+        has_timings = not job.beside.timed - {timing.way for timing in read_timings(run)}
+        return has_timings and all(map(run.has, files)) and set(readers) <= set(readers_of(run))
 
     def adapter_folder(self, training: TrainingJob) -> Path:
         return self.folder / "adapters" / training.content.key

@@ -8,7 +8,6 @@ from .artifacts import ARTIFACTS
 from .execute import Store
 from .jobs import jobs_of, requests_of
 from .names import SYSTEMS
-from .plan import is_done
 from .recipe import Artifact
 from .scale import Choices
 
@@ -32,7 +31,7 @@ def status_of(artifact: Artifact, choices: Choices, store: Store) -> Status:
     cells = list(artifact.cells())
     possible = [cell for cell in cells if cell.statistic != "not_measured"]
     jobs = jobs_of(requests_of(possible, choices), choices)
-    done = sum(is_done(job, store) for job in jobs)
+    done = sum(store.is_done(job, choices) for job in jobs)
     missing = [f"{len(jobs) - done} of {len(jobs)} runs are not scored yet"] if done < len(jobs) else []
     missing += missing_code(artifact)
     return Status(_word(len(possible), len(jobs), done), len(jobs), done, len(cells), len(possible), missing)

@@ -141,13 +141,15 @@ def plan_of(artifacts: Iterable[Artifact], choices: Choices, store: Store, price
     groups: dict[tuple[str, str], list[Job]] = {}
     for job in jobs:
         groups.setdefault((SYSTEMS[job.request.system].label, job.request.base), []).append(job)
-    runs = [_planned(*names, members, store, price) for names, members in groups.items()]
+    runs = [
+        _planned(*names, members, [job for job in members if not store.is_done(job, choices)], price)
+        for names, members in groups.items()
+    ]
     trainings = [(t, store.has_adapter(t), training_size(t, store)) for t in trainings_of(jobs)]
     return Plan(runs, trainings, missing_of(jobs, [t for t, is_done, _ in trainings if not is_done], choices), jobs)
 
 
-def _planned(system: str, base: str, jobs: Sequence[Job], store: Store, price: Price | None) -> PlannedRuns:
-    todo = [job for job in jobs if not is_done(job, store)]
+def _planned(system: str, base: str, jobs: Sequence[Job], todo: Sequence[Job], price: Price | None) -> PlannedRuns:
     sizes = [size_of(job, price) for job in todo]
     seconds = [size.seconds for size in sizes]
     costs = [size.cost for size in sizes if size.cost is not None]
@@ -159,11 +161,6 @@ def _planned(system: str, base: str, jobs: Sequence[Job], store: Store, price: P
         sum(costs) if costs else None,
     )
     return PlannedRuns(system, base, len(jobs), len(jobs) - len(todo), whole)
-
-
-def is_done(job: Job, store: Store) -> bool:
-    """Whether a run is complete, as far as its folder tells: readings and perturbations are looked for when it is run."""
-    return store.find_run(job.content, job.beside.permutations) is not None
 
 
 def missing_of(jobs: Sequence[Job], trainings: Sequence[TrainingJob], choices: Choices) -> list[str]:
