@@ -96,3 +96,63 @@ def requested_urls(browser: Any) -> list[str]:
 
 def network_events(browser: Any) -> list[dict[str, Any]]:
     return [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+
+
+def open_details(browser: Any) -> None:
+    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
+
+
+def fits(browser: Any, width: int) -> bool:
+    """Whether a page of that width, with everything unfolded, never scrolls sideways."""
+    open_details(browser)
+    wide, room = browser.execute_script("const e = document.documentElement; return [e.scrollWidth, e.clientWidth]")
+    return bool(wide <= room <= width)
+
+
+# -- who cannot see well, or at all
+
+
+# Colours are rgb(0..255) or, where they were mixed, color(srgb 0..1).
+CONTRAST = """
+const linear = x => (x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4);
+const luminance = c => { const v = c.match(/[\\d.]+/g).slice(0, 3).map(x => linear(c.startsWith('rgb') ? x / 255 : +x));
+  return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
+const ground = e => { for (; e; e = e.parentElement) { const b = getComputedStyle(e).backgroundColor;
+  if (!/(, 0\\)|\\/ 0\\)|transparent)$/.test(b)) return b; } return 'rgb(255, 255, 255)'; };
+const low = [];
+for (const e of document.querySelectorAll('main *, header *, footer *')) {
+  if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()) || e.closest('.sr, option')) continue;
+  const style = getComputedStyle(e);
+  const [a, b] = [luminance(style.color), luminance(ground(e))].sort((x, y) => y - x);
+  const enough = parseFloat(style.fontSize) >= 24 ? 3 : 4.5;
+  if ((a + .05) / (b + .05) < enough) low.push([e.tagName, e.className, e.textContent.slice(0, 30)]);
+}
+return low;
+"""
+
+
+def low_contrast(browser: Any) -> list[Any]:
+    """Elements whose text is hard to read on its ground."""
+    found: list[Any] = browser.execute_script(CONTRAST)
+    return found
+
+
+CONTROLS = ("button", "slider", "checkbox", "radio", "spinbutton", "textbox", "combobox", "article", "tab", "tabpanel")
+
+
+def accessible_nodes(browser: Any) -> list[dict[str, Any]]:
+    """What a screen reader is told of."""
+    return [n for n in browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"] if not n.get("ignored")]
+
+
+def roles(browser: Any) -> set[str]:
+    return {node["role"]["value"] for node in accessible_nodes(browser)}
+
+
+def controls(browser: Any) -> list[dict[str, Any]]:
+    return [node for node in accessible_nodes(browser) if node["role"]["value"] in CONTROLS]
+
+
+def nameless(browser: Any) -> list[str]:
+    """Roles of controls and cards that a screen reader cannot name."""
+    return [node["role"]["value"] for node in controls(browser) if not node.get("name", {}).get("value")]

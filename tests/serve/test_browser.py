@@ -14,7 +14,20 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.browser import press, requested_urls, save_file, set_screen, until, wait_for_cards
+from tests.helpers.browser import (
+    controls,
+    fits,
+    low_contrast,
+    nameless,
+    open_details,
+    press,
+    requested_urls,
+    roles,
+    save_file,
+    set_screen,
+    until,
+    wait_for_cards,
+)
 from tests.helpers.serving import app_of, listening, planted
 
 pytestmark = pytest.mark.browser
@@ -162,50 +175,22 @@ def test_a_shared_page_opens_from_disk_and_asks_nobody(browser: Any, url: str, d
 @pytest.mark.parametrize("width", [320, 768, 1280])
 def test_the_page_never_scrolls_sideways(browser: Any, url: str, width: int) -> None:
     show(browser, url, width)
-    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
-    wide, room = browser.execute_script("const e = document.documentElement; return [e.scrollWidth, e.clientWidth]")
-    assert wide <= room <= width
-
-
-# Colours are rgb(0..255) or, where they were mixed, color(srgb 0..1).
-CONTRAST = """
-const linear = x => (x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4);
-const luminance = c => { const v = c.match(/[\\d.]+/g).slice(0, 3).map(x => linear(c.startsWith('rgb') ? x / 255 : +x));
-  return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
-const ground = e => { for (; e; e = e.parentElement) { const b = getComputedStyle(e).backgroundColor;
-  if (!/(, 0\\)|\\/ 0\\)|transparent)$/.test(b)) return b; } return 'rgb(255, 255, 255)'; };
-const low = [];
-for (const e of document.querySelectorAll('main *, header *, footer *')) {
-  if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()) || e.closest('.sr, option')) continue;
-  const style = getComputedStyle(e);
-  const [a, b] = [luminance(style.color), luminance(ground(e))].sort((x, y) => y - x);
-  const enough = parseFloat(style.fontSize) >= 24 ? 3 : 4.5;
-  if ((a + .05) / (b + .05) < enough) low.push([e.tagName, e.className, e.textContent.slice(0, 30)]);
-}
-return low;
-"""
+    assert fits(browser, width)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_all_text_has_enough_contrast(browser: Any, url: str, scheme: str) -> None:
     show(browser, url, scheme=scheme)
     press(browser, "s", "s")
-    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
-    assert browser.execute_script(CONTRAST) == []
+    open_details(browser)
+    assert low_contrast(browser) == []
 
 
 def test_controls_and_cards_have_names_for_those_who_listen(browser: Any, url: str) -> None:
     show(browser, url)
-    tree = [n for n in browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"] if not n.get("ignored")]
-    roles = {node["role"]["value"] for node in tree}
-    assert {"banner", "main", "contentinfo", "status", "slider", "table"} <= roles
-    acting = [
-        n
-        for n in tree
-        if n["role"]["value"] in ("button", "slider", "checkbox", "radio", "spinbutton", "textbox", "combobox", "article")
-    ]
-    assert len(acting) > 15
-    assert [n["role"]["value"] for n in acting if not n.get("name", {}).get("value")] == []
+    assert {"banner", "main", "contentinfo", "status", "slider", "table"} <= roles(browser)
+    assert len(controls(browser)) > 15
+    assert nameless(browser) == []
 
 
 def test_a_server_with_a_token_asks_for_it(browser: Any) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..audits.decisions import HEADER, DecisionAudit
+from ..audits.decisions import CALIBRATION, HEADER, DecisionAudit
 from ..decisions.cases import Case
 from ..decisions.presentations import CHANNELS, show
 from ..errors import InputError
@@ -81,7 +81,8 @@ def write_decisions_report(audits: Sequence[DecisionAudit], folder: Path) -> Pat
         Section(audit.name, audit.collection, audit.rows(), audit.channels, find_example(audit), len(audit.failed))
         for audit in audits
     ]
-    page = Page(__version__, HEADER, INSTABILITIES | QUALITIES, sections)
+    calibration = {CALIBRATION: "distance between stated confidence and the share of right decisions, in ten bins"}
+    page = Page(__version__, HEADER, INSTABILITIES | QUALITIES | calibration, sections)
     for template, name in (("decisions.md.jinja", "report.md"), ("decisions.html.jinja", "index.html")):
         text = render(template, page=page)
         with atomic(folder / name) as stream:

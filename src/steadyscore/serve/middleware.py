@@ -22,7 +22,7 @@ from .logs import log, log_fault
 from .metrics import Metrics
 from .settings import ServerSettings, host_name, known_hosts
 
-OPEN_PATHS = frozenset({"/", "/health", "/ready", "/openapi.json", "/explorer.css", "/explorer.js"})
+OPEN_PATHS = frozenset({"/", "/health", "/ready", "/openapi.json", "/explorer.css", "/explorer.js", "/explorer.decisions.js"})
 """Paths that need no token: they give no data and start no work."""
 PROBE_PATHS = frozenset({"/health", "/ready"})
 """Paths for any host: health checks call a server by its address."""

@@ -3,7 +3,7 @@
 
 const $ = id => document.getElementById(id);
 const COLOURS = ["off-the-shelf", "single-order", "oc-sft", "order-averaged", "debias-first", "permutation-augmentation"];
-const state = { pool: { query: "", documents: [] }, runs: [], at: 0, kind: "threshold", k: 3, token: "" };
+const state = { pool: { query: "", documents: [] }, runs: [], at: 0, kind: "threshold", k: 3 };
 
 // -- small things
 
@@ -24,9 +24,9 @@ const letters = indices => indices.map(letter).join(" ") || "nothing";
 const mean = values => values.reduce((a, b) => a + b, 0) / values.length;
 const percent = share => `${Math.round(100 * share)}%`;
 
-function say(words, wrong = false) {
-  $("state").textContent = words;
-  $("state").classList.toggle("wrong", wrong);
+function say(words, wrong = false, where = "state") {
+  $(where).textContent = words;
+  $(where).classList.toggle("wrong", wrong);
 }
 
 // -- decisions, as serve/decide.py takes them: ties go to the document named first
@@ -67,7 +67,8 @@ function matchedCutoff(scores, k) {
 // -- asking the server
 
 async function ask(path, body) {
-  const headers = { "Content-Type": "application/json", ...(state.token && { Authorization: `Bearer ${state.token}` }) };
+  const token = $("token").value;
+  const headers = { "Content-Type": "application/json", ...(token && { Authorization: `Bearer ${token}` }) };
   const answer = await fetch(path, body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers });
   if (answer.status === 401) $("token-field").hidden = false;
   const found = await answer.json();
@@ -89,7 +90,6 @@ async function score(event) {
   if (!query || documents.length < 2) return say("Give a query and at least two documents, one a line.", true);
   const names = [...document.querySelectorAll("#models input:checked")].map(box => box.value);
   if (!names.length) return say("Pick at least one scorer.", true);
-  state.token = $("token").value;
   $("score").disabled = true;
   const began = performance.now();
   const runs = [];
@@ -277,7 +277,8 @@ async function savePage() {
   const [css, js] = await Promise.all([text("/explorer.css", "style"), text("/explorer.js", "script#explorer")]);
   const page = document.documentElement.cloneNode(true);  // parsed anew, every style would be reported to the console
   for (const id of ["cards", "summaries", "models", "spoken", "state"]) page.querySelector(`#${id}`).replaceChildren();
-  page.querySelectorAll("script, link[rel=stylesheet], style, meta[http-equiv]").forEach(e => e.remove());
+  page.querySelector("#tabs").hidden = true;  // a typed question is answered by the server alone
+  page.querySelectorAll("#deciding, script, link[rel=stylesheet], style, meta[http-equiv]").forEach(e => e.remove());
   const put = (tag, attributes, words) => {
     const element = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -313,6 +314,8 @@ function fill(example) {
 
 // -- beginning
 
+const isTyping = event => event.ctrlKey || event.metaKey || event.altKey || event.target.matches("textarea, select, input:not([type=radio]):not([type=checkbox])");
+
 function listen() {
   $("ask").addEventListener("submit", score);
   $("shuffle").addEventListener("click", shuffle);
@@ -330,7 +333,7 @@ function listen() {
   });
   document.querySelectorAll("input[name=kind]").forEach(radio => radio.addEventListener("change", () => { state.kind = radio.value; draw(false); }));
   addEventListener("keydown", event => {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("textarea, select, input:not([type=radio]):not([type=checkbox])")) return;
+    if ($("ranking").hidden || isTyping(event)) return;
     const arrows = !event.target.matches("input") && { ArrowLeft: () => show(state.at - 1), ArrowRight: () => show(state.at + 1) };
     const act = { s: shuffle, S: shuffle, 0: () => show(0), ...arrows }[event.key];
     if (act) { event.preventDefault(); act(); }
@@ -352,7 +355,6 @@ async function begin() {
 
 // What the server offers. Where it asks for a token, the same button tries again with it.
 async function greet() {
-  state.token = $("token").value;
   try {
     const [models, examples] = await Promise.all([ask("/v1/models"), ask("/v1/examples")]);
     $("models").append(...models.data.map((model, i) => make("label", {}, make("input", { type: "checkbox", value: model.id, checked: i < 3 }), ` ${model.id}`)));
