@@ -90,6 +90,13 @@ def test_a_scorer_that_does_not_read_gives_equal_bits(data, tmp_path):
     assert "No attack raised" in (found.report(tmp_path / "page").parent / "report.md").read_text()
 
 
+def test_length_is_not_taken_for_an_injection(data):
+    found = attack(lambda query, texts: [float(len(text)) for text in texts], data, attacks=["skeleton", "turns"], **HOW)
+    for of in found.effects.values():
+        assert of["own_gain"].attack.value > 50
+        assert {effect.beyond.value for effect in of.values()} == {0.0}
+
+
 def test_a_folder_gives_the_same_figures_without_the_scorer(audit):
     assert steadyscore.load_attack(audit.folder) == audit
     some = steadyscore.load_attack(audit.folder, attacks=["leak"])
