@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>"
+"""A text that changes the title of a page which obeys it."""
 QUIET = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync")  # fmt: skip
 

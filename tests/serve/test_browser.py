@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.browser import (
+    HOSTILE,
     controls,
     fits,
     low_contrast,
@@ -31,7 +32,6 @@ from tests.helpers.browser import (
 from tests.helpers.serving import app_of, listening, planted
 
 pytestmark = pytest.mark.browser
-HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>"
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 
 from steadyscore.serve import explorer
 from tests.helpers.browser import (
+    HOSTILE,
     controls,
     fits,
     low_contrast,
@@ -27,7 +28,6 @@ from tests.helpers.browser import (
 from tests.helpers.serving import app_of, listening, model, planted
 
 pytestmark = pytest.mark.browser
-HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>"
 
 
 @pytest.fixture(scope="module")
