@@ -87,8 +87,15 @@ def save_file(browser: Any, downloads: Path, button: str, ending: str) -> Path:
     for old in downloads.iterdir():
         old.unlink()
     browser.find_element("id", button).click()
-    path: Path = until(lambda: next(downloads.glob(f"*.{ending}"), None))
+    path: Path = until(lambda: complete_download(downloads, ending))
     return path
+
+
+def complete_download(downloads: Path, ending: str) -> Path | None:
+    """The file of that ending, once the browser has written all of it: it first makes an empty file of the final name."""
+    if any(downloads.glob("*.crdownload")):
+        return None
+    return next((path for path in downloads.glob(f"*.{ending}") if path.stat().st_size), None)
 
 
 def requested_urls(browser: Any) -> list[str]:
