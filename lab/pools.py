@@ -90,7 +90,7 @@ VERDICTS = {"SUPPORTS": "SUPPORTED", "REFUTES": "REFUTED", "NOT_ENOUGH_INFO": "N
 
 
 def climate(data: Path) -> Iterator[Instance]:
-    """Claims with a verdict and the first sentences of BM25; relevant is what supports or refutes. DISPUTED claims are left out."""
+    """Claims with a verdict and the first sentences of BM25; relevant is what supports or refutes. Without DISPUTED claims."""
     corpus = {row["docid"]: f"{row['title']}. {row['text']}" for row in rows(data / "climate-fever/corpus.jsonl")}
     ranked = {row["qid"]: row["docids"] for row in rows(data / "climate-fever/run_bm25_top100.jsonl")}
     for claim in rows(data / "climate-fever/claims.jsonl"):
