@@ -8,7 +8,9 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: setup browser demo test coverage test-python test-newest test-slow test-vllm test-wheel fuzz kills lint bench docs gallery examples clean
+.PHONY: setup browser demo lint bench docs gallery examples clean
+.PHONY: test coverage test-python test-newest test-slow test-vllm test-wheel
+.PHONY: fuzz kills faults
 
 setup: $(STAMP)
 	@$(BIN)/steadyscore models get smollm2-135m >/dev/null
@@ -80,6 +82,11 @@ test-slow: setup
 N ?= 1000
 kills: setup
 	$(BIN)/python -m tests.helpers.kills $(N)
+
+# Every fault that the package must survive, injected and counted: one table, also put into docs/reliability.md.
+# One of them: make faults ONLY="disk full"; without the page then.
+faults: setup
+	$(BIN)/python -m tests.faults.run $(if $(ONLY),--only "$(ONLY)")
 
 lint: setup
 	$(BIN)/ruff check
