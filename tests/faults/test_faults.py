@@ -15,7 +15,7 @@ def test_no_row_is_lost_doubled_or_wrong(fault, tmp_path):
         counts = fault.inject(tmp_path, fault.few)
     except Unavailable as lack:
         pytest.skip(str(lack))
-    assert counts.times
+    assert counts.times >= 1
     assert counts == Counts(times=counts.times)
 
 
