@@ -233,6 +233,8 @@ class Run:
             write_tables(self.folder / SCORES_FILE, score_schema(), join(self._shards(), order))
             shutil.rmtree(self.folder / SHARDS_FOLDER, ignore_errors=True)
             (self.folder / EARLIER_FILE).unlink(missing_ok=True)
+            for session in self.record.get("sessions", []):
+                session.pop("parts", None)  # the parts are gone: what they cost is not summed again
             self.record["status"], self.record["coverage"] = "complete", coverage
             self._list_tables(QUERIES_FILE, SCORES_FILE)
 
