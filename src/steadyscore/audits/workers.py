@@ -13,7 +13,8 @@ from ..machine.progress import job
 from ..scoring.mitigations import mitigate
 from ..scoring.parts import Worker
 from ..scoring.score import AuditConfig, scorer_for
-from .audit import Additions, Output, open_backend, open_sources, run_folders
+from .audit import Additions, Output, open_backend, open_sources
+from .folders import run_folders
 
 
 @dataclass(frozen=True, slots=True)

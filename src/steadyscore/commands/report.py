@@ -18,7 +18,9 @@ from . import add_budget, add_reading, add_threshold, examples, threshold_of
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, or folders that hold some")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the page goes (default: report/ beside the runs)")
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where the page goes (default: report/ in RUN, of several in what they are in)"
+    )
     add_threshold(parser)
     add_reading(parser)
     add_budget(parser)
@@ -27,12 +29,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_installed("The report page", *PAGE)
+    page = Path(os.path.commonpath([folder.resolve() for folder in args.runs])) / "report"
     if folders := find_decision_folders(args.runs):
-        page = args.out or Path(os.path.commonpath([folder.resolve() for folder in folders])) / "report"
-        print(write_decisions_report([load_decisions(folder) for folder in folders], page))
+        print(write_decisions_report([load_decisions(folder) for folder in folders], args.out or page))
         return 0
     runs = find_runs(args.runs)
     audits = Audits(load_runs(runs, threshold_of(args), args.serving_permutations, reading_from(args.readout, args.ties)))
-    shared = Path(os.path.commonpath([r.folder.resolve() for r in runs]))
-    print(audits.report(args.out or shared / "report"))
+    print(audits.report(args.out or page))
     return 0

@@ -334,19 +334,32 @@ def read_run_record(folder: Path) -> RunRecord:
 
 
 def find_folders(folders: Sequence[Path]) -> list[Path]:
-    """The run folders in and below some folders."""
+    """The run folders in and below some folders; a folder's own run is the first of its runs."""
     runs = []
     for folder in folders:
-        files = [folder / RECORD_FILE] if (folder / RECORD_FILE).exists() else sorted(folder.glob("**/run.json"))
-        if not files:
+        below = sorted((file.parent for file in folder.glob(f"**/{RECORD_FILE}")), key=lambda run: (run != folder, run))
+        if not below:
             raise InputError(f"{folder} holds no run: neither it nor a folder below it has a run.json.")
-        runs += [file.parent for file in files]
+        runs += below
     return runs
 
 
 def find_runs(folders: Sequence[Path]) -> list[Run]:
     """The runs in and below some folders."""
     return [Run.open(folder) for folder in find_folders(folders)]
+
+
+def find_run(folder: Path) -> Run:
+    """The run of a folder: its own, or the only one below it."""
+    return Run.open(own_or_only(folder, find_folders([folder])))
+
+
+def own_or_only(folder: Path, runs: Sequence[Path]) -> Path:
+    """Of the run folders in and below a folder, the one that is meant by its name."""
+    if folder in runs or len(runs) == 1:
+        return folder if folder in runs else runs[0]
+    named = ", ".join(str(run.relative_to(folder)) for run in runs[:5]) + ", ..." * (len(runs) > 5)
+    raise InputError(f"{folder} holds {len(runs)} runs, and one is asked for here. Name one of them: {named}.")
 
 
 def _now() -> str:

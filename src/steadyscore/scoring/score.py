@@ -76,6 +76,9 @@ class AuditConfig:
     """Read every window of every query so often for the noise floor, shuffled over all queries (default: 3 times, 20 queries)."""
 
 
+GIVEN = "scores"
+"""What stands for the name of a collection where scores were given, and nothing is known of their texts."""
+
 Progress = Callable[[Iterable[Instance], int | None], Iterable[Instance]]
 """Instances as they come, and how many there will be -> the same instances, with progress shown to the user."""
 
@@ -288,7 +291,7 @@ def keep_scores(
 ) -> Run:
     """Scores that somebody else gave, as a run folder like any other: for a page, a gate, a comparison."""
     fingerprint = {"scores": list(digests)}
-    about = {"name": name, "collection": "scores", "task": "passage_reranking"}
+    about = {"name": name, "collection": GIVEN, "task": "passage_reranking"}
     with lock_folder(folder):
         run = Run.create_or_resume(folder, fingerprint, **about, command=command or [])
         note_start(run, Start(versions()))
