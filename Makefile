@@ -9,7 +9,7 @@ export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
 .PHONY: setup browser demo lint bench docs gallery examples clean
-.PHONY: test coverage test-python test-newest test-slow test-vllm test-wheel
+.PHONY: test coverage test-python test-newest test-slow test-vllm test-ray test-wheel
 .PHONY: fuzz kills faults
 
 setup: $(STAMP)
@@ -68,6 +68,12 @@ endif
 VLLM_PYTHON ?= $(BIN)/python
 test-vllm: setup
 	$(VLLM_PYTHON) -m pytest -m slow -W ignore -s tests/engines/test_vllm.py tests/engines/test_vllm_decisions.py
+
+# Ray on two nodes of this machine: the table of one process, how much faster, nodes and actors that die, the simulated scheduler.
+# It has a venv of its own where the tests' own lacks it: make test-ray RAY_PYTHON=... Skips with a reason where Ray is absent.
+RAY_PYTHON ?= $(BIN)/python
+test-ray: setup
+	RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 $(RAY_PYTHON) -m pytest -m slow -W ignore -s tests/scoring/test_ray.py tests/faults/test_faults.py -k ray
 
 # The wheel with the core alone and with each extra alone: every verb works or names its extra. One environment per extra under
 # WHEELS, several GB, kept for the next time: make test-wheel WHEELS=/somewhere ENVIRONMENTS="core reports"

@@ -1,4 +1,4 @@
-"""How many workers a run needs: its parts and bytes, and the hours and the money of so many workers, before anything is scored."""
+"""How many workers a run needs: its parts and bytes, and hours and money by number of workers, before anything is scored."""
 
 from __future__ import annotations
 
