@@ -19,7 +19,11 @@ SECONDS = 32 * 40 * 0.5
 """Half a second for each of the forty windows of 32 queries: ten orders of a pool of twenty."""
 
 
-def size(question=FleetQuestion(), timed=Rate(4, 1000, 2.0, opening=3.0), seconds=SECONDS, config=CONFIG):
+TIMED = Rate(4, 1000, 2.0, opening=3.0)
+NOTHING = FleetQuestion()
+
+
+def size(question=NOTHING, timed=TIMED, seconds=SECONDS, config=CONFIG):
     return size_fleet("synthetic:slot", open_collection("passages"), config, [], timed, seconds, question)
 
 
@@ -52,7 +56,10 @@ def test_the_workers_for_a_time_are_found_or_it_is_too_short():
     found = size(FleetQuestion(hours=200 / 3600))
     assert found.needed == 4  # eight parts of 80 s, two for each worker
     assert found.needed in [fleet.workers for fleet in found.fleets]
-    assert size(FleetQuestion(hours=10 / 3600)).needed is None
+    assert found.hours_text() == "4 workers end within 0.0555556 hours.\n"
+    short = size(FleetQuestion(hours=10 / 3600))
+    assert short.needed is None
+    assert "No number of workers ends within" in short.hours_text()
 
 
 def test_without_a_time_only_parts_and_bytes_are_told():
