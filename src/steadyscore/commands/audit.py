@@ -15,6 +15,7 @@ from ..audits.table import text_table
 from ..audits.workers import AuditWork
 from ..collection import Source
 from ..engines.generator import Decoding
+from ..machine.mirrors import parse_place
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import parse_measures
 from ..measures.measurement import Threshold
@@ -79,7 +80,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="audit a decision model on these states and typed questions (JSONL or JSON; `tickets` is embedded)",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
+        "--out", type=parse_place, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
     )
     add_field(parser, AuditConfig, "permutations", metavar="M")
     add_fields(parser, AuditConfig, "seed scheme noise_floor noise_reads")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from ..machine.mirrors import parse_place
 from ..scoring.score import AuditConfig, Cut
 from ..training.labelling import LabelConfig, LabelWork, label
 from . import (
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     shown = AuditConfig(settings=settings_of(args), chars=args.chars, cut=from_flags(Cut, args))
     if (args.shard or args.on) and (args.start or args.scorer == "judgements"):
         refuse("--shard and --on share out a teacher's scoring; labels that are derived need none: leave them out.")
-    work = LabelWork(args.scorer, args.data, Path(args.out), config, shown, options, args.json, args.command)
+    work = LabelWork(args.scorer, args.data, parse_place(args.out), config, shown, options, args.json, args.command)
     if (code := run_workers(args, work)) is not None:
         return code
     labelled = label(

@@ -24,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import DamagedFile, InputError, StorageError
 from .checksums import BLANK, KEY, seal_parquet, seal_record
+from .mirrors import mirror_of, tell_written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,8 +100,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
         except OSError as refusal:
             if refusal.errno not in NO_LOCKS:
                 raise
+    mirror = mirror_of(folder)
     try:
-        yield
+        with mirror.hold(folder) if mirror else contextlib.nullcontext():
+            yield
     finally:
         with contextlib.suppress(OSError):  # Windows deletes no open file, and nothing reads the one that is left
             (folder / LOCK).unlink()  # while it is locked, so that nobody else's is deleted
@@ -129,6 +132,7 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
                 raw.flush()
                 os.fsync(raw.fileno())
             os.replace(scratch, path)
+            tell_written(path)
         finally:
             scratch.unlink(missing_ok=True)
 
@@ -152,7 +156,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 def _remove_leftovers(path: Path) -> None:
     """Remove what processes that were killed left beside a file or folder."""
     for left in path.parent.glob(f".{path.name}.*.tmp*"):
-        if _is_running(left.name.removeprefix(f".{path.name}.").split(".")[0]):
+        if is_running(left.name.removeprefix(f".{path.name}.").split(".")[0]):
             continue
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
@@ -160,7 +164,8 @@ def _remove_leftovers(path: Path) -> None:
             left.unlink(missing_ok=True)
 
 
-def _is_running(process: str) -> bool:
+def is_running(process: str) -> bool:
+    """Whether a process of this machine is alive."""
     if sys.platform == "win32":  # where signal 0 is Ctrl-C: rather leave a file than stop a process
         return True
     try:
@@ -174,7 +179,11 @@ def _is_running(process: str) -> bool:
 
 def write_json(file: Path, value: Any) -> None:
     with atomic(file) as stream:
-        stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+        stream.write(_encode_json(value))
+
+
+def _encode_json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def write_record(file: Path, record: Mapping[str, Any]) -> None:
@@ -184,6 +193,8 @@ def write_record(file: Path, record: Mapping[str, Any]) -> None:
 
 def write_record_once(file: Path, record: Mapping[str, Any]) -> bool:
     """Write a record unless the file is there, also if several processes try at the same moment; gives whether it was written."""
+    if mirror := mirror_of(file):
+        return mirror.push_once(file, _encode_json(seal_record(record)))
     if file.exists():
         return False
     scratch = scratch_beside(file, f".{uuid.uuid4().hex}")

@@ -12,7 +12,7 @@ from ..collection import open_collection
 from ..errors import SteadyscoreError
 from ..machine.disk import is_there
 from ..models.embedded import base_address_mistake, base_shape
-from ..runs.layout import LABELS_FILE
+from .labels import has_labels
 from .plan import SEVERAL_VIEWS, SHUFFLED, WEIGHTED, layer_indices
 from .recipe import TrainConfig, to_json, value_mistakes
 
@@ -179,7 +179,7 @@ def _data_mistake(name: str) -> str | None:
 
 
 def _labels_mistake(config: TrainConfig) -> str | None:
-    if config.labels in ("", "judgements") or is_there(Path(config.labels) / LABELS_FILE):
+    if config.labels in ("", "judgements") or has_labels(config.labels):
         return None
     return f"{config.labels} holds no labels.parquet; make it with: {_label_command(config)}"
 
