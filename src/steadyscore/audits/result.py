@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from ..collection import Source, open_collection
-from ..errors import InputError
+from ..errors import InputError, SteadyscoreError
 from ..machine.mirrors import name_of
 from ..machine.working_copies import open_folder
 from ..measures.measurement import Measured, Threshold
@@ -218,5 +218,5 @@ def _stored_source(record: RunRecord) -> Source | None:
     try:
         source = open_collection(record["source"])
         return source if source.digest == scored_from else None
-    except (InputError, OSError):
+    except (SteadyscoreError, OSError):
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 import numpy as np
 
@@ -25,14 +24,14 @@ from . import (
     print_table,
     settings_of,
 )
-from .flags import positive
+from .flags import local_path, positive
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scorer", default=DEFAULT, metavar="ADDRESS", help=f"what scores (default {DEFAULT})")
     parser.add_argument("--data", required=True, metavar="NAME|FILE", help="collection to score")
     parser.add_argument("--format", choices=["table", "trec", "jsonl"], default="table", help="what is printed or written")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write here instead of stdout")
+    parser.add_argument("--out", type=local_path, metavar="FILE", help="write here instead of stdout")
     parser.add_argument("--top", type=positive, metavar="K", help="only the first K of each query")
     add_presentation(parser)
     add_engine(parser)

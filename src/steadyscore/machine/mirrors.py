@@ -48,6 +48,8 @@ class Mirror(Protocol):
 
 
 _mirrors: list[Mirror] = []
+_addresses: dict[str, str] = {}
+"""Copy of a file -> its address."""
 
 
 def add_mirror(mirror: Mirror) -> None:
@@ -106,10 +108,15 @@ def name_of(path: Place) -> str:
     return "/".join([mirror.address, *path.relative_to(mirror.folder).parts])
 
 
+def note_address(path: Path, address: str) -> None:
+    """Have messages call a file by the address that it was copied from."""
+    _addresses[str(path)] = address
+
+
 def name_addresses(text: str) -> str:
-    """A message in which working copies go by their addresses."""
-    for mirror in _mirrors:
-        text = text.replace(str(mirror.folder), mirror.address)
+    """A message in which copies go by their addresses."""
+    for path, address in {**_addresses, **{str(mirror.folder): mirror.address for mirror in _mirrors}}.items():
+        text = text.replace(path, address)
     return text
 
 

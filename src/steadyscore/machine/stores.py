@@ -19,12 +19,15 @@ from ..errors import InputError, MissingExtra, SteadyscoreError, StorageError
 from .credentials import redact
 from .disk import cache_folder, explaining_os_errors, make_folder, scratch_beside
 from .extras import check_installed, is_installed, missing_extra
-from .mirrors import parse_place
+from .mirrors import note_address, parse_place
 
 VERSIONS = ("ETag", "etag", "generation", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "created")
 """What stores call that which changes with an object's content, the best first."""
 CONFLICTS = 5
 """Times that a conditional write is tried again where the store asks for that: another write was under way."""
+
+BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+"""Stores in which a bucket, or container, is made before anything is written."""
 
 NO_KEYS = ("NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError", "CredentialUnavailableError")
 DENIED = ("PermissionError", "ClientAuthenticationError", "Forbidden")
@@ -39,10 +42,10 @@ class Store:
 
     def __init__(self, address: str):
         self.address = address
-        check_installed(f"{address.partition('://')[0]}:// addresses", "fsspec")
+        self._protocol = protocol = address.partition("://")[0].lower()
+        check_installed(f"{protocol}:// addresses", "fsspec")
         import fsspec
 
-        protocol = address.partition("://")[0].lower()
         if protocol not in fsspec.available_protocols():
             raise InputError(f"{address}: no kind of store is called {protocol}://. Use a path, s3://, gs:// or az://.")
         try:
@@ -53,11 +56,13 @@ class Store:
 
     def versions(self) -> dict[str, str]:
         """Name -> version of every object; names that begin with a dot are of no concern to anybody else."""
-        with explaining_refusals(self.address):
-            try:
-                there: Mapping[str, Mapping[str, Any]] = self._files.find(self._root, detail=True)
-            except FileNotFoundError:
-                return {}
+        there: Mapping[str, Mapping[str, Any]] = {}
+        with explaining_refusals(self.address, "open"):
+            with suppress(FileNotFoundError):
+                there = self._files.find(self._root, detail=True)
+            if not there and self._protocol in BUCKETS:
+                with suppress(PermissionError):  # a key may be good for a part of a bucket only
+                    self._files.info(self._root.partition("/")[0])
         start = self._root.rstrip("/") + "/"
         below = {path.removeprefix(start): about for path, about in there.items() if path.startswith(start)}
         for name in below:
@@ -69,11 +74,9 @@ class Store:
 
     def names(self, prefix: str) -> list[str]:
         """Names at the top that begin so, hidden ones too."""
-        with explaining_refusals(self.address):
-            try:
-                paths: list[str] = self._files.ls(self._root, detail=False)
-            except FileNotFoundError:
-                return []
+        paths: list[str] = []
+        with explaining_refusals(self.address, "open"), suppress(FileNotFoundError):
+            paths = self._files.ls(self._root, detail=False)
         return [name for path in paths if (name := PurePosixPath(path).name).startswith(prefix)]
 
     def below(self, *parts: str) -> Store:
@@ -156,6 +159,7 @@ def local_file(address: str) -> Path:
                 os.replace(scratch, file)
             finally:
                 scratch.unlink(missing_ok=True)
+    note_address(file, named)
     return file
 
 
