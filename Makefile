@@ -8,7 +8,9 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: setup browser demo test test-python test-newest test-slow test-vllm test-wheel fuzz kills lint bench docs gallery examples clean
+.PHONY: setup browser demo lint bench docs gallery examples clean
+.PHONY: test coverage test-python test-newest test-slow test-vllm test-wheel
+.PHONY: fuzz kills faults
 
 setup: $(STAMP)
 	@$(BIN)/steadyscore models get smollm2-135m >/dev/null
@@ -27,9 +29,12 @@ browser:
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; } >/dev/null 2>&1 || true
 
-# The tests, the share of lines that they reach, and a floor on it: raise the floor with the figure that is printed.
-COVERAGE_FLOOR := 85
 test: setup browser
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# The same tests with the share of lines that they reach, a third slower, and a floor on it: raise it with the figure that is printed.
+COVERAGE_FLOOR := 95
+coverage: setup browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR)
 
 # The core alone, without torch, on another Python: make test-python PYTHON=python3.13
@@ -77,6 +82,11 @@ test-slow: setup
 N ?= 1000
 kills: setup
 	$(BIN)/python -m tests.helpers.kills $(N)
+
+# Every fault that the package must survive, injected and counted: one table, also put into docs/reliability.md.
+# One of them: make faults ONLY="disk full"; without the page then.
+faults: setup
+	$(BIN)/python -m tests.faults.run $(if $(ONLY),--only "$(ONLY)")
 
 lint: setup
 	$(BIN)/ruff check

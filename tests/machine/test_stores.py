@@ -288,7 +288,7 @@ def test_a_second_process_is_refused_while_the_first_lives(address):
 
 
 def elsewhere(number=1):
-    return json.dumps({"holder": "other", "host": "far", "process": 7, "machine": "another", "renewals": 0}).encode()
+    return json.dumps({"holder": "other", "host": "far", "process": 7, "place": "another", "renewals": 0}).encode()
 
 
 @pytest.fixture
@@ -319,7 +319,7 @@ def test_a_lease_that_is_renewed_elsewhere_refuses(address, quick):
     far = Store(address)
     with hold(far) as lease:
         renewed = json.loads(content(f"{address}/.lease-000001"))
-        lease._words["machine"] = "another"
+        lease._words["place"] = "another"
         lease.renew()
         assert renewed["holder"] == lease._words["holder"]
         with pytest.raises(InputError, match="works in"), hold(Store(address)):

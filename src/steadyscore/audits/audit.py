@@ -6,7 +6,6 @@ that asks for more queries or permutations scores only what is missing.
 
 from __future__ import annotations
 
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,11 +40,12 @@ from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
 from ..scoring.perturbation import Perturbation, score_perturbed
 from ..scoring.rereads import noise_floor
-from ..scoring.score import AuditConfig, Cut, check_query_ids, keep_scores, score_collection, scorer_for
+from ..scoring.score import GIVEN, AuditConfig, Cut, check_query_ids, keep_scores, score_collection, scorer_for
 from ..scoring.scorer import PoolScorer, Settings
 from ..tasks import TASKS, reader_kind
 from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle, Readout, Ties
 from .figure import mean_figure
+from .folders import only_run_folder, run_folders
 from .load import budget_values, load_run, match_threshold, same_evidence_control
 from .result import Audit, Audits, ReaderReport
 from .score_arrays import read_any_scores
@@ -247,16 +247,6 @@ def audit_scorers(
         return _write_results(Audits(audits), folder, output)
 
 
-def run_folders(folder: Path, scorers: Iterable[str], sources: Sequence[Source]) -> dict[tuple[str, str], Path]:
-    """(scorer, collection) -> where its run goes."""
-    names = list(scorers)
-    return {
-        (name, source.name): folder / slug(source.collection.name) / slug(name) if len(names) * len(sources) > 1 else folder
-        for name in names
-        for source in sources
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class _Work:
     """One scorer on one collection."""
@@ -413,7 +403,8 @@ def audit_scores(
         raise InputError("scores in a file belong to no collection, so no run can be matched. Give a share to keep, such as 0.3.")
     given = read_any_scores(scores, relevance)
     with working_folder(output) as folder:
-        run = keep_scores(given.queries, given.name, given.digests, folder, list(output.command))
+        place = only_run_folder(folder, GIVEN, given.name)
+        run = keep_scores(given.queries, given.name, given.digests, place, list(output.command))
         how = reading or Reading()
         run.update_record(threshold=stored_threshold(threshold), reading=asdict(how))
         found = load_run(run, threshold, additions.serving_permutations, reading=how, queries=given.queries)
@@ -446,8 +437,3 @@ def _write_results(audits: Audits, folder: Path, output: Output) -> Audits:
     if output.report and not absent_modules(PAGE):
         audits.page = audits.report(folder / "report")
     return audits
-
-
-def slug(name: str) -> str:
-    """A name as a folder."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[-80:] or "run"

@@ -29,6 +29,7 @@ from ..machine.progress import job
 from ..machine.working_copies import local_folder, open_folder
 from ..measures.decisions import INSTABILITIES, NOISE, QUALITIES, Shown, calibration_error, measure_case, stack
 from ..measures.registry import MEASURES
+from ..runs.folder import own_or_only
 from ..runs.layout import SUMMARY_FILE
 from ..scoring.score import naming_failures
 from ..terms import Array, Failure
@@ -222,8 +223,9 @@ def ask_case(model: DecisionModel, case: Case, permutations: int, seed: int) -> 
 
 
 def load_decisions(folder: str | Path) -> DecisionAudit:
-    """The audit in a folder, measured again; no model is needed."""
-    return load_decision_run(DecisionRun.open(local_folder(folder)))
+    """The audit in a folder, or the only one below it, measured again; no model is needed."""
+    place = local_folder(folder)
+    return load_decision_run(DecisionRun.open(own_or_only(place, find_decision_folders([place]) or [place])))
 
 
 def load_decision_run(run: DecisionRun) -> DecisionAudit:

@@ -152,10 +152,14 @@ def match_threshold(by: Threshold, collection: str, serving_permutations: int, r
     if by.retention_of is None:
         return by
     runs = find_runs([by.retention_of])
-    run = next((run for run in runs if run.record["collection"] == collection), None)
-    if run is None:
+    fitting = [run for run in runs if run.record["collection"] == collection]
+    if not fitting:
         known = ", ".join(sorted({run.record["collection"] for run in runs}))
         raise InputError(f"{by.retention_of} holds no run on {collection} to match the retention of; it has {known}.")
+    if len(fitting) > 1:
+        named = ", ".join(str(run.folder) for run in fitting)
+        raise InputError(f"{by.retention_of} holds {len(fitting)} runs on {collection}. Name the one to match: {named}.")
+    (run,) = fitting
     tuned = replace(by, retention_of=None, retention=None)
     queries = serve_ensembles(read_queries(run.read_queries(), reading), serving_permutations)
     cutoff = measure(queries, tuned).cutoff

@@ -15,7 +15,8 @@ from ..runs.parts import is_record
 from ..scoring.mitigations import mitigate
 from ..scoring.parts import Worker
 from ..scoring.score import AuditConfig, scorer_for
-from .audit import Additions, Output, open_backend, open_sources, run_folders
+from .audit import Additions, Output, open_backend, open_sources
+from .folders import run_folders
 
 
 @dataclass(frozen=True, slots=True)

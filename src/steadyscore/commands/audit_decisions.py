@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ..audits.audit import slug
 from ..audits.decisions import audit_decisions, plan_decisions
+from ..audits.folders import decision_folders
 from ..machine.mirrors import name_of
 from ..machine.working_copies import open_folder
 from . import can_draw_page, engine_options, note_failed, print_json, refuse
@@ -34,12 +34,12 @@ def run_decisions(args: argparse.Namespace) -> int:
             audit_decisions(
                 scorer,
                 args.decisions,
-                out / slug(scorer) if len(args.scorer) > 1 else out,
+                folder,
                 permutations=args.permutations,
                 seed=args.seed,
                 options=options,
             )
-            for scorer in args.scorer
+            for scorer, folder in zip(args.scorer, decision_folders(out, args.scorer), strict=True)
         ]
         page = None
         if draws_page:

@@ -12,7 +12,7 @@ from ..machine.extras import install_line, is_installed
 from ..machine.mirrors import name_of, parse_place
 from ..models.embedded import EMBEDDED, is_present
 from ..runs.folder import Run, find_folders, versions
-from ..runs.inspection import Finding, inspect_run
+from ..runs.inspection import Finding, inspect_results, inspect_run
 from . import add_engine, add_json, engine_options, examples, print_json, print_table
 
 if TYPE_CHECKING:
@@ -48,7 +48,9 @@ def run(args: argparse.Namespace) -> int:
 
 def check_runs(args: argparse.Namespace) -> int:
     """Every file of some run folders: its checksum, and its rows against what run.json says."""
-    found = [(folder, finding) for folder in find_folders(args.runs) for finding in _inspect(folder)]
+    runs = find_folders(args.runs)
+    found = [(folder, finding) for folder in runs for finding in _inspect(folder)]
+    found += [(folder, finding) for folder in args.runs if folder not in runs for finding in inspect_results(folder)]
     rows = [
         {"run": name_of(folder), "file": f.file, "state": f.state, "about": ". ".join(filter(None, (f.words, f.remedy)))}
         for folder, f in found

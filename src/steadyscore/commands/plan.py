@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..machine.mirrors import parse_place
 from ..measures.measurement import pair_values
 from ..measures.planning import decide, pilot, required_queries
-from ..runs.folder import Run
+from ..runs.folder import find_run
 from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
 
 PAIRED = ("tau_psi", "overlap", "pair_flip", "selection_flip")
@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    audit = load_run(Run.open(args.run_folder), threshold_of(args))
+    audit = load_run(find_run(args.run_folder), threshold_of(args))
     measured = audit.measured
     if args.measure not in measured.values:
         raise InputError(f"{args.run_folder} has no {args.measure}; it has {', '.join(measured.values)}.")

@@ -137,10 +137,7 @@ def _list(args: argparse.Namespace, choices: Choices, store: Store) -> int:
         return 0
     print_table(
         ["name", "number", "status", "runs", "cells", "title", "missing"],
-        [
-            [a.name, a.number, s.status, f"{s.done}/{s.runs}", f"{s.possible}/{s.cells}", a.title, "; ".join(s.missing)]
-            for a, s in rows
-        ],
+        [[a.name, a.number, s.status, f"{s.done}/{s.runs}", s.cells, a.title, "; ".join(s.missing)] for a, s in rows],
     )
     return 0
 

@@ -12,16 +12,16 @@ import json
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import InputError, StorageError
-from .disk import is_running
+from .disk import is_running, place
 from .stores import Store
 
 RENEWAL = 10.0
@@ -79,7 +79,7 @@ class Lease:
 @contextmanager
 def hold(store: Store) -> Iterator[Lease]:
     """Take the lease of a folder and keep it; a process that holds it already, and lives, refuses this one."""
-    me = {"holder": uuid.uuid4().hex, "host": socket.gethostname(), "process": os.getpid(), "machine": _machine(), "renewals": 0}
+    me = {"holder": uuid.uuid4().hex, "host": socket.gethostname(), "process": os.getpid(), "place": place(), "renewals": 0}
     lease = Lease(store, _take(store, me), me)
     thread = threading.Thread(target=lease.keep, daemon=True, name="lease")
     thread.start()
@@ -112,8 +112,7 @@ def _refusal(store: Store, words: dict[str, Any]) -> InputError:
 
 def _state(store: Store, number: int, words: dict[str, Any]) -> Literal["alive", "abandoned", "ended"]:
     """What became of a holder: on this machine its process tells, on another one whether it renews its lease."""
-    machine = _machine()
-    if machine is not None and words.get("machine") == machine:
+    if words.get("place") == place() and sys.platform != "win32":  # which does not tell
         return "alive" if is_running(str(words.get("process"))) else "abandoned"
     said = "process %s on %s holds %s; within %g s it shows whether it lives."
     log.warning(said, words.get("process"), words.get("host"), store.address, PATIENCE)
@@ -125,14 +124,6 @@ def _state(store: Store, number: int, words: dict[str, Any]) -> Literal["alive",
         if _read(store, number) != words:
             return "alive"
     return "abandoned"
-
-
-def _machine() -> str | None:
-    """What a process id means something in: this start of this system, and its processes as this one sees them."""
-    try:
-        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return None
 
 
 def _numbers(store: Store) -> list[int]:

@@ -210,7 +210,7 @@ def _new_folder(address: str) -> tuple[Path, Any]:
     with explaining_os_errors(root):
         make_folder(root)
         _remove_leftovers(root)
-        folder = root / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}-{uuid.uuid4().hex[:8]}"
+        folder = root.resolve() / f"{hashlib.sha256(address.encode()).hexdigest()[:16]}-{uuid.uuid4().hex[:8]}"
         lock = FileLock(folder.with_suffix(".lock"), fallback_to_soft=False)
         try:
             lock.acquire(timeout=5)

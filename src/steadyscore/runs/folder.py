@@ -104,9 +104,8 @@ class Run:
         return cls(folder, record)
 
     @classmethod
-    def open(cls, place: Place) -> Run:
+    def open(cls, folder: Path) -> Run:
         """Open an existing folder."""
-        folder = local_folder(place)
         return cls(folder, read_run_record(folder))
 
     @property
@@ -241,6 +240,8 @@ class Run:
             write_tables(self.folder / SCORES_FILE, score_schema(), join(self._shards(), order))
             shutil.rmtree(self.folder / SHARDS_FOLDER, ignore_errors=True)
             (self.folder / EARLIER_FILE).unlink(missing_ok=True)
+            for session in self.record.get("sessions", []):
+                session.pop("parts", None)  # the parts are gone: what they cost is not summed again
             self.record["status"], self.record["coverage"] = "complete", coverage
             self._list_tables(QUERIES_FILE, SCORES_FILE)
 
@@ -340,20 +341,34 @@ def read_run_record(folder: Path) -> RunRecord:
 
 
 def find_folders(places: Sequence[Place]) -> list[Path]:
-    """The run folders in and below some folders."""
+    """The run folders in and below some folders; a folder's own run is the first of its runs."""
     runs = []
     for place in places:
         folder = local_folder(place)
-        files = [folder / RECORD_FILE] if (folder / RECORD_FILE).exists() else sorted(folder.glob("**/run.json"))
-        if not files:
-            raise InputError(f"{place} holds no run: neither it nor a folder below it has a run.json.")
-        runs += [file.parent for file in files]
+        below = sorted((file.parent for file in folder.glob(f"**/{RECORD_FILE}")), key=lambda run: (run != folder, run))
+        if not below:
+            raise InputError(f"{name_of(folder)} holds no run: neither it nor a folder below it has a run.json.")
+        runs += below
     return runs
 
 
 def find_runs(places: Sequence[Place]) -> list[Run]:
     """The runs in and below some folders."""
     return [Run.open(folder) for folder in find_folders(places)]
+
+
+def find_run(place: Place) -> Run:
+    """The run of a folder: its own, or the only one below it."""
+    folder = local_folder(place)
+    return Run.open(own_or_only(folder, find_folders([folder])))
+
+
+def own_or_only(folder: Path, runs: Sequence[Path]) -> Path:
+    """Of the run folders in and below a folder, the one that is meant by its name."""
+    if folder in runs or len(runs) == 1:
+        return folder if folder in runs else runs[0]
+    named = ", ".join(str(run.relative_to(folder)) for run in runs[:5]) + ", ..." * (len(runs) > 5)
+    raise InputError(f"{folder} holds {len(runs)} runs, and one is asked for here. Name one of them: {named}.")
 
 
 def _now() -> str:
