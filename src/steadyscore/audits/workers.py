@@ -12,7 +12,7 @@ from ..errors import InputError
 from ..machine.progress import job
 from ..scoring.mitigations import mitigate
 from ..scoring.parts import Worker
-from ..scoring.score import AuditConfig, scorer_for
+from ..scoring.score import AuditConfig, check_apart, scorer_for
 from .audit import Additions, Output, open_backend, open_sources
 from .folders import run_folders
 
@@ -40,6 +40,7 @@ class AuditWork:
         if self.output.folder is None:
             raise InputError("workers need a run folder that all of them see. Say where it is with --out.")
         sources = open_sources(self.scorers, self.data, self.additions)
+        check_apart(sources, self.config.cut, self.additions.apart_from)
         places = run_folders(self.output.folder, self.scorers, sources)
         for name, scorer in self.scorers.items():
             folders = [places[name, source.name] for source in sources]

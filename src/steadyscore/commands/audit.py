@@ -21,7 +21,7 @@ from ..measures.measurement import Threshold
 from ..measures.reading import Reading
 from ..scoring.mitigations import MITIGATIONS
 from ..scoring.perturbation import PERTURBATIONS
-from ..scoring.score import AuditConfig, Cut, check_query_ids
+from ..scoring.score import AuditConfig, Cut, check_apart, check_query_ids
 from . import (
     add_budget,
     add_engine,
@@ -118,6 +118,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="add every measure at serving budgets K = 1..10 to --json; quality at K = 1 is that of the first-stage order",
     )
+    parser.add_argument(
+        "--apart-from",
+        nargs="+",
+        default=[],
+        metavar="NAME|FILE",
+        help="refuse data that shares a query (by id or text) or a candidate (by text) with these, such as what the scorer was "
+        "trained on",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost (a few windows are timed)")
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
@@ -170,6 +178,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         sources = open_sources(scorers, args.data, additions_of(args), is_plan=True)
         check_query_ids(sources, config.cut)
+        check_apart(sources, config.cut, args.apart_from)
         return _estimate(args, config, sources)
     work = AuditWork(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
     if (code := run_workers(args, work)) is not None:
@@ -198,6 +207,7 @@ def additions_of(args: argparse.Namespace) -> Additions:
         ir=args.ir,
         serving_permutations=args.serving_permutations,
         curve=args.curve,
+        apart_from=args.apart_from,
     )
 
 
@@ -227,7 +237,17 @@ def _audit_scores(args: argparse.Namespace) -> int:
         *(["--scores measures a file; leave out --scorer and --data."] if args.scorer or args.data else []),
         *(
             f"--{flag.replace('_', '-')} needs a scorer to score with; leave it out."
-            for flag in ("noise_floor", "noise_reads", "perturb", "reader", "mitigation", "curve", "dry_run", "watch")
+            for flag in (
+                "noise_floor",
+                "noise_reads",
+                "perturb",
+                "reader",
+                "mitigation",
+                "curve",
+                "dry_run",
+                "watch",
+                "apart_from",
+            )
             if getattr(args, flag)
         ),
     )

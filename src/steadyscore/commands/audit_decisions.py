@@ -8,7 +8,7 @@ from ..audits.decisions import audit_decisions, plan_decisions
 from ..audits.folders import decision_folders
 from . import can_draw_page, engine_options, note_failed, print_json, refuse
 
-UNUSED = ("data", "scores", "relevance", "perturb", "mitigation", "reader", "ir", "curve", "noise_floor", "watch")
+UNUSED = ("data", "scores", "relevance", "perturb", "mitigation", "reader", "ir", "curve", "noise_floor", "watch", "apart_from")
 """Flags of an audit of scores that say nothing about decisions; identical requests are always asked."""
 
 
