@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: setup browser demo test test-python test-newest test-slow test-vllm test-wheel fuzz kills lint bench docs gallery examples clean
+.PHONY: setup browser demo test test-python test-newest test-slow test-vllm test-wheel fuzz kills memory lint bench docs gallery examples clean
 
 setup: $(STAMP)
 	@$(BIN)/steadyscore models get smollm2-135m >/dev/null
@@ -77,6 +77,10 @@ test-slow: setup
 N ?= 1000
 kills: setup
 	$(BIN)/python -m tests.helpers.kills $(N)
+
+# Peak memory of audit, report and compare at two numbers of queries, and what a query adds: make memory SIZES="5000 100000"
+memory: setup
+	$(BIN)/python -m tests.helpers.memory $(SIZES)
 
 lint: setup
 	$(BIN)/ruff check
