@@ -275,6 +275,17 @@ def test_labels_in_a_store(address, tmp_path):
     assert [len(label.vectors) for label in read_labels(f"{address}-one")] == [1] * 4
 
 
+def test_rankings_in_a_store(address, tmp_path):
+    words = "score --scorer synthetic:slot --data passages --queries 4 --pool 4 --format trec --out"
+    assert main([*words.split(), f"{address}/passages.run", "--shard", "1/2"]) == 0
+    assert any("passages.run.parts/shards/part-" in name for name in names(address))
+    close_copies()
+    assert main([*words.split(), f"{address}/passages.run"]) == 0
+    assert main([*words.split(), str(tmp_path / "passages.run")]) == 0
+    assert names(address) == ["passages.run"]
+    assert content(address, "passages.run") == (tmp_path / "passages.run").read_bytes()
+
+
 def test_what_is_written_here_only_refuses_an_address(capsys):
     with pytest.raises(SystemExit):
         main(["demo", "--out", "s3://bucket/demo"])
