@@ -9,7 +9,7 @@ export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
 .PHONY: setup browser demo lint bench docs gallery examples clean
-.PHONY: test coverage test-python test-newest test-slow test-vllm test-wheel
+.PHONY: test coverage test-python test-newest test-slow test-vllm test-stores test-wheel
 .PHONY: fuzz kills faults memory
 
 setup: $(STAMP)
@@ -69,6 +69,15 @@ VLLM_PYTHON ?= $(BIN)/python
 test-vllm: setup
 	$(VLLM_PYTHON) -m pytest -m slow -W ignore -s tests/engines/test_vllm.py tests/engines/test_vllm_decisions.py
 
+# Object stores against a local S3 server. moto brings much that nothing else here needs, so it has a venv of its own, which sees
+# the packages of .venv.
+STORES := .venv-stores
+test-stores: setup
+	test -x $(STORES)/bin/python || $(PYTHON) -m venv $(STORES)
+	$(BIN)/python -c 'import site; print(*site.getsitepackages())' > $$(ls -d $(STORES)/lib/python*/site-packages)/main.pth
+	$(STORES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 's3fs>=2025.2' 'moto[server]>=5.1'
+	$(STORES)/bin/python -m pytest -m 'slow or not slow' tests/machine/test_stores.py tests/machine/test_s3.py tests/scoring/test_stores.py
+
 # The wheel with the core alone and with each extra alone: every verb works or names its extra. One environment per extra under
 # WHEELS, several GB, kept for the next time: make test-wheel WHEELS=/somewhere ENVIRONMENTS="core reports"
 WHEELS ?= .wheels
@@ -119,4 +128,4 @@ fuzz: setup
 	$(BIN)/python -m tests.fuzz.run -n $(N) $(FORMATS)
 
 clean:
-	rm -rf $(VENV) .venv-core build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis runs site
+	rm -rf $(VENV) .venv-core $(STORES) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis runs site

@@ -161,13 +161,25 @@ def local_folder(place: Place, is_wanted: Callable[[str], bool] = lambda name: T
     """A folder of this machine: the one that is named, or a working copy of the one in a store, as it is there now."""
     if not is_address(place):
         return Path(place)
-    address = str(parse_place(place))
+    copy = _copy_of(str(parse_place(place)))
+    copy.pull(is_wanted)
+    return copy.folder
+
+
+def _copy_of(address: str) -> WorkingCopy:
     copy = _copies.get(address)
     if copy is None or copy.process != os.getpid():
         copy = _copies[address] = WorkingCopy(address)
         add_mirror(copy)
-    copy.pull(is_wanted)
-    return copy.folder
+    return copy
+
+
+def local_file_to_write(place: Place) -> Path:
+    """A file of this machine: the one that is named, or one that goes to its address once it is whole."""
+    if not is_address(place):
+        return Path(place)
+    folder, _, name = str(parse_place(place)).rpartition("/")
+    return _copy_of(folder).folder / name
 
 
 @contextmanager
