@@ -12,7 +12,7 @@ from steadyscore.audits.workers import AuditWork
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions
 from steadyscore.errors import InputError, RunMismatch
-from steadyscore.runs.folder import Run
+from steadyscore.runs.folder import find_run
 from steadyscore.runs.layout import SCORES_FILE
 from steadyscore.scoring import parts
 from steadyscore.scoring.parts import Share
@@ -36,7 +36,7 @@ def collect(out, scorer="synthetic:slot"):
 
 
 def table(folder):
-    return (folder / SCORES_FILE).read_bytes()
+    return (find_run(folder).folder / SCORES_FILE).read_bytes()
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 50])
@@ -63,15 +63,15 @@ def test_a_complete_run_is_left_alone(tmp_path):
     before = table(tmp_path)
     assert [row.scored for row in score_share(work(tmp_path), Share(1, 1)).rows] == [0] * 4
     assert table(tmp_path) == before
-    assert not list(tmp_path.glob("shards/*"))
+    assert not list(tmp_path.glob("**/shards/*"))
 
 
 def test_a_damaged_part_is_set_aside_and_scored_again(tmp_path):
     score_share(work(tmp_path), Share(1, 1))
-    part = sorted(tmp_path.glob("shards/part-*.parquet"))[0]
+    part = sorted(tmp_path.glob("**/shards/part-*.parquet"))[0]
     part.write_bytes(part.read_bytes()[:-100])
     assert sum(row.scored for row in score_share(work(tmp_path), Share(1, 1)).rows) == 3
-    assert list(tmp_path.glob("damaged/shards/part-*.parquet"))
+    assert list(tmp_path.glob("**/damaged/shards/part-*.parquet"))
     collect(tmp_path)
     collect(tmp_path.with_name("alone"))
     assert table(tmp_path) == table(tmp_path.with_name("alone"))
@@ -97,7 +97,7 @@ def test_a_stop_in_the_middle_of_a_part_keeps_its_queries(tmp_path, monkeypatch)
         patch.setattr(parts, "score_query", stop_at_the_fifth)
         with pytest.raises(KeyboardInterrupt):
             score_share(work(tmp_path), Share(1, 1))
-    assert Run.open(tmp_path).scored_ids() == set(scored)
+    assert find_run(tmp_path).scored_ids() == set(scored)
     assert sum(row.scored for row in score_share(work(tmp_path), Share(1, 1)).rows) == 8
 
 
@@ -114,7 +114,7 @@ def test_a_query_that_failed_is_named_and_tried_again(tmp_path):
     assert "out of order" in manifest.failed[0].reason
     broken["yes"] = False
     assert not score_share(work(tmp_path, scorer), Share(1, 1)).failed
-    assert len(Run.open(tmp_path).scored_ids()) == 12
+    assert len(find_run(tmp_path).scored_ids()) == 12
 
 
 def test_a_worker_with_other_settings_is_refused(tmp_path):
@@ -150,7 +150,7 @@ def test_the_command_is_a_worker_and_then_collects(tmp_path, capsys):
         assert main([*command, "--shard", share, "--json", "--out", str(tmp_path)]) == 0
         assert all(row["scored"] for row in json.loads(capsys.readouterr().out)["parts"])
     assert main([*command, "--out", str(tmp_path)]) == 0
-    assert Run.open(tmp_path).is_complete
+    assert find_run(tmp_path).is_complete
 
 
 def test_workers_label_too(tmp_path, capsys):
@@ -166,7 +166,7 @@ def test_processes_that_begin_at_the_same_moment_share_a_run(tmp_path):
     command += ["--permutations", "2", "--out", str(tmp_path)]
     workers = [subprocess.Popen([*command, "--shard", f"{i}/3"], stdout=subprocess.DEVNULL) for i in (1, 2, 3)]
     assert [worker.wait(timeout=120) for worker in workers] == [0, 0, 0]
-    assert len(Run.open(tmp_path).scored_ids()) == 32
+    assert len(find_run(tmp_path).scored_ids()) == 32
 
 
 @pytest.mark.parametrize("text", ["local", "rays", "ray:other", ""])

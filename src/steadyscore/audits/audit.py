@@ -6,7 +6,6 @@ that asks for more queries or permutations scores only what is missing.
 
 from __future__ import annotations
 
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,9 @@ from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
 from ..machine.disk import explaining_os_errors, write_record, write_tables
 from ..machine.extras import PAGE, absent_modules
+from ..machine.mirrors import Place, parse_place
 from ..machine.progress import bar, job
+from ..machine.working_copies import open_folder
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import library_values, parse_measures
 from ..measures.measurement import Threshold
@@ -39,11 +40,12 @@ from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
 from ..scoring.perturbation import Perturbation, score_perturbed
 from ..scoring.rereads import noise_floor
-from ..scoring.score import AuditConfig, Cut, check_query_ids, keep_scores, score_collection, scorer_for
+from ..scoring.score import GIVEN, AuditConfig, Cut, check_query_ids, keep_scores, score_collection, scorer_for
 from ..scoring.scorer import PoolScorer, Settings
 from ..tasks import TASKS, reader_kind
 from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle, Readout, Ties
 from .figure import mean_figure
+from .folders import only_run_folder, run_folders
 from .load import budget_values, load_run, match_threshold, same_evidence_control
 from .result import Audit, Audits, ReaderReport
 from .score_arrays import read_any_scores
@@ -112,7 +114,7 @@ class Additions:
 class Output:
     """Where an audit is kept and what it says meanwhile."""
 
-    folder: Path | None = None
+    folder: Place | None = None
     report: bool = True
     quiet: bool = False
     """No progress."""
@@ -158,7 +160,7 @@ def audit(
     """
     how = configure(config or AuditConfig(), **settings)
     additions = Additions(mitigations, perturb, readers, reader_k, reader_decoding, ir, serving_permutations, curve)
-    output = Output(None if out is None else Path(out), report, quiet, command, allow_scorer_change)
+    output = Output(None if out is None else parse_place(out), report, quiet, command, allow_scorer_change)
     if scores is not None:
         return audit_scores(scores, relevance, how.threshold, additions, output, how.reading)
     return audit_scorers(name_scorers(scorers), list_sources(data), how, options or EngineOptions(), additions, output)
@@ -242,17 +244,7 @@ def audit_scorers(
                 address = scorer if isinstance(scorer, str) else None
                 work = _Work(config, options, additions, output, source, places[name, source.name], address)
                 audits.append(_audit_one(backend, name, work, before))
-        return _write_results(Audits(audits), output)
-
-
-def run_folders(folder: Path, scorers: Iterable[str], sources: Sequence[Source]) -> dict[tuple[str, str], Path]:
-    """(scorer, collection) -> where its run goes."""
-    names = list(scorers)
-    return {
-        (name, source.name): folder / slug(source.collection.name) / slug(name) if len(names) * len(sources) > 1 else folder
-        for name in names
-        for source in sources
-    }
+        return _write_results(Audits(audits), folder, output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,13 +403,14 @@ def audit_scores(
         raise InputError("scores in a file belong to no collection, so no run can be matched. Give a share to keep, such as 0.3.")
     given = read_any_scores(scores, relevance)
     with working_folder(output) as folder:
-        run = keep_scores(given.queries, given.name, given.digests, folder, list(output.command))
+        place = only_run_folder(folder, GIVEN, given.name)
+        run = keep_scores(given.queries, given.name, given.digests, place, list(output.command))
         how = reading or Reading()
         run.update_record(threshold=stored_threshold(threshold), reading=asdict(how))
         found = load_run(run, threshold, additions.serving_permutations, reading=how, queries=given.queries)
         library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
         kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)
-        return _write_results(Audits([kept]), output)
+        return _write_results(Audits([kept]), folder, output)
 
 
 # -- what is kept
@@ -427,24 +420,20 @@ def audit_scores(
 def working_folder(output: Output) -> Iterator[Path]:
     """The folder to work in: the one asked for, or one that goes with the call."""
     if output.folder is not None:
-        yield output.folder
+        with open_folder(output.folder) as place:
+            yield place
         return
     with tempfile.TemporaryDirectory(prefix="steadyscore-") as folder:
         yield Path(folder) / "run"
 
 
-def _write_results(audits: Audits, output: Output) -> Audits:
+def _write_results(audits: Audits, folder: Path, output: Output) -> Audits:
     """Write tables, summary and page beside the runs."""
     if output.folder is None:
         return audits
-    with explaining_os_errors(output.folder):
-        write_tables(output.folder / MEASURES_FILE, measure_schema(), measure_tables(audits))
-        write_record(output.folder / SUMMARY_FILE, audits.to_json())
+    with explaining_os_errors(folder):
+        write_tables(folder / MEASURES_FILE, measure_schema(), measure_tables(audits))
+        write_record(folder / SUMMARY_FILE, audits.to_json())
     if output.report and not absent_modules(PAGE):
-        audits.page = audits.report(output.folder / "report")
+        audits.page = audits.report(folder / "report")
     return audits
-
-
-def slug(name: str) -> str:
-    """A name as a folder."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[-80:] or "run"

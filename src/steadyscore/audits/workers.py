@@ -10,10 +10,13 @@ from ..collection import Data
 from ..engines import EngineOptions
 from ..errors import InputError
 from ..machine.progress import job
+from ..machine.working_copies import local_folder
+from ..runs.parts import is_record
 from ..scoring.mitigations import mitigate
 from ..scoring.parts import Worker
 from ..scoring.score import AuditConfig, scorer_for
-from .audit import Additions, Output, open_backend, open_sources, run_folders
+from .audit import Additions, Output, open_backend, open_sources
+from .folders import run_folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ class AuditWork:
         if self.output.folder is None:
             raise InputError("workers need a run folder that all of them see. Say where it is with --out.")
         sources = open_sources(self.scorers, self.data, self.additions)
-        places = run_folders(self.output.folder, self.scorers, sources)
+        places = run_folders(local_folder(self.output.folder, is_record), self.scorers, sources)
         for name, scorer in self.scorers.items():
             folders = [places[name, source.name] for source in sources]
             with job(f"loading {name}", unit=""):

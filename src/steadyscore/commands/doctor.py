@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SteadyscoreError
 from ..machine.disk import cache_folder
 from ..machine.extras import install_line, is_installed
+from ..machine.mirrors import name_of, parse_place
 from ..models.embedded import EMBEDDED, is_present
 from ..runs.folder import Run, find_folders, versions
-from ..runs.inspection import Finding, inspect_run
+from ..runs.inspection import Finding, inspect_results, inspect_run
 from . import add_engine, add_json, engine_options, examples, print_json, print_table
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "runs", nargs="*", type=Path, metavar="RUN", help="check these run folders, or folders that hold some, and nothing else"
+        "runs",
+        nargs="*",
+        type=parse_place,
+        metavar="RUN",
+        help="check these run folders, or folders that hold some, and nothing else",
     )
     parser.add_argument("--scorer", default="smollm2-135m", metavar="ADDRESS", help="what to probe (default smollm2-135m)")
     parser.add_argument(
@@ -43,9 +48,11 @@ def run(args: argparse.Namespace) -> int:
 
 def check_runs(args: argparse.Namespace) -> int:
     """Every file of some run folders: its checksum, and its rows against what run.json says."""
-    found = [(folder, finding) for folder in find_folders(args.runs) for finding in _inspect(folder)]
+    runs = find_folders(args.runs)
+    found = [(folder, finding) for folder in runs for finding in _inspect(folder)]
+    found += [(folder, finding) for folder in args.runs if folder not in runs for finding in inspect_results(folder)]
     rows = [
-        {"run": str(folder), "file": f.file, "state": f.state, "about": ". ".join(filter(None, (f.words, f.remedy)))}
+        {"run": name_of(folder), "file": f.file, "state": f.state, "about": ". ".join(filter(None, (f.words, f.remedy)))}
         for folder, f in found
     ]
     if args.json:
