@@ -118,8 +118,12 @@ def read_scores_then_measure(file: Path) -> None:
 
 
 def judged_by(file: Path) -> None:
+    from steadyscore.collection.files import Report
+    from steadyscore.collection.trec import read_qrels
     from steadyscore.runs.score_file import read_scores
 
+    read_qrels(file, report := Report())
+    report.stop_at_mistakes()  # before the scores are read, which takes ten times as long
     scores = file.parent / "judged.csv"
     scores.write_text("query_id,permutation,candidate_id,score\nq,0,a,1\nq,0,b,2\nq,1,a,2\nq,1,b,1\n")
     read_scores([scores], file)

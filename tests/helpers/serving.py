@@ -125,3 +125,9 @@ def answers(client: httpx.Client) -> bool:
         return client.get("/ready").status_code == 200
     except httpx.TransportError:
         return False
+
+
+def memory_of(process: subprocess.Popen[str], name: str) -> int:
+    """Kilobytes of a process: VmRSS now, VmHWM at most."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith(name)).split()[1])

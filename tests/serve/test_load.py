@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from steadyscore.serve.settings import cores
-from tests.helpers.serving import DOCUMENTS, QUERY, app_of, listening, serving
+from tests.helpers.serving import DOCUMENTS, QUERY, app_of, listening, memory_of, serving
 
 SECONDS = float(os.environ.get("STEADYSCORE_LOAD_SECONDS", "300"))
 QUIET = 0.1
@@ -41,12 +41,6 @@ class Pounded(NamedTuple):
     """CPU seconds of the server for each of them."""
     others: float
     """Share of the cores that other programs took meanwhile."""
-
-
-def figure(process: subprocess.Popen[str], name: str) -> int:
-    """Kilobytes: VmRSS now, VmHWM at most."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith(name)).split()[1])
 
 
 def cpu_of(process: subprocess.Popen[str]) -> float:
@@ -102,12 +96,12 @@ def test_many_clients_share_passes_and_lose_nothing(tmp_path: Path, small_model:
     """32 clients for three seconds; the five minutes and the throughput are for a quiet machine (`-m slow`)."""
     with serving(tmp_path, f"hf:{small_model}") as (url, process):
         pound(url, process, 8, 1)
-        before = figure(process, "VmRSS")
+        before = memory_of(process, "VmRSS")
         found = pound(url, process, 32, 3)
         page = httpx.get(f"{url}/metrics").text
         assert found.answers.keys() <= {200, 429}
         assert found.answers.total() == found.sent > 32
-        assert figure(process, "VmRSS") < before * 1.1
+        assert memory_of(process, "VmRSS") < before * 1.1
         assert "Traceback" not in (tmp_path / "log").read_text()
     figures = {line.split(" ")[0]: float(line.split(" ")[1]) for line in page.splitlines() if not line.startswith("#")}
     assert figures['steadyscore_batch_requests_bucket{le="1.0"}'] < figures["steadyscore_batch_requests_count"]
@@ -119,9 +113,9 @@ def test_memory_is_flat_and_nothing_is_lost_under_32_clients(tmp_path: Path, sma
     """Five minutes, or STEADYSCORE_LOAD_SECONDS; the first fifth fills what may fill, then memory stays where it is."""
     with serving(tmp_path, f"hf:{small_model}") as (url, process):
         warm = pound(url, process, 32, SECONDS / 5)
-        before = figure(process, "VmRSS")
+        before = memory_of(process, "VmRSS")
         found = pound(url, process, 32, SECONDS)
-        after, most = figure(process, "VmRSS"), figure(process, "VmHWM")
+        after, most = memory_of(process, "VmRSS"), memory_of(process, "VmHWM")
         log = (tmp_path / "log").read_text()
     print(
         f"\n{found.sent} requests, answers {dict(found.answers)}, {found.rate:.1f}/s, others took {found.others:.0%} of the cores"

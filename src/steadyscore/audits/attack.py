@@ -15,6 +15,7 @@ from ..collection import Data, open_collection
 from ..engines import EngineOptions, Recording
 from ..errors import InputError
 from ..machine.disk import explaining_os_errors, write_record
+from ..machine.mirrors import parse_place
 from ..machine.progress import bar
 from ..measures.reading import Reading
 from ..runs.layout import SUMMARY_FILE
@@ -53,7 +54,7 @@ def attack(
     (name, one), *others = name_scorers(scorer).items()
     if others:
         raise InputError(f"one scorer is attacked at a time, and {len(others) + 1} were given.")
-    source, output = open_collection(data), Output(None if out is None else Path(out), command=command)
+    source, output = open_collection(data), Output(None if out is None else parse_place(out), command=command)
     check_query_ids([source], how.cut)
     by = match_threshold(how.threshold, source.collection.name, 1, Reading())
     with working_folder(output) as folder:

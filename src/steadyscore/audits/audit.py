@@ -23,7 +23,9 @@ from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
 from ..machine.disk import explaining_os_errors, write_record, write_tables
 from ..machine.extras import PAGE, absent_modules
+from ..machine.mirrors import Place, parse_place
 from ..machine.progress import bar, job
+from ..machine.working_copies import open_folder
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import library_values, parse_measures
 from ..measures.measurement import Threshold
@@ -114,7 +116,7 @@ class Additions:
 class Output:
     """Where an audit is kept and what it says meanwhile."""
 
-    folder: Path | None = None
+    folder: Place | None = None
     report: bool = True
     quiet: bool = False
     """No progress."""
@@ -162,7 +164,7 @@ def audit(
     """
     how = configure(config or AuditConfig(), **settings)
     additions = Additions(mitigations, perturb, readers, reader_k, reader_decoding, ir, serving_permutations, curve, apart_from)
-    output = Output(None if out is None else Path(out), report, quiet, command, allow_scorer_change)
+    output = Output(None if out is None else parse_place(out), report, quiet, command, allow_scorer_change)
     if scores is not None:
         return audit_scores(scores, relevance, how.threshold, additions, output, how.reading)
     return audit_scorers(name_scorers(scorers), list_sources(data), how, options or EngineOptions(), additions, output)
@@ -247,7 +249,7 @@ def audit_scorers(
                 address = scorer if isinstance(scorer, str) else None
                 work = _Work(config, options, additions, output, source, places[name, source.name], address)
                 audits.append(_audit_one(backend, name, work, before))
-        return _write_results(Audits(audits), output)
+        return _write_results(Audits(audits), folder, output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,7 +415,7 @@ def audit_scores(
         found = load_run(run, threshold, additions.serving_permutations, reading=how, queries=given.queries)
         library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
         kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)
-        return _write_results(Audits([kept]), output)
+        return _write_results(Audits([kept]), folder, output)
 
 
 # -- what is kept
@@ -423,19 +425,20 @@ def audit_scores(
 def working_folder(output: Output) -> Iterator[Path]:
     """The folder to work in: the one asked for, or one that goes with the call."""
     if output.folder is not None:
-        yield output.folder
+        with open_folder(output.folder) as place:
+            yield place
         return
     with tempfile.TemporaryDirectory(prefix="steadyscore-") as folder:
         yield Path(folder) / "run"
 
 
-def _write_results(audits: Audits, output: Output) -> Audits:
+def _write_results(audits: Audits, folder: Path, output: Output) -> Audits:
     """Write tables, summary and page beside the runs."""
     if output.folder is None:
         return audits
-    with explaining_os_errors(output.folder):
-        write_tables(output.folder / MEASURES_FILE, measure_schema(), measure_tables(audits))
-        write_record(output.folder / SUMMARY_FILE, audits.to_json())
+    with explaining_os_errors(folder):
+        write_tables(folder / MEASURES_FILE, measure_schema(), measure_tables(audits))
+        write_record(folder / SUMMARY_FILE, audits.to_json())
     if output.report and not absent_modules(PAGE):
-        audits.page = audits.report(output.folder / "report")
+        audits.page = audits.report(folder / "report")
     return audits

@@ -47,7 +47,7 @@ def load(
     """The audits of complete runs in and below some folders, in the order of the folders, each measured as it was audited
     (threshold, readout, ties) unless something else is given.
     """
-    runs = find_runs([Path(folder), *map(Path, more)])
+    runs = find_runs([folder, *more])
     return Audits(load_runs(runs, threshold, serving_permutations, reading_from(readout, ties)))
 
 
@@ -81,7 +81,7 @@ def collect_audits(
     given: Sequence[Given], load: Callable[[Sequence[Run]], list[Audit]], *, is_measured_anew: bool
 ) -> list[Audit]:
     """Audits as they are, and those of the runs in and below folders, loaded together and measured as was asked."""
-    runs = {place: find_runs([Path(one)]) for place, one in enumerate(given) if isinstance(one, str | Path)}
+    runs = {place: find_runs([one]) for place, one in enumerate(given) if isinstance(one, str | Path)}
     if len(runs) < len(given) and is_measured_anew:
         raise InputError(
             "a threshold, serving permutations, a readout and a tie rule are for run folders; "
@@ -152,7 +152,7 @@ def match_threshold(by: Threshold, collection: str, serving_permutations: int, r
     """A threshold that is matched to another run, as the share that this run's own cutoff keeps; any other as it is."""
     if by.retention_of is None:
         return by
-    runs = find_runs([Path(by.retention_of)])
+    runs = find_runs([by.retention_of])
     fitting = [run for run in runs if run.record["collection"] == collection]
     if not fitting:
         known = ", ".join(sorted({run.record["collection"] for run in runs}))

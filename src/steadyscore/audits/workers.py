@@ -10,6 +10,8 @@ from ..collection import Data
 from ..engines import EngineOptions
 from ..errors import InputError
 from ..machine.progress import job
+from ..machine.working_copies import local_folder
+from ..runs.parts import is_record
 from ..scoring.mitigations import mitigate
 from ..scoring.parts import Worker
 from ..scoring.score import AuditConfig, check_apart, scorer_for
@@ -41,7 +43,7 @@ class AuditWork:
             raise InputError("workers need a run folder that all of them see. Say where it is with --out.")
         sources = open_sources(self.scorers, self.data, self.additions)
         check_apart(sources, self.config.cut, self.additions.apart_from)
-        places = run_folders(self.output.folder, self.scorers, sources)
+        places = run_folders(local_folder(self.output.folder, is_record), self.scorers, sources)
         for name, scorer in self.scorers.items():
             folders = [places[name, source.name] for source in sources]
             with job(f"loading {name}", unit=""):

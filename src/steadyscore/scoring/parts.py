@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from ..collection import Data, Source, open_collection
 from ..errors import InputError
@@ -24,6 +25,8 @@ from ..terms import Failure, Instance
 from .score import AuditConfig, about_run, cut_instances, fingerprint_of, naming_failures, score_query, windows_of
 from .scorer import PoolScorer
 from .starts import start_of
+
+T = TypeVar("T")
 
 PART_WINDOWS = 128
 """Windows after which a part ends: minutes of work, so that a lost worker costs little, and few files."""
@@ -79,22 +82,23 @@ class PartResult:
 def plan_parts(scorer: PoolScorer, source: Source, config: AuditConfig, *, windows: int = PART_WINDOWS) -> list[Part]:
     """The parts of a collection under a scorer, in order; every worker plans the same ones."""
     fingerprint = fingerprint_of(scorer, source, config)
-    parts: list[Part] = []
-    ids: list[str] = []
+    orders = config.permutations + config.canonical
+    counted = ((i.id, windows_of(scorer, i, orders)) for i in cut_instances(source.instances(), config.cut))
+    return [Part(part_id(fingerprint, ids), tuple(ids), total) for ids, total in cut_stretches(counted, windows)]
+
+
+def cut_stretches(counted: Iterable[tuple[T, int]], windows: int = PART_WINDOWS) -> Iterator[tuple[list[T], int]]:
+    """Queries with their windows, cut into stretches that end after so many windows."""
+    stretch: list[T] = []
     total = 0
-
-    def end_part() -> None:
-        parts.append(Part(part_id(fingerprint, ids), tuple(ids), total))
-
-    for instance in cut_instances(source.instances(), config.cut):
-        ids.append(instance.id)
-        total += windows_of(scorer, instance, config.permutations + config.canonical)
+    for query, count in counted:
+        stretch.append(query)
+        total += count
         if total >= windows:
-            end_part()
-            ids, total = [], 0
-    if ids:
-        end_part()
-    return parts
+            yield stretch, total
+            stretch, total = [], 0
+    if stretch:
+        yield stretch, total
 
 
 class Worker:

@@ -6,12 +6,10 @@ Scoring is slow and resumable (`score_collection`); measuring reads the table an
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import groupby, islice
-from operator import itemgetter
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,7 +37,7 @@ from ..terms import Candidate, Collection, Failure, Instance, Prompt, Window
 from ..window.presentation import generator, permutations
 from .mitigations import count_windows
 from .scorer import PoolScorer, Scorer, Settings, ideal_gains, resolve_settings
-from .starts import Start, collect_parts, note_start, start_of
+from .starts import Start, collect_parts, note_start, start_of, sum_sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +269,7 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     refuse_none_scored(scorer.name, failed, len(order))
     named = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
     counts = Coverage(queries=len(order), scored=len(order) - len(failed), failed=named)
-    coverage: Coverage = {**counts, **_sum_sessions(run.record["sessions"])}
+    coverage: Coverage = {**counts, **sum_sessions(run.record["sessions"])}
     run.finish(coverage, order, map(_query_row, cut_instances(source.instances(), config.cut)))
 
 
@@ -296,22 +294,6 @@ def windows_of(scorer: PoolScorer, instance: Instance, orders: int) -> int:
     """Windows that a query takes under so many orders."""
     width = 1 if scorer.shows_one_by_one else scorer.width
     return round(count_windows(len(instance.pool), width, scorer.mitigations, orders))
-
-
-def _sum_sessions(sessions: list[Session]) -> Session:
-    """What all sessions of a run cost. A query that was scored again, as its shard was lost, has the cuts of the last time."""
-    shrunk: dict[str, list[ShrunkWindow]] = {}
-    charged: Counter[str] = Counter()
-    for session in sessions:
-        shrunk |= {query_id: list(cuts) for query_id, cuts in groupby(session.get("shrunk", []), key=itemgetter("query_id"))}
-        charged.update(session.get("spent", {}))
-    return {
-        "shrunk": [cut for cuts in shrunk.values() for cut in cuts],
-        "seconds": round(sum(session.get("seconds", 0) for session in sessions), 1),
-        "windows": sum(session.get("windows", 0) for session in sessions),
-        "tokens": sum(session.get("tokens", 0) for session in sessions),
-        **({"spent": dict(charged)} if charged else {}),
-    }
 
 
 def keep_scores(

@@ -14,8 +14,11 @@ from ..engines.address import open_engine
 from ..engines.objects import open_object
 from ..errors import InputError
 from ..machine.bounds import Positive
+from ..machine.mirrors import Place, name_of, parse_place
 from ..machine.progress import bar
+from ..machine.working_copies import local_folder, open_folder
 from ..runs.folder import Run
+from ..runs.parts import is_record
 from ..scoring.parts import Worker
 from ..scoring.score import AuditConfig, cut_instances, scorer_for
 from ..scoring.scorer import Scorer
@@ -78,7 +81,7 @@ class Labelled:
     """Queries that were to be labelled."""
 
     def to_json(self) -> dict[str, Any]:
-        return self.quality | {"failed": [failure.to_json() for failure in self.failed], "out": str(self.folder)}
+        return self.quality | {"failed": [failure.to_json() for failure in self.failed], "out": name_of(self.folder)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class _Work:
     """One call of `label`."""
 
     teacher: Any
-    start: Path | None
+    start: Place | None
     source: Source
     out: Path
     config: LabelConfig
@@ -131,20 +134,22 @@ def label(
     from ..audits.audit import configure  # with all that an audit imports, which the flags of `label` do without
 
     own, presentation = _split_settings(settings)
-    work = _Work(
-        teacher=scorer,
-        start=None if start is None else Path(start),
-        source=open_collection(data),
-        out=Path(out),
-        config=replace(config or LabelConfig(), **own),
-        shown=configure(shown or AuditConfig(), **presentation),
-        options=options or EngineOptions(),
-        quiet=quiet,
-        command=command,
-        allow_scorer_change=allow_scorer_change,
-        say=say or (lambda remark: print(remark, file=sys.stderr)),
-    )
-    return _label(work)
+    source = open_collection(data)
+    with open_folder(parse_place(out)) as folder:
+        work = _Work(
+            teacher=scorer,
+            start=None if start is None else parse_place(start),
+            source=source,
+            out=folder,
+            config=replace(config or LabelConfig(), **own),
+            shown=configure(shown or AuditConfig(), **presentation),
+            options=options or EngineOptions(),
+            quiet=quiet,
+            command=command,
+            allow_scorer_change=allow_scorer_change,
+            say=say or (lambda remark: print(remark, file=sys.stderr)),
+        )
+        return _label(work)
 
 
 def _split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -181,7 +186,7 @@ class LabelWork:
 
     teacher: Any
     data: Data
-    out: Path
+    out: Place
     config: LabelConfig
     shown: AuditConfig
     options: EngineOptions
@@ -192,7 +197,8 @@ class LabelWork:
         source = open_collection(self.data)
         shown = orders_of(self.config, self.shown)
         scorer = _open_teacher(self.teacher, self.options, source.collection, shown)
-        yield f"labels of {scorer.name} for {source.collection.name}", Worker(scorer, source, self.out, shown, self.command)
+        folder = local_folder(self.out, is_record)
+        yield f"labels of {scorer.name} for {source.collection.name}", Worker(scorer, source, folder, shown, self.command)
 
 
 def orders_of(config: LabelConfig, shown: AuditConfig) -> AuditConfig:
@@ -250,7 +256,7 @@ def _change(labels: list[Label], work: _Work) -> tuple[list[Label], list[Failure
     """Labels recalibrated, replaced by a control or cut to a subset, and the queries that the reference does not have."""
     config, unmatched = work.config, []
     if config.recalibrate_to:
-        reference = {label.query_id: label for label in read_labels(Path(config.recalibrate_to))}
+        reference = {label.query_id: label for label in read_labels(config.recalibrate_to)}
         reason = f"no label in {config.recalibrate_to}"
         unmatched = [Failure(label.query_id, reason) for label in labels if label.query_id not in reference]
         labels = [recalibrate(label, reference[label.query_id]) for label in labels if label.query_id in reference]
