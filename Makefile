@@ -10,7 +10,7 @@ export HF_HUB_OFFLINE ?= 1
 
 .PHONY: setup browser demo lint bench docs gallery examples clean
 .PHONY: test coverage test-python test-newest test-slow test-vllm test-stores test-wheel
-.PHONY: fuzz kills faults
+.PHONY: fuzz kills faults memory
 
 setup: $(STAMP)
 	@$(BIN)/steadyscore models get smollm2-135m >/dev/null
@@ -96,6 +96,10 @@ kills: setup
 # One of them: make faults ONLY="disk full"; without the page then.
 faults: setup
 	$(BIN)/python -m tests.faults.run $(if $(ONLY),--only "$(ONLY)")
+
+# Peak memory of audit, report and compare at two numbers of queries, and what a query adds: make memory SIZES="5000 100000"
+memory: setup
+	$(BIN)/python -m tests.helpers.memory $(SIZES)
 
 lint: setup
 	$(BIN)/ruff check

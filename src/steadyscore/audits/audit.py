@@ -40,7 +40,7 @@ from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
 from ..scoring.perturbation import Perturbation, score_perturbed
 from ..scoring.rereads import noise_floor
-from ..scoring.score import GIVEN, AuditConfig, Cut, check_query_ids, keep_scores, score_collection, scorer_for
+from ..scoring.score import GIVEN, AuditConfig, Cut, check_apart, check_query_ids, keep_scores, score_collection, scorer_for
 from ..scoring.scorer import PoolScorer, Settings
 from ..tasks import TASKS, reader_kind
 from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle, Readout, Ties
@@ -108,6 +108,8 @@ class Additions:
     """Measure what a system that averages K permutations would decide."""
     curve: bool = False
     """Every measure at each serving budget too."""
+    apart_from: Sequence[Data] = ()
+    """Refuse data that shares queries or passages with these collections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,7 @@ def audit(
     ir: Sequence[str] = (),
     serving_permutations: int = 1,
     curve: bool = False,
+    apart_from: Sequence[Data] = (),
     report: bool = True,
     quiet: bool = False,
     command: Sequence[str] = (),
@@ -152,6 +155,7 @@ def audit(
 
     scorers   an address, a callable `(query, texts) -> scores`, any object with `.predict` or `.rank`; or several of them
     data      a collection's name, a file, a list of dicts, a pandas or polars frame, a Hugging Face dataset; or several files
+    apart_from  collections that a scorer was trained on: data that shares a query or a passage with one is refused
     scores    measure these instead of scoring: an array (M, n) or (Q, M, n), a frame, a file, or {query id: array}
     out       keep runs, tables and the page here; the same call resumes what was stopped. None keeps nothing.
     settings  permutations=5, width=10, match_retention=0.3, ...: fields of the configuration by name
@@ -159,7 +163,7 @@ def audit(
     >>> print(steadyscore.audit(lambda query, texts: [len(text) for text in texts], "passages"))
     """
     how = configure(config or AuditConfig(), **settings)
-    additions = Additions(mitigations, perturb, readers, reader_k, reader_decoding, ir, serving_permutations, curve)
+    additions = Additions(mitigations, perturb, readers, reader_k, reader_decoding, ir, serving_permutations, curve, apart_from)
     output = Output(None if out is None else parse_place(out), report, quiet, command, allow_scorer_change)
     if scores is not None:
         return audit_scores(scores, relevance, how.threshold, additions, output, how.reading)
@@ -231,6 +235,7 @@ def audit_scorers(
     """Score, measure and keep every scorer on every collection; each collection is opened once."""
     sources = open_sources(scorers, data, additions)
     check_query_ids(sources, config.cut)
+    check_apart(sources, config.cut, additions.apart_from)
     with working_folder(output) as folder:
         places = run_folders(folder, scorers, sources)
         audits: list[Audit] = []

@@ -14,7 +14,7 @@ from ..machine.working_copies import local_folder
 from ..runs.parts import is_record
 from ..scoring.mitigations import mitigate
 from ..scoring.parts import Worker
-from ..scoring.score import AuditConfig, scorer_for
+from ..scoring.score import AuditConfig, check_apart, scorer_for
 from .audit import Additions, Output, open_backend, open_sources
 from .folders import run_folders
 
@@ -42,6 +42,7 @@ class AuditWork:
         if self.output.folder is None:
             raise InputError("workers need a run folder that all of them see. Say where it is with --out.")
         sources = open_sources(self.scorers, self.data, self.additions)
+        check_apart(sources, self.config.cut, self.additions.apart_from)
         places = run_folders(local_folder(self.output.folder, is_record), self.scorers, sources)
         for name, scorer in self.scorers.items():
             folders = [places[name, source.name] for source in sources]

@@ -116,6 +116,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="add every measure at serving budgets K = 1..10 to --json; quality at K = 1 is that of the first-stage order",
     )
+    parser.add_argument(
+        "--apart-from",
+        nargs="+",
+        default=[],
+        metavar="NAME|FILE",
+        help="refuse data that shares a query (by id or text) or a candidate (by text) with these, such as what the scorer was "
+        "trained on",
+    )
     add_dry_run(parser)
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
@@ -186,6 +194,7 @@ def additions_of(args: argparse.Namespace) -> Additions:
         ir=args.ir,
         serving_permutations=args.serving_permutations,
         curve=args.curve,
+        apart_from=args.apart_from,
     )
 
 
@@ -215,7 +224,17 @@ def _audit_scores(args: argparse.Namespace) -> int:
         *(["--scores measures a file; leave out --scorer and --data."] if args.scorer or args.data else []),
         *(
             f"--{flag.replace('_', '-')} needs a scorer to score with; leave it out."
-            for flag in ("noise_floor", "noise_reads", "perturb", "reader", "mitigation", "curve", "dry_run", "watch")
+            for flag in (
+                "noise_floor",
+                "noise_reads",
+                "perturb",
+                "reader",
+                "mitigation",
+                "curve",
+                "dry_run",
+                "watch",
+                "apart_from",
+            )
             if getattr(args, flag)
         ),
     )

@@ -14,7 +14,7 @@ from ..collection import Data
 from ..engines import EngineOptions
 from ..errors import InputError
 from ..scoring.parts import Share
-from ..scoring.score import AuditConfig, check_query_ids
+from ..scoring.score import AuditConfig, check_apart, check_query_ids
 from ..scoring.sizing import FleetQuestion
 from ..scoring.workers import Cluster, Work, score_on_ray, score_share
 from . import note, note_failed, price, print_json, print_table
@@ -69,6 +69,7 @@ def print_estimate(
     scorers = args.scorer if isinstance(args.scorer, list) else [args.scorer]
     sources = open_sources({name: name for name in scorers}, list_sources(data), additions, is_plan=True)
     check_query_ids(sources, config.cut)
+    check_apart(sources, config.cut, additions.apart_from)
     estimates = estimate_audit(scorers, sources, config, additions, options, fleet_question(args))
     if args.json:
         print_json(estimates.to_json())

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..collection import Data, Source, open_collection
+from ..collection.apart import shared_mistakes
 from ..engines import Backend, Engine, EngineOptions
 from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
@@ -106,6 +107,15 @@ def check_query_ids(sources: Sequence[Source], cut: Cut) -> None:
     unknown = sorted(wanted.difference(*there.values()))
     mistakes = [f"no query has the id {', '.join(unknown)} in {', '.join(there)}."] if unknown else []
     mistakes += [f"{name} has none of the queries that were named by id." for name, ids in there.items() if not ids]
+    if mistakes:
+        raise InputError(mistakes)
+
+
+def check_apart(sources: Sequence[Source], cut: Cut, apart_from: Sequence[Data]) -> None:
+    """Refuse collections that share queries or candidates with others, such as those that a scorer was trained on."""
+    mistakes = []
+    for source in sources:
+        mistakes += shared_mistakes(source.name, lambda source=source: cut_instances(source.instances(), cut), apart_from)
     if mistakes:
         raise InputError(mistakes)
 
