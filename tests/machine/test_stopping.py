@@ -1,11 +1,13 @@
 """A stop waits for the piece of work at hand, once."""
 
+import contextlib
 import os
 import signal
 import threading
 
 import pytest
 
+from steadyscore.engines.python_scorer import reraise_stops
 from steadyscore.machine.stopping import STOPS, finishing
 
 
@@ -31,7 +33,7 @@ def test_the_block_ends_before_the_stop(number, capsys):
     with pytest.raises(KeyboardInterrupt):
         stop_in_the_middle(done, number)
     assert done == ["rest of the block"]
-    assert capsys.readouterr().err == "stopping after query q7; the same signal again stops at once\n"
+    assert capsys.readouterr().err == "stopping after query q7; a second signal stops at once\n"
     assert signal.getsignal(number) is signal.default_int_handler
 
 
@@ -40,6 +42,26 @@ def test_a_second_one_stops_at_once():
     with pytest.raises(KeyboardInterrupt):
         stop_in_the_middle(done, signal.SIGTERM, signal.SIGINT)
     assert done == []
+
+
+def test_a_second_one_stops_at_once_also_inside_somebody_s_code_that_catches_it():
+    """A function is called under handlers of its own, which give the signal on."""
+    done = []
+
+    def call():
+        with reraise_stops(), contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        done.append("called")
+
+    def score():
+        with finishing("it"):
+            call()
+            call()
+            call()
+
+    with pytest.raises(KeyboardInterrupt):
+        score()
+    assert done == ["called"]
 
 
 def test_an_ignored_signal_stays_ignored_and_handlers_are_put_back():

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-"""Windows has no SIGHUP."""
+"""Signals that stop a command; Windows has no SIGHUP."""
 
 
 @contextmanager
@@ -20,23 +20,25 @@ def finishing(what: str) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # no other thread may set a handler, or is stopped
         yield
         return
-    before = {number: handler for number in STOPS if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in STOPS}
+    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     stops: list[int] = []
 
     def wait(number: int, frame: Any) -> None:
+        if stops and callable(before[number]):
+            before[number](number, frame)
+        elif stops:  # the system's own answer, which is an end
+            signal.signal(number, before[number])
+            os.kill(os.getpid(), number)
         stops.append(number)
-        restore()
-        print(f"stopping after {what}; the same signal again stops at once", file=sys.stderr, flush=True)
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        print(f"stopping after {what}; a second signal stops at once", file=sys.stderr, flush=True)
 
     for number in before:
         signal.signal(number, wait)
     try:
         yield
     finally:
-        restore()
+        for number, handler in before.items():
+            signal.signal(number, handler)
         if stops:
             os.kill(os.getpid(), stops[0])  # as it came, now that what answers to it is back

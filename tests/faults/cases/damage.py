@@ -87,22 +87,24 @@ def score_share_and_audit(data: Path, out: Path) -> None:
     audit(data, out)
 
 
-@fault("flipped bit", "one bit of a shard, a part or a finished table", times=120, few=3)
+@fault("flipped bit", "one bit of a shard, a part or a finished table", times=90, few=3)
 def flip_bits(folder: Path, times: int) -> Counts:
     return damage(folder, times, flip)
 
 
-@fault("truncated file", "a shard, a part or a finished table cut at any byte", times=60, few=3)
+@fault("truncated file", "a shard, a part or a finished table cut at any byte", times=45, few=3, is_slow=True)
 def truncate_files(folder: Path, times: int) -> Counts:
     return damage(folder, times, truncate)
 
 
-@fault("corrupted file", "up to 512 bytes of zeros or noise in a shard, a part or a finished table", times=60, few=3)
+@fault(
+    "corrupted file", "up to 512 bytes of zeros or noise in a shard, a part or a finished table", times=45, few=3, is_slow=True
+)
 def overwrite_files(folder: Path, times: int) -> Counts:
     return damage(folder, times, overwrite)
 
 
-@fault("deleted file", "a shard, a part or a finished table removed", times=30, few=3)
+@fault("deleted file", "a shard, a part or a finished table removed", times=30, few=3, is_slow=True)
 def delete_files(folder: Path, times: int) -> Counts:
     states, dice, counts = make_states(folder), random.Random(0), Counts()
     for number in range(times):

@@ -93,7 +93,9 @@ def audit(address: str, data: Path, out: Path) -> None:
 
 
 def register(name: str, kinds: tuple[str, ...], how: str) -> None:
-    @fault(name, f"{how}, at random requests of an audit", times=20 if "slow" in kinds else 60, few=2)
+    @fault(
+        name, f"{how}, at random requests of an audit", times=20 if "slow" in kinds else 60, few=2, is_slow="twice" not in kinds
+    )
     def inject(folder: Path, times: int) -> Counts:
         return disturb(folder, times, kinds)
 
@@ -103,7 +105,10 @@ for name, (kinds, how) in KINDS.items():
 
 
 @fault(
-    "endpoint: down", "no answer any more in mid-run: the command stops with a sentence, and goes on when it is back", times=10
+    "endpoint: down",
+    "no answer any more in mid-run: the command stops with a sentence, and goes on when it is back",
+    times=10,
+    is_slow=True,
 )
 def go_down(folder: Path, times: int) -> Counts:
     data, counts = make_collection(folder, 6), Counts()

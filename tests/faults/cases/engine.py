@@ -90,6 +90,7 @@ def disturb(folder: Path, ways: Sequence[tuple[str, Prepare]], inner: int) -> Co
     "engine out of memory",
     f"torch refuses passes above a size with its own error, in audits of a tiny model; scores within {TOLERANCE:g}",
     times=9,
+    is_slow=True,
 )
 def refuse_passes(folder: Path, times: int) -> Counts:
     ways = [(prompt, partial(refuse_large, most)) for prompt, most in LARGEST.items()]

@@ -61,6 +61,6 @@ def terminate(folder: Path, times: int) -> Counts:
     return send(folder, times, signal.SIGTERM)
 
 
-@fault("SIGINT", "the same with Ctrl-C: exit code 130", times=12, few=1)
+@fault("SIGINT", "the same with Ctrl-C: exit code 130", times=12, is_slow=True)
 def interrupt(folder: Path, times: int) -> Counts:
     return send(folder, times, signal.SIGINT)
