@@ -198,7 +198,7 @@ def test_on_windows_no_process_is_sent_a_signal(monkeypatch):
     sent = []
     monkeypatch.setattr(disk.sys, "platform", "win32")
     monkeypatch.setattr(disk.os, "kill", lambda *signal: sent.append(signal))
-    assert disk._is_running("1")
+    assert disk.is_running("1")
     assert sent == []
 
 

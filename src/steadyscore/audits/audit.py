@@ -23,7 +23,9 @@ from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
 from ..machine.disk import explaining_os_errors, write_record, write_tables
 from ..machine.extras import PAGE, absent_modules
+from ..machine.mirrors import Place, parse_place
 from ..machine.progress import bar, job
+from ..machine.working_copies import local_folder, open_folder
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import library_values, parse_measures
 from ..measures.measurement import Threshold
@@ -32,6 +34,7 @@ from ..readers.outputs import reader_label
 from ..readers.reader import ask_reader
 from ..runs.folder import Run
 from ..runs.layout import MEASURES_FILE, SUMMARY_FILE, measure_schema
+from ..runs.parts import is_record
 from ..runs.table import Scored
 from ..scoring.engine_choice import scoring_address
 from ..scoring.estimate import remember_speed
@@ -40,7 +43,7 @@ from ..scoring.parts import Worker
 from ..scoring.perturbation import Perturbation, score_perturbed
 from ..scoring.ray_launcher import Cluster
 from ..scoring.rereads import noise_floor
-from ..scoring.score import GIVEN, AuditConfig, check_query_ids, keep_scores, score_collection, scorer_for
+from ..scoring.score import GIVEN, AuditConfig, check_apart, check_query_ids, keep_scores, score_collection, scorer_for
 from ..scoring.scorer import PoolScorer
 from ..scoring.workers import score_on
 from ..tasks import TASKS, reader_kind
@@ -76,13 +79,15 @@ class Additions:
     """Measure what a system that averages K permutations would decide."""
     curve: bool = False
     """Every measure at each serving budget too."""
+    apart_from: Sequence[Data] = ()
+    """Refuse data that shares queries or passages with these collections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
     """Where an audit is kept and what it says meanwhile."""
 
-    folder: Path | None = None
+    folder: Place | None = None
     report: bool = True
     quiet: bool = False
     """No progress."""
@@ -110,6 +115,7 @@ def audit(
     ir: Sequence[str] = (),
     serving_permutations: int = 1,
     curve: bool = False,
+    apart_from: Sequence[Data] = (),
     report: bool = True,
     quiet: bool = False,
     command: Sequence[str] = (),
@@ -121,6 +127,7 @@ def audit(
 
     scorers   an address, a callable `(query, texts) -> scores`, any object with `.predict` or `.rank`; or several of them
     data      a collection's name, a file, a list of dicts, a pandas or polars frame, a Hugging Face dataset; or several files
+    apart_from  collections that a scorer was trained on: data that shares a query or a passage with one is refused
     scores    measure these instead of scoring: an array (M, n) or (Q, M, n), a frame, a file, or {query id: array}
     out       keep runs, tables and the page here; the same call resumes what was stopped. None keeps nothing.
     on        "ray", "ray:auto", "ray://head:10001" or a `Cluster`: score there, into `out`, which all machines see; measure here
@@ -129,8 +136,8 @@ def audit(
     >>> print(steadyscore.audit(lambda query, texts: [len(text) for text in texts], "passages"))
     """
     how = configure(config or AuditConfig(), **settings)
-    additions = Additions(mitigations, perturb, readers, reader_k, reader_decoding, ir, serving_permutations, curve)
-    output = Output(None if out is None else Path(out), report, quiet, command, allow_scorer_change)
+    additions = Additions(mitigations, perturb, readers, reader_k, reader_decoding, ir, serving_permutations, curve, apart_from)
+    output = Output(None if out is None else parse_place(out), report, quiet, command, allow_scorer_change)
     if scores is not None:
         return audit_scores(scores, relevance, how.threshold, additions, output, how.reading)
     work = AuditWork(name_scorers(scorers), list_sources(data), how, options or EngineOptions(), additions, output)
@@ -183,7 +190,8 @@ class AuditWork:
         if self.output.folder is None:
             raise InputError("workers need a run folder that all of them see. Say where it is with --out.")
         sources = open_sources(self.scorers, self.data, self.additions)
-        places = run_folders(self.output.folder, self.scorers, sources)
+        check_apart(sources, self.config.cut, self.additions.apart_from)
+        places = run_folders(local_folder(self.output.folder, is_record), self.scorers, sources)
         for name, scorer in self.scorers.items():
             folders = [places[name, source.name] for source in sources]
             with job(f"loading {name}", unit=""):
@@ -204,6 +212,7 @@ def audit_scorers(
     """Score, measure and keep every scorer on every collection; each collection is opened once."""
     sources = open_sources(scorers, data, additions)
     check_query_ids(sources, config.cut)
+    check_apart(sources, config.cut, additions.apart_from)
     with working_folder(output) as folder:
         places = run_folders(folder, scorers, sources)
         audits: list[Audit] = []
@@ -217,7 +226,7 @@ def audit_scorers(
                 address = scorer if isinstance(scorer, str) else None
                 work = _Work(config, options, additions, output, source, places[name, source.name], address)
                 audits.append(_audit_one(backend, name, work, before))
-        return _write_results(Audits(audits), output)
+        return _write_results(Audits(audits), folder, output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +392,7 @@ def audit_scores(
         found = load_run(run, threshold, additions.serving_permutations, reading=how, queries=given.queries)
         library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
         kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)
-        return _write_results(Audits([kept]), output)
+        return _write_results(Audits([kept]), folder, output)
 
 
 # -- what is kept
@@ -393,19 +402,20 @@ def audit_scores(
 def working_folder(output: Output) -> Iterator[Path]:
     """The folder to work in: the one asked for, or one that goes with the call."""
     if output.folder is not None:
-        yield output.folder
+        with open_folder(output.folder) as place:
+            yield place
         return
     with tempfile.TemporaryDirectory(prefix="steadyscore-") as folder:
         yield Path(folder) / "run"
 
 
-def _write_results(audits: Audits, output: Output) -> Audits:
+def _write_results(audits: Audits, folder: Path, output: Output) -> Audits:
     """Write tables, summary and page beside the runs."""
     if output.folder is None:
         return audits
-    with explaining_os_errors(output.folder):
-        write_tables(output.folder / MEASURES_FILE, measure_schema(), measure_tables(audits))
-        write_record(output.folder / SUMMARY_FILE, audits.to_json())
+    with explaining_os_errors(folder):
+        write_tables(folder / MEASURES_FILE, measure_schema(), measure_tables(audits))
+        write_record(folder / SUMMARY_FILE, audits.to_json())
     if output.report and not absent_modules(PAGE):
-        audits.page = audits.report(output.folder / "report")
+        audits.page = audits.report(folder / "report")
     return audits

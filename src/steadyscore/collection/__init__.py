@@ -21,10 +21,12 @@ from typing import Any
 from ..errors import InputError
 from ..machine.disk import atomic, explaining_os_errors, is_there, make_folder, sha256
 from ..machine.disk import cache_folder as cache_root
+from ..machine.mirrors import is_address
+from ..machine.stores import local_file
 from ..terms import Collection, Instance, TaskName
 from . import memory
 from .catalogue import CATALOGUE
-from .files import Unreadable, encode_line, lines, parse_line
+from .files import Mistakes, Unreadable, encode_line, lines, parse_line
 from .format import collection_from, header_mistakes, header_record, id_of, instance_from, instance_mistakes, instance_record
 
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -115,7 +117,7 @@ def read_instances(path: str | Path) -> Iterator[Instance]:
 def check(path: str | Path) -> list[str]:
     """Every mistake of a file as "FILE:LINE: what is wrong"; an empty list is a file that can be used."""
     path = Path(path)
-    header, found = None, []
+    header, found = None, Mistakes()
     try:
         header = _header(path)
     except InputError as error:
@@ -177,6 +179,8 @@ def write(path: str | Path, collection: Collection, instances: Iterable[Instance
 
 def path_of(source: str | Path) -> Path:
     """The file that a NAME or FILE stands for."""
+    if isinstance(source, str) and is_address(source):
+        return local_file(source)
     if isinstance(source, Path) or source.endswith(SUFFIXES) or os.sep in source:
         return Path(source)
     if path := location(source):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..audits.audit import Additions
+from ..machine.mirrors import parse_place
 from ..scoring.score import AuditConfig, Cut
 from ..training.labelling import LabelConfig, LabelWork, label, orders_of
 from . import (
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     )
     if args.dry_run:
         return print_estimate(args, args.data, orders_of(config, shown), Additions(), options)
-    work = LabelWork(args.scorer, args.data, Path(args.out), config, shown, options, args.json, args.command)
+    work = LabelWork(args.scorer, args.data, parse_place(args.out), config, shown, options, args.json, args.command)
     if (code := run_workers(args, work)) is not None:
         return code
     labelled = label(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 
 from ..audits.load import load_run
 from ..errors import InputError
+from ..machine.mirrors import parse_place
 from ..measures.measurement import pair_values
 from ..measures.planning import decide, pilot, required_queries
 from ..runs.folder import find_run
@@ -18,7 +18,7 @@ PAIRED = ("tau_psi", "overlap", "pair_flip", "selection_flip")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="a pilot run with at least 4 permutations")
+    parser.add_argument("run_folder", type=parse_place, metavar="RUN", help="a pilot run with at least 4 permutations")
     parser.add_argument(
         "--measure", choices=[*PAIRED, "ndcg@10", "ndcg@1"], default="overlap", help="what to plan for (default overlap)"
     )

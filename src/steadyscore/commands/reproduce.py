@@ -20,6 +20,7 @@ from ..reproduce.render import FORMATS, Shown
 from ..reproduce.scale import SCALES, Choices, choices_from
 from ..reproduce.sharing import SharedJobs, do_on_ray, independent_groups, jobs_of_share
 from . import add_engine, add_json, engine_options, examples, note, print_json, print_table
+from .flags import local_path
 from .workers import add_launch, cluster_of
 
 
@@ -36,7 +37,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         if action == "gallery":
             sub.add_argument("names", nargs="*", metavar="NAME", help="tables and figures, as `list` prints them (default all)")
             sub.add_argument(
-                "--out", type=Path, default=Path("site/gallery"), metavar="DIR", help="folder of the site (default site/gallery)"
+                "--out",
+                type=local_path,
+                default=Path("site/gallery"),
+                metavar="DIR",
+                help="folder of the site (default site/gallery)",
             )
         elif action != "list":
             sub.add_argument("names", nargs="+", metavar="NAME", help="tables and figures, as `list` prints them; or `all`")
@@ -67,10 +72,14 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
         "--scale", choices=list(SCALES), default="tiny", help="; ".join(f"{s.name}: {s.summary}" for s in SCALES.values())
     )
     parser.add_argument(
-        "--store", type=Path, default=Path("runs/paper"), metavar="DIR", help="runs, labels and adapters (default runs/paper)"
+        "--store",
+        type=local_path,
+        default=Path("runs/paper"),
+        metavar="DIR",
+        help="runs, labels and adapters (default runs/paper)",
     )
     own = parser.add_argument_group("in place of the paper's")
-    own.add_argument("--choices", type=Path, metavar="FILE", help="a TOML file with the tables below; flags add to it")
+    own.add_argument("--choices", type=local_path, metavar="FILE", help="a TOML file with the tables below; flags add to it")
     own.add_argument("--base", action="append", default=[], metavar="[NAME=]ADDRESS", help="a model for one base, or for all")
     own.add_argument("--collection", action="append", default=[], metavar="NAME=DATA", help="a collection's name or file")
     own.add_argument("--system", action="append", default=[], metavar="NAME=ADDRESS", help="the scorer of a row")

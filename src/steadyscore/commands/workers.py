@@ -15,7 +15,7 @@ from ..engines import EngineOptions
 from ..errors import InputError
 from ..scoring.parts import Share
 from ..scoring.ray_launcher import Cluster
-from ..scoring.score import AuditConfig, check_query_ids
+from ..scoring.score import AuditConfig, check_apart, check_query_ids
 from ..scoring.sizing import FleetQuestion
 from ..scoring.workers import Work, score_on, score_share
 from . import note, note_failed, price, print_json, print_table
@@ -79,6 +79,7 @@ def print_estimate(
     scorers = args.scorer if isinstance(args.scorer, list) else [args.scorer]
     sources = open_sources({name: name for name in scorers}, list_sources(data), additions, is_plan=True)
     check_query_ids(sources, config.cut)
+    check_apart(sources, config.cut, additions.apart_from)
     estimates = estimate_audit(scorers, sources, config, additions, options, fleet_question(args))
     if args.json:
         print_json(estimates.to_json())

@@ -27,6 +27,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import DamagedFile, InputError, StorageError
 from .checksums import BLANK, KEY, seal_parquet, seal_record
+from .mirrors import mirror_of, tell_written
+from .unpacking import LARGEST_WHOLE, read_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,8 +104,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
         except OSError as refusal:
             if refusal.errno not in NO_LOCKS:
                 raise
+    mirror = mirror_of(folder)
     try:
-        yield
+        with mirror.hold(folder) if mirror else contextlib.nullcontext():
+            yield
     finally:
         with contextlib.suppress(OSError):  # Windows deletes no open file, and nothing reads the one that is left
             (folder / LOCK).unlink()  # while it is locked, so that nobody else's is deleted
@@ -149,7 +153,7 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
         fields = SCRATCH.fullmatch(left.name)
         if fields is None or (name is not None and fields["name"] != name):
             continue
-        if _is_running(fields["process"]) if fields["place"] == place() else not _is_older(left, DAY):
+        if is_running(fields["process"]) if fields["place"] == place() else not _is_older(left, DAY):
             continue
         if left.is_dir():
             shutil.rmtree(left, ignore_errors=True)
@@ -164,7 +168,8 @@ def _is_older(file: Path, seconds: float) -> bool:
         return False
 
 
-def _is_running(process: str) -> bool:
+def is_running(process: str) -> bool:
+    """Whether a process of this place is alive."""
     if sys.platform == "win32":  # where signal 0 is Ctrl-C: rather leave a file than stop a process
         return True
     try:
@@ -201,6 +206,7 @@ def atomic(path: Path, give_name: Callable[[Path, Path], None] | None = None, *,
                 os.fsync(raw.fileno())
             (give_name or os.replace)(scratch, path)
             _sync_names(path.parent)
+            tell_written(path)
         finally:
             scratch.unlink(missing_ok=True)
 
@@ -258,6 +264,8 @@ def write_record(file: Path, record: Mapping[str, Any]) -> None:
 
 def write_record_once(file: Path, record: Mapping[str, Any]) -> bool:
     """Write a record unless the file is there, also if several processes try at the same moment; gives whether it was written."""
+    if mirror := mirror_of(file):
+        return mirror.push_once(file, _json_bytes(seal_record(record)))
     is_first = False
 
     def link(scratch: Path, target: Path) -> None:
@@ -290,9 +298,11 @@ def set_aside(file: Path, folder: Path) -> Path:
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a JSON file, whatever the bytes are; FileNotFoundError is the caller's to word."""
     try:
-        value = json.loads(file.read_bytes().decode("utf-8"))
+        value = json.loads(read_whole(file).decode("utf-8"))
     except FileNotFoundError:
         raise
+    except InputError as refusal:
+        raise DamagedFile(file, f"is larger than {LARGEST_WHOLE >> 20} MB") from refusal
     except (OSError, ValueError, RecursionError) as damage:  # ValueError: bytes that are not UTF-8 or not JSON
         raise DamagedFile(file, f"cannot be read: {' '.join(str(damage).split())}") from damage
     if not isinstance(value, dict):

@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 
 from ..errors import DamagedFile, RunMismatch
 from ..machine.disk import remove_leftovers, set_aside, write_parquet, write_record_once
+from ..machine.mirrors import fetch, name_of
 from .folder import Run, check_same_command, new_record
 from .layout import DAMAGED_FOLDER, RECORD_FILE, SHARDS_FOLDER, FailedQuery, Session, score_schema
 from .table import Scored, check_file, from_table, read_table, to_table
@@ -56,6 +57,11 @@ def part_file(folder: Path, part: str) -> Path:
     return folder / SHARDS_FOLDER / f"part-{part}.parquet"
 
 
+def is_record(name: str) -> bool:
+    """Whether a worker needs a file of the folder from the beginning; parts it gets one by one, when it comes to them."""
+    return name.rpartition("/")[2] == RECORD_FILE
+
+
 def join_run(folder: Path, fingerprint: dict[str, Any], **about: Any) -> Run:
     """The run that workers share: the first one writes run.json, the others find it, and none changes it."""
     (folder / SHARDS_FOLDER).mkdir(parents=True, exist_ok=True)
@@ -71,6 +77,7 @@ def read_part(folder: Path, part: str) -> tuple[list[Scored], PartRecord]:
     import pyarrow.parquet as pq
 
     file = part_file(folder, part)
+    fetch(file)
     if not file.exists():
         return [], PartRecord(sessions=[], failed=[])
     try:
@@ -78,7 +85,7 @@ def read_part(folder: Path, part: str) -> tuple[list[Scored], PartRecord]:
         return list(from_table(read_table(file))), _record(pq.read_schema(file))
     except DamagedFile as damage:
         kept = set_aside(file, folder / DAMAGED_FOLDER / SHARDS_FOLDER)
-        log.warning("%s %s. It was moved to %s, and its queries are scored again.", file, damage.what, kept)
+        log.warning("%s %s. It was moved to %s, and its queries are scored again.", name_of(file), damage.what, name_of(kept))
         return [], PartRecord(sessions=[], failed=[])
 
 

@@ -16,12 +16,14 @@ from typing import Any, Literal
 import numpy as np
 
 from ..collection import Data, Source, open_collection
+from ..collection.apart import shared_mistakes
 from ..engines import Backend, Engine, EngineOptions
 from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
 from ..machine.bounds import Positive
 from ..machine.credentials import redact
 from ..machine.disk import lock_folder
+from ..machine.stopping import finishing
 from ..measures.measurement import Threshold
 from ..measures.planning import balanced_orders
 from ..measures.reading import Reading
@@ -106,6 +108,15 @@ def check_query_ids(sources: Sequence[Source], cut: Cut) -> None:
     unknown = sorted(wanted.difference(*there.values()))
     mistakes = [f"no query has the id {', '.join(unknown)} in {', '.join(there)}."] if unknown else []
     mistakes += [f"{name} has none of the queries that were named by id." for name, ids in there.items() if not ids]
+    if mistakes:
+        raise InputError(mistakes)
+
+
+def check_apart(sources: Sequence[Source], cut: Cut, apart_from: Sequence[Data]) -> None:
+    """Refuse collections that share queries or candidates with others, such as those that a scorer was trained on."""
+    mistakes = []
+    for source in sources:
+        mistakes += shared_mistakes(source.name, lambda source=source: cut_instances(source.instances(), cut), apart_from)
     if mistakes:
         raise InputError(mistakes)
 
@@ -249,13 +260,14 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     everyone = _count(source.collection, config.cut)
     try:
         for instance in progress(missing(), everyone and everyone - len(done)) if progress else missing():
-            with naming_failures(failed, instance.id):
+            with finishing(f"query {instance.id}"), naming_failures(failed, instance.id):
                 scored = score_query(scorer, instance, config, session, earlier.take(instance.id))
                 account()
                 run.append(scored, at_once=charges)
     finally:  # what was scored before a mistake or a stop stays, and so does what it cost
         account()
-        run.flush()
+        with finishing("writing what was scored"):
+            run.flush()
     refuse_none_scored(scorer.name, failed, len(order))
     named = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
     counts = Coverage(queries=len(order), scored=len(order) - len(failed), failed=named)
