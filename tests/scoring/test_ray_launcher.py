@@ -1,5 +1,6 @@
 """Rows on a cluster, without one: what an actor gives back, and what is handed out again. `test_ray.py` has the real thing."""
 
+import contextlib
 import json
 from types import SimpleNamespace
 
@@ -26,7 +27,7 @@ def rounds(monkeypatch):
 
     data = SimpleNamespace(DataContext=SimpleNamespace(get_current=SimpleNamespace))
     fake = SimpleNamespace(data=data, cluster_resources=lambda: {"CPU": 2})
-    monkeypatch.setattr(ray_launcher, "connect", lambda cluster: fake)
+    monkeypatch.setattr(ray_launcher, "connect", lambda cluster: contextlib.nullcontext(fake))
     monkeypatch.setattr(ray_launcher, "_hand_out", hand_out)
     return handed
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -50,16 +52,26 @@ class Cluster:
         return {"num_cpus": self.cpus, "num_gpus": self.gpus}
 
 
-def connect(cluster: Cluster) -> Any:
-    """Ray, with its data sets, connected to the cluster."""
+@contextmanager
+def connect(cluster: Cluster) -> Iterator[Any]:
+    """Ray, with its data sets, connected to the cluster; for the block, unless it was connected before.
+
+    What Ray says of its nodes goes to stderr: stdout carries results alone.
+    """
     check_installed("--on ray", "ray")
     import ray
     import ray.data
 
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    if not ray.is_initialized():
-        ray.init(cluster.address, log_to_driver=False, logging_level=logging.WARNING)
-    return ray
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)  # what dies is named in the end; Ray keeps the rest in its own files
+    with redirect_stdout(sys.stderr):
+        is_new = not ray.is_initialized()
+        if is_new:
+            ray.init(cluster.address, log_to_driver=False, logging_level=logging.WARNING)
+        try:
+            yield ray
+        finally:
+            if is_new:
+                ray.shutdown()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +90,17 @@ def map_on_ray(
     Rows and answers are what JSON can hold. An actor takes rows as it has room for them, the others wait in the data set; one
     that dies, alone or with its node, is begun again, and rows that went with it are handed out again.
     """
-    ray = connect(cluster)
-    context = ray.data.DataContext.get_current()
-    context.max_errored_blocks, context.enable_progress_bars = -1, not quiet
-    fit = int(ray.cluster_resources().get("CPU", 1) // cluster.cpus) if cluster.cpus else len(rows)
     answers: dict[int, Answer] = {}
-    for _ in range(RETRIES + 1):
-        missing = [{"number": number, "row": json.dumps(row)} for number, row in enumerate(rows) if number not in answers]
-        if missing:
-            actors = min(cluster.actors or max(1, fit), len(missing))
-            for row in _hand_out(ray, missing, actors, (open_work, argument), cluster):
-                answers[row["number"]] = Answer(None, row["error"]) if row["error"] else Answer(json.loads(row["answer"]))
+    with connect(cluster) as ray:
+        context = ray.data.DataContext.get_current()
+        context.max_errored_blocks, context.enable_progress_bars = -1, not quiet
+        fit = int(ray.cluster_resources().get("CPU", 1) // cluster.cpus) if cluster.cpus else len(rows)
+        for _ in range(RETRIES + 1):
+            missing = [{"number": number, "row": json.dumps(row)} for number, row in enumerate(rows) if number not in answers]
+            if missing:
+                actors = min(cluster.actors or max(1, fit), len(missing))
+                for row in _hand_out(ray, missing, actors, (open_work, argument), cluster):
+                    answers[row["number"]] = Answer(None, row["error"]) if row["error"] else Answer(json.loads(row["answer"]))
     lost = Answer(None, f"its actor died each of the {RETRIES + 1} times that it was handed out")
     return [answers.get(number, lost) for number in range(len(rows))]
 

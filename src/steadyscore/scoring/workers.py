@@ -73,10 +73,10 @@ def score_share(work: Work, share: Share) -> Manifest:
 
 def score_on_ray(work: Work, cluster: Cluster) -> Manifest:
     """Score every part on a Ray cluster. What Ray loses is named; what is on disk is never scored again."""
-    ray = connect(cluster)
-    counts: list[tuple[str, int]] = ray.get(ray.remote(**cluster.resources)(_count_parts).remote(work))
-    rows = [{"run": run, "part": part} for run, (_, parts) in enumerate(counts) for part in range(parts)]
-    answers = map_on_ray(cluster, OpenWorkers, work, rows, quiet=work.quiet)
+    with connect(cluster) as ray:
+        counts: list[tuple[str, int]] = ray.get(ray.remote(**cluster.resources)(_count_parts).remote(work))
+        rows = [{"run": run, "part": part} for run, (_, parts) in enumerate(counts) for part in range(parts)]
+        answers = map_on_ray(cluster, OpenWorkers, work, rows, quiet=work.quiet)
     done, lost = [], []
     for row, answer in zip(rows, answers, strict=True):
         name, parts = counts[row["run"]]

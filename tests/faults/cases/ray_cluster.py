@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import signal
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
@@ -77,7 +78,7 @@ def _on_two_nodes(
         raise Unavailable("ray is not installed")
     data, counts = make_collection(folder, PARTS), Counts()
     audit_alone(data, folder / "whole")
-    with Nodes(2) as nodes, ThreadPoolExecutor(1) as other:
+    with contextlib.redirect_stdout(sys.stderr), Nodes(2) as nodes, ThreadPoolExecutor(1) as other:  # Ray talks on stdout
         for number in range(times):
             out = folder / f"run-{number}"
             work = node_work(data, out, **how)
