@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import time
 from pathlib import Path
 from typing import Any
-
-import pyarrow.parquet  # noqa: F401  # here, so that a copy of this process begins at once
 
 from steadyscore.collection import open_collection
 from steadyscore.engines.address import open_engine
@@ -18,13 +18,15 @@ from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
 from steadyscore.scoring.scorer import Scorer
 from tests.helpers.pools import some_instances, write_collection
 
+for name in ("filelock", "pandas", "pyarrow.compute", "pyarrow.parquet"):
+    with contextlib.suppress(ImportError):  # imported here, so that copies of this process begin at once
+        importlib.import_module(name)
+
 QUERIES, POOL = 24, 5
 PART_WINDOWS = 9
 """Windows of a part here: three queries, so that there are eight parts."""
 SECONDS = 0.001
 """What a call of the scorer takes."""
-
-
 CALLS = "STEADYSCORE_TEST_CALLS"
 """The environment variable that names the file in which calls are counted."""
 

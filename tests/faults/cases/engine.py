@@ -75,6 +75,8 @@ def take_memory(megabytes: int, engine: Any) -> None:
 
 def disturb(folder: Path, ways: Sequence[tuple[str, Prepare]], inner: int) -> Counts:
     """Audit in each way of reading, disturbed and not."""
+    import steadyscore.engines.hf  # noqa: F401  # before the copies of this process are made
+
     data = write_collection(folder / "pools.jsonl", some_instances(queries=2 if inner < 1000 else 1, candidates=10))
     counts = Counts()
     for number, (prompt, prepare) in enumerate(ways):

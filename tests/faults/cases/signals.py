@@ -8,6 +8,9 @@ import signal
 import time
 from pathlib import Path
 
+import steadyscore.audits.audit
+import steadyscore.audits.load
+import steadyscore.commands.audit  # noqa: F401  # before copies of this process are made
 from steadyscore.cli import main
 from steadyscore.runs.folder import Run
 from tests.faults.audits import CALLS, CONFIG, make_collection
@@ -54,13 +57,13 @@ def send(folder: Path, times: int, number: int) -> Counts:
 @fault(
     "SIGTERM",
     "at random moments of the command, with and without `--shard`: the query at hand is kept, exit code 143",
-    times=12,
+    times=8,
     few=1,
 )
 def terminate(folder: Path, times: int) -> Counts:
     return send(folder, times, signal.SIGTERM)
 
 
-@fault("SIGINT", "the same with Ctrl-C: exit code 130", times=12, is_slow=True)
+@fault("SIGINT", "the same with Ctrl-C: exit code 130", times=8, is_slow=True)
 def interrupt(folder: Path, times: int) -> Counts:
     return send(folder, times, signal.SIGINT)
