@@ -8,18 +8,49 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: setup browser demo lint bench docs gallery examples clean
+.PHONY: setup browser demo lint lock audit-dependencies sbom bench docs gallery examples clean
 .PHONY: test coverage test-python test-newest test-slow test-vllm test-stores test-wheel
-.PHONY: fuzz kills faults memory
+.PHONY: fuzz fuzz-guided soak kills faults memory
 
 setup: $(STAMP)
 	@$(BIN)/steadyscore models get smollm2-135m >/dev/null
 
-# torch first and exactly, in the same call as everything else, under the constraints: a wider pin takes the CUDA build.
-$(STAMP): pyproject.toml constraints.txt
+# Every package by its hash, from the lock; then the package itself, built by what the lock installed. The lock holds torch's CPU
+# build for Linux and Python 3.11. Where no index or PIP_FIND_LINKS has that one, and with LOCK= (nothing), versions come from
+# constraints.txt, without hashes: torch exactly and in the same call as everything else, since a wider pin takes the CUDA build.
+LOCK ?= requirements-lock.txt
+$(STAMP): pyproject.toml constraints.txt $(LOCK)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0 --editable '.[dev]'
+	@install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; set -e; \
+	if [ -n "$(LOCK)" ] && $$install --dry-run --no-deps "$$(grep -o '^torch==[^ ]*' $(LOCK))" 2>/dev/null; then \
+	  $$install --no-deps --require-hashes --requirement $(LOCK); \
+	  $$install --no-deps --no-build-isolation --editable .; \
+	else \
+	  echo "setup: $(if $(LOCK),torch's CPU build of $(LOCK) is not offered here,LOCK is empty): versions of constraints.txt, without hashes"; \
+	  $$install --constraint constraints.txt torch==2.13.0 --editable '.[dev]'; \
+	fi
 	@touch $(STAMP)
+
+# Tools of the supply chain, in an environment of their own: `make lock` after a change of constraints.txt or pyproject.toml keeps
+# every other version (make lock UPGRADE=--upgrade takes the newest); `make audit-dependencies` asks PyPI for known
+# vulnerabilities of what the lock names, and fails where PyPI does not answer; `make sbom` lists what is installed, as CycloneDX.
+SUPPLY := .venv-supply
+$(SUPPLY)/bin/uv:
+	$(PYTHON) -m venv $(SUPPLY)
+	$(SUPPLY)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.8 pip-audit==2.10.1 cyclonedx-bom==7.5.0
+
+lock: $(SUPPLY)/bin/uv
+	$(SUPPLY)/bin/uv pip compile pyproject.toml --extra dev --constraint constraints.txt --python-version 3.11 --generate-hashes --quiet \
+	  --system-certs --default-index https://pypi.org/simple $(addprefix --find-links ,$(PIP_FIND_LINKS)) $(UPGRADE) \
+	  --custom-compile-command "make lock" --output-file requirements-lock.txt
+
+audit-dependencies: $(SUPPLY)/bin/uv
+	sed -n 's/^\([^ ]*==[^+ ]*\).*/\1/p' requirements-lock.txt > $(SUPPLY)/versions.txt
+	$(SUPPLY)/bin/pip-audit --strict --no-deps --disable-pip --requirement $(SUPPLY)/versions.txt
+
+sbom: setup $(SUPPLY)/bin/uv
+	$(SUPPLY)/bin/cyclonedx-py environment $(VENV) --pyproject pyproject.toml --output-reproducible --output-file sbom.json
+	@echo "sbom.json: $$(grep -c '"bom-ref"' sbom.json) components"
 
 demo: setup
 	$(BIN)/steadyscore demo --out runs/demo
@@ -127,5 +158,20 @@ N ?= 1000
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.run -n $(N) $(FORMATS)
 
+# The same formats steered by coverage, until each has had N cases; stopped at any moment it goes on from .fuzz the next time.
+# make fuzz-guided N=100000 SECONDS=300
+SECONDS ?= 3600
+ATHERIS := .fuzz/atheris
+$(ATHERIS):
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(ATHERIS) atheris==3.0.0
+fuzz-guided: setup $(ATHERIS)
+	PYTHONPATH=$(ATHERIS) $(BIN)/python -m tests.fuzz.guided -n $(N) --seconds $(SECONDS) $(FORMATS)
+
+# A server under mixed traffic, its memory sampled all the while: make soak MINUTES=30 RATE=6
+MINUTES ?= 30
+RATE ?= 6
+soak: setup
+	$(BIN)/python -m tests.helpers.soak $(MINUTES) --rate $(RATE)
+
 clean:
-	rm -rf $(VENV) .venv-core $(STORES) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis runs site
+	rm -rf $(VENV) .venv-core $(STORES) $(SUPPLY) .fuzz sbom.json build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis runs site

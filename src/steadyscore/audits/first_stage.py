@@ -52,7 +52,7 @@ def measure_first_stage(
     ranked = EachChanged(queries, rank_by_pool)
     if ranked_by is None or next(iter(ranked), None) is None:
         return None
-    measured = measure(ranked, by if by.cutoff is None else replace(by, cutoff=None))
+    measured = measure(ranked, by if by.cutoff is None else replace(by, cutoff=None), {*task.columns, task.quality})
     names = [name for name in task.columns if by.cutoff is None or "cutoff" not in MEASURES[name].needs]
     figures = {name: mean_figure(measured.values[name]) for name in names if name in measured.values}
     gain = paired_gain(task.quality, scorer, measured)

@@ -28,6 +28,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ..errors import DamagedFile, InputError, StorageError
 from .checksums import BLANK, KEY, seal_parquet, seal_record
 from .mirrors import mirror_of, tell_written
+from .unpacking import LARGEST_WHOLE, read_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -293,9 +294,11 @@ def set_aside(file: Path, folder: Path) -> Path:
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a JSON file, whatever the bytes are; FileNotFoundError is the caller's to word."""
     try:
-        value = json.loads(file.read_bytes().decode("utf-8"))
+        value = json.loads(read_whole(file).decode("utf-8"))
     except FileNotFoundError:
         raise
+    except InputError as refusal:
+        raise DamagedFile(file, f"is larger than {LARGEST_WHOLE >> 20} MB") from refusal
     except (OSError, ValueError, RecursionError) as damage:  # ValueError: bytes that are not UTF-8 or not JSON
         raise DamagedFile(file, f"cannot be read: {' '.join(str(damage).split())}") from damage
     if not isinstance(value, dict):

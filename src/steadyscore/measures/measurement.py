@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal
@@ -138,8 +138,11 @@ BATCH = 1_000
 """Queries that are measured, and held, at once."""
 
 
-def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None) -> Measured:
-    """Every measure that the score table allows. `queries` is gone through twice (a list, `Run.queries()`), never held."""
+def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None, only: Collection[str] | None = None) -> Measured:
+    """Every measure that the score table allows, or `only` these of single queries.
+
+    `queries` is gone through twice (a list, `Run.queries()`), never held.
+    """
     threshold_by = threshold_by or Threshold()
     survey = _survey(queries, threshold_by)
     if not survey.ids:
@@ -151,14 +154,15 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None) ->
         for members in _equal_shapes(batch):
             alike = [batch[i] for i in members]
             stack, places = _stack(alike), first + members
-            for name, found in _values(stack).items():
+            for name, found in _values(stack, only).items():
                 values[name][places] = found
             if stack.scores.shape[1] > 1 and (sets := cutoff.retained(stack.scores, stack.ranked)) is not None:
-                for name, found in _values(replace(stack, retained=sets), needing="cutoff").items():
+                for name, found in _values(replace(stack, retained=sets), only, needing="cutoff").items():
                     values[name][places] = np.where(tested[places], found, np.nan)
-            whole.add(stack)
-            if alike[0].is_placed and stack.scores.shape[1] > 1:
-                whole.add_places(alike)
+            if only is None:
+                whole.add(stack)
+                if alike[0].is_placed and stack.scores.shape[1] > 1:
+                    whole.add_places(alike)
     return Measured(
         query_ids=tuple(survey.ids),
         values={name: found for name, found in values.items() if not np.isnan(found).all()},
@@ -234,7 +238,7 @@ def rank_by_pool(query: Scored) -> Scored | None:
     return with_scores(query, np.stack([scores, scores]))
 
 
-def _values(stack: Stack, needing: str | None = None) -> dict[str, Array]:
+def _values(stack: Stack, only: Collection[str] | None = None, needing: str | None = None) -> dict[str, Array]:
     """The measures of a stack: those that need the cutoff, or all others its arrays allow."""
     missing = {"reader", "perturbed"} | ({"cutoff"} if needing is None else set())
     if stack.scores.shape[1] < 2:
@@ -246,7 +250,10 @@ def _values(stack: Stack, needing: str | None = None) -> dict[str, Array]:
     return {
         m.name: np.asarray(m.value(stack), float)
         for m in MEASURES.values()
-        if m.value and missing.isdisjoint(m.needs) and (needing is None or needing in m.needs)
+        if m.value
+        and (only is None or m.name in only)
+        and missing.isdisjoint(m.needs)
+        and (needing is None or needing in m.needs)
     }
 
 
