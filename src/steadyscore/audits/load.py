@@ -25,6 +25,7 @@ from ..readers.outputs import (
     reader_results,
     shared_readers,
 )
+from ..runs.compact import CompactQueries
 from ..runs.folder import Run, find_runs
 from ..runs.layout import RunRecord
 from ..runs.table import Scored
@@ -188,12 +189,14 @@ def _possible_reading(asked: Reading | None, run: Run, serving_permutations: int
 
 def read_queries(queries: Sequence[Scored], reading: Reading) -> Sequence[Scored]:
     """Queries as they are, or read in another way."""
-    return queries if reading.is_plain else [reading.read(query) for query in queries]
+    return queries if reading.is_plain else CompactQueries(map(reading.read, queries))
 
 
 def serve_ensembles(queries: Sequence[Scored], serving_permutations: int = 1) -> Sequence[Scored]:
     """Queries as they are, or as the disjoint ensembles of K permutations that batched self-consistency would serve (§D.4)."""
-    return queries if serving_permutations == 1 else [average_permutations(query, serving_permutations) for query in queries]
+    if serving_permutations == 1:
+        return queries
+    return CompactQueries(average_permutations(query, serving_permutations) for query in queries)
 
 
 def measure_run(

@@ -6,11 +6,10 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from ..audits.audit import Additions, Output, audit_scorers, audit_scores
+from ..audits.audit import Additions, AuditWork, Output, audit_scorers, audit_scores
 from ..audits.load import reading_from
 from ..audits.result import Audit
 from ..audits.table import text_table
-from ..audits.workers import AuditWork
 from ..engines.generator import Decoding
 from ..machine.mirrors import parse_place
 from ..measures.answers import EVIDENCE
@@ -116,6 +115,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="add every measure at serving budgets K = 1..10 to --json; quality at K = 1 is that of the first-stage order",
     )
+    parser.add_argument(
+        "--apart-from",
+        nargs="+",
+        default=[],
+        metavar="NAME|FILE",
+        help="refuse data that shares a query (by id or text) or a candidate (by text) with these, such as what the scorer was "
+        "trained on",
+    )
     add_dry_run(parser)
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
@@ -186,6 +193,7 @@ def additions_of(args: argparse.Namespace) -> Additions:
         ir=args.ir,
         serving_permutations=args.serving_permutations,
         curve=args.curve,
+        apart_from=args.apart_from,
     )
 
 
@@ -215,7 +223,17 @@ def _audit_scores(args: argparse.Namespace) -> int:
         *(["--scores measures a file; leave out --scorer and --data."] if args.scorer or args.data else []),
         *(
             f"--{flag.replace('_', '-')} needs a scorer to score with; leave it out."
-            for flag in ("noise_floor", "noise_reads", "perturb", "reader", "mitigation", "curve", "dry_run", "watch")
+            for flag in (
+                "noise_floor",
+                "noise_reads",
+                "perturb",
+                "reader",
+                "mitigation",
+                "curve",
+                "dry_run",
+                "watch",
+                "apart_from",
+            )
             if getattr(args, flag)
         ),
     )

@@ -10,6 +10,7 @@ from ..errors import SteadyscoreError
 from ..machine.disk import cache_folder
 from ..machine.extras import install_line, is_installed
 from ..machine.mirrors import name_of, parse_place
+from ..machine.working_copies import local_folder
 from ..models.embedded import EMBEDDED, is_present
 from ..runs.folder import Run, find_folders, versions
 from ..runs.inspection import Finding, inspect_results, inspect_run
@@ -48,9 +49,10 @@ def run(args: argparse.Namespace) -> int:
 
 def check_runs(args: argparse.Namespace) -> int:
     """Every file of some run folders: its checksum, and its rows against what run.json says."""
-    runs = find_folders(args.runs)
+    given = [local_folder(place) for place in args.runs]
+    runs = find_folders(given)
     found = [(folder, finding) for folder in runs for finding in _inspect(folder)]
-    found += [(folder, finding) for folder in args.runs if folder not in runs for finding in inspect_results(folder)]
+    found += [(folder, finding) for folder in given if folder not in runs for finding in inspect_results(folder)]
     rows = [
         {"run": name_of(folder), "file": f.file, "state": f.state, "about": ". ".join(filter(None, (f.words, f.remedy)))}
         for folder, f in found

@@ -7,6 +7,8 @@ import json
 
 from ..audits.audit import Additions
 from ..machine.disk import atomic
+from ..machine.mirrors import beside, parse_place
+from ..machine.working_copies import local_file_to_write
 from ..models.embedded import DEFAULT
 from ..scoring.rankings import Place, Rankings, RankingWork, rank_collection
 from ..scoring.score import AuditConfig, Cut
@@ -25,7 +27,7 @@ from . import (
     refuse,
     settings_of,
 )
-from .flags import local_path, positive
+from .flags import positive
 from .workers import add_dry_run, add_workers, print_estimate, run_workers, size_mistakes
 
 
@@ -35,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=["table", "trec", "jsonl"], default="table", help="what is printed or written")
     parser.add_argument(
         "--out",
-        type=local_path,
+        type=parse_place,
         metavar="FILE",
         help="write here instead of stdout; until it is whole, scores are kept in FILE.parts",
     )
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         *([] if args.dry_run else size_mistakes(args)),
     )
     config = AuditConfig(settings=settings_of(args), chars=args.chars, cut=Cut(args.queries, args.pool))
-    folder = None if args.out is None else args.out.with_name(f"{args.out.name}.parts")
+    folder = None if args.out is None else beside(args.out, ".parts")
     work = RankingWork(
         args.scorer, args.data, folder, config, engine_options(args), args.json, args.command, args.allow_scorer_change
     )
@@ -77,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _write(args: argparse.Namespace, rankings: Rankings) -> None:
     if args.out is not None:
-        with atomic(args.out) as stream:
+        with atomic(local_file_to_write(args.out)) as stream:
             stream.writelines(f"{_line(args.format, place)}\n".encode() for place in rankings)
     if args.json:
         places = {"ranking": [place._asdict() for place in rankings]} if args.out is None else {"out": str(args.out)}

@@ -101,6 +101,11 @@ def below(place: Place, name: str) -> Place:
     return place / name if isinstance(place, Path) else f"{place}/{name}"
 
 
+def beside(place: Place, ending: str) -> Place:
+    """A folder beside a file, called as it with an ending."""
+    return place.with_name(place.name + ending) if isinstance(place, Path) else place + ending
+
+
 def name_of(path: Place) -> str:
     """What messages and records call a path: its address, where it lies in a working copy."""
     if isinstance(path, str) or (mirror := mirror_of(path)) is None:

@@ -32,6 +32,8 @@ from .compact import CompactQueries
 from .growth import has_more_permutations, is_growth
 from .inspection import damage_of, repair_command
 from .layout import (
+    ATTACKS_FOLDER,
+    CLEAN,
     DAMAGED_FOLDER,
     EARLIER_FILE,
     FORMAT,
@@ -353,8 +355,22 @@ def find_folders(places: Sequence[Place]) -> list[Path]:
 
 
 def find_runs(places: Sequence[Place]) -> list[Run]:
-    """The runs in and below some folders."""
-    return [Run.open(folder) for folder in find_folders(places)]
+    """The runs in and below some folders; those of an attack, which are to be read together, only where each is named."""
+    folders = [local_folder(place) for place in places]
+    if attacks := [
+        file.parent.parent
+        for folder in folders
+        for file in sorted(folder.glob(f"**/{CLEAN}/{RECORD_FILE}"))
+        if (file.parent.parent / ATTACKS_FOLDER).is_dir()
+    ]:
+        raise InputError(
+            [
+                f"{attack} is the folder of an attack: `steadyscore attack --runs {attack}` measures it, writes its page and "
+                f"checks bounds. Name single runs of it, such as {attack / CLEAN}, to read them as runs."
+                for attack in attacks
+            ]
+        )
+    return [Run.open(folder) for folder in find_folders(folders)]
 
 
 def find_run(place: Place) -> Run:
@@ -368,7 +384,7 @@ def own_or_only(folder: Path, runs: Sequence[Path]) -> Path:
     if folder in runs or len(runs) == 1:
         return folder if folder in runs else runs[0]
     named = ", ".join(str(run.relative_to(folder)) for run in runs[:5]) + ", ..." * (len(runs) > 5)
-    raise InputError(f"{folder} holds {len(runs)} runs, and one is asked for here. Name one of them: {named}.")
+    raise InputError(f"{name_of(folder)} holds {len(runs)} runs, and one is asked for here. Name one of them: {named}.")
 
 
 def _now() -> str:

@@ -36,6 +36,8 @@ FORMAT = 1
 RECORD_FILE, SUMMARY_FILE, DERIVED_FILE = "run.json", "summary.json", "derived.json"
 SCORES_FILE, QUERIES_FILE, NOISE_FILE, OUTPUTS_FILE = "scores.parquet", "queries.parquet", "noise.parquet", "outputs.parquet"
 TIMINGS_FILE = "timings.parquet"
+CLEAN, ATTACKS_FOLDER, HARMLESS = "clean", "attacks", "harmless"
+"""Folders below that of an attack, which hold its runs."""
 MEASURES_FILE, LABELS_FILE = "measures.parquet", "labels.parquet"
 EARLIER_FILE = "earlier.parquet"
 SHARDS_FOLDER, DAMAGED_FOLDER = "shards", "damaged"

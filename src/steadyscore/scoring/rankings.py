@@ -18,7 +18,9 @@ from ..collection import Data, open_collection
 from ..engines import EngineOptions
 from ..errors import InputError
 from ..machine.progress import bar
+from ..machine.working_copies import local_folder, open_folder
 from ..runs.folder import Run
+from ..runs.parts import is_record
 from ..runs.table import Scored
 from ..terms import Failure
 from .parts import Worker
@@ -40,7 +42,7 @@ class RankingWork:
 
     scorer: str
     data: Data
-    folder: Path | None
+    folder: str | Path | None
     """Where scores are kept until all are there; None: in a temporary one."""
     config: AuditConfig
     options: EngineOptions = field(default_factory=EngineOptions)
@@ -59,7 +61,7 @@ class RankingWork:
         source = open_collection(self.data)
         scorer = open_scorer(self.scorer, source.collection, self.one_order, self.options)
         name = f"{self.scorer} on {source.collection.name}"
-        yield name, Worker(scorer, source, self.folder, self.one_order, self.command)
+        yield name, Worker(scorer, source, local_folder(self.folder, is_record), self.one_order, self.command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,10 @@ def rank_collection(work: RankingWork, top: int | None = None) -> Iterator[Ranki
     """
     source = open_collection(work.data)
     scorer = open_scorer(work.scorer, source.collection, work.one_order, work.options)
-    with tempfile.TemporaryDirectory(prefix="steadyscore-") as temporary:
-        folder = work.folder or Path(temporary) / "run"
+    with (
+        tempfile.TemporaryDirectory(prefix="steadyscore-") as temporary,
+        open_folder(work.folder or Path(temporary) / "run") as folder,
+    ):
         run = score_collection(
             scorer, source, folder, work.one_order, command=list(work.command), progress=bar(work.scorer, work.quiet),
             allow_scorer_change=work.allow_scorer_change,
@@ -112,4 +116,4 @@ def rank_collection(work: RankingWork, top: int | None = None) -> Iterator[Ranki
         rankings = Rankings(run, top)
         yield rankings
         if work.folder is not None and not rankings.failed:
-            shutil.rmtree(work.folder)
+            shutil.rmtree(folder)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..collection import Data, Source, open_collection
+from ..collection.apart import shared_mistakes
 from ..engines import Backend, Engine, EngineOptions
 from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
@@ -108,6 +110,16 @@ def check_query_ids(sources: Sequence[Source], cut: Cut) -> None:
     mistakes = [f"no query has the id {', '.join(unknown)} in {', '.join(there)}."] if unknown else []
     mistakes += [f"{name} has none of the queries that were named by id." for name, ids in there.items() if not ids]
     if mistakes:
+        raise InputError(mistakes)
+
+
+def check_apart(sources: Sequence[Source], cut: Cut, apart_from: Sequence[Data]) -> None:
+    """Refuse collections that share queries or candidates with others, such as those that a scorer was trained on."""
+
+    def scored_part(source: Source) -> Iterator[Instance]:
+        return cut_instances(source.instances(), cut)
+
+    if mistakes := [m for source in sources for m in shared_mistakes(source.name, partial(scored_part, source), apart_from)]:
         raise InputError(mistakes)
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..collection import open_collection
+from ..collection.apart import shared_mistakes
 from ..errors import SteadyscoreError
 from ..machine.disk import is_there
 from ..machine.mirrors import is_address
 from ..models.embedded import base_address_mistake, base_shape
+from ..scoring.score import Cut, cut_instances
 from .labels import has_labels
 from .plan import SEVERAL_VIEWS, SHUFFLED, WEIGHTED, layer_indices
 from .recipe import TrainConfig, to_json, value_mistakes
@@ -103,6 +105,18 @@ def _held_out_mistake(config: TrainConfig) -> str | None:
     return f"held_out {config.held_out} leaves nothing of {queries} queries to train on; hold out fewer"
 
 
+def _apart_mistake(config: TrainConfig) -> str | None:
+    if not (config.apart_from and config.data):
+        return None
+    cut = Cut(config.queries, config.pool)
+    try:
+        source = open_collection(config.data)
+        found = shared_mistakes(config.data, lambda: cut_instances(source.instances(), cut), config.apart_from)
+    except SteadyscoreError as error:
+        return str(error)
+    return "\n".join(found) or None
+
+
 def _layers_mistake(config: TrainConfig) -> str | None:
     if config.layers is None:
         return None
@@ -123,6 +137,7 @@ RULES = (
     Rule(("ramp", "steps"), _ramp_mistake),
     Rule(("evaluate_every", "held_out", "held_out_data"), _evaluation_mistake),
     Rule(("held_out", "data", "queries"), _held_out_mistake),
+    Rule(("data", "apart_from", "queries", "pool"), _apart_mistake),
 )
 
 
@@ -164,7 +179,7 @@ def place_mistakes(config: TrainConfig) -> list[str]:
     """Models, collections and folders that a config names and that are not there."""
     mistakes = [
         base_address_mistake(config.base) if config.base else None,
-        *(_data_mistake(name) for name in (config.data, config.held_out_data) if name),
+        *(_data_mistake(name) for name in (config.data, config.held_out_data, *config.apart_from) if name),
         _labels_mistake(config),
         _initial_mistake(config),
         _out_mistake(config),

@@ -26,7 +26,9 @@ from .recipe import to_json
 from .step import StepRow
 from .student import stacked_experts
 
-NOT_LEARNED = ("out", "device", "keep", "trackers", "checkpoint_every", "data", "held_out_data", "labels", "initial")
+NOT_LEARNED = (
+    "out", "device", "keep", "trackers", "checkpoint_every", "data", "apart_from", "held_out_data", "labels", "initial",
+)  # fmt: skip
 """Fields that name places or habits: they do not change what is learned; contents are in the fingerprint by hash."""
 
 
