@@ -94,7 +94,7 @@ def audit(address: str, data: Path, out: Path) -> None:
 
 def register(name: str, kinds: tuple[str, ...], how: str) -> None:
     @fault(
-        name, f"{how}, at random requests of an audit", times=20 if "slow" in kinds else 60, few=2, is_slow="twice" not in kinds
+        name, f"{how}, at random requests of an audit", times=15 if "slow" in kinds else 30, few=2, is_slow="twice" not in kinds
     )
     def inject(folder: Path, times: int) -> Counts:
         return disturb(folder, times, kinds)

@@ -91,7 +91,7 @@ def disturb(folder: Path, ways: Sequence[tuple[str, Prepare]], inner: int) -> Co
 @fault(
     "engine out of memory",
     f"torch refuses passes above a size with its own error, in audits of a tiny model; scores within {TOLERANCE:g}",
-    times=9,
+    times=6,
     is_slow=True,
 )
 def refuse_passes(folder: Path, times: int) -> Counts:
@@ -102,7 +102,7 @@ def refuse_passes(folder: Path, times: int) -> Counts:
 @fault(
     "machine out of memory",
     f"`RLIMIT_AS` leaves an audit 96 MB beside the loaded model, so that malloc itself fails; scores within {TOLERANCE:g}",
-    times=4,
+    times=2,
     is_slow=True,
 )
 def limit_memory(folder: Path, times: int) -> Counts:

@@ -82,7 +82,7 @@ def _score_all(data: Path, out: Path) -> None:
 @fault(
     "two hosts",
     "two processes with host names and process ids of their own write the same parts of one folder; some are killed at work",
-    times=20,
+    times=12,
     few=2,
 )
 def share_folder(folder: Path, times: int) -> Counts:
@@ -130,7 +130,7 @@ def _under_jumps(seed: int, work: Any, *args: Any) -> None:
 @fault(
     "clock jump",
     "the time of day jumps by a year, forward or back, at every look at it; two workers, a kill, the collector",
-    times=20,
+    times=12,
     few=1,
 )
 def jump(folder: Path, times: int) -> Counts:
