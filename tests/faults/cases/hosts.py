@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyscore.errors import InputError
-from tests.faults.audits import audit, make_collection, score_share
+from tests.faults.audits import audit, make_collection, score_share, take_time
 from tests.faults.counting import compare_runs
 from tests.faults.fault import Counts, fault
 from tests.faults.namespaces import fork_on_host
@@ -25,6 +25,7 @@ YEAR = 365 * 24 * 3600.0
     "two processes", "a second audit begins in the folder of one at work: it is refused, and the first ends well", times=10, few=1
 )
 def audit_twice(folder: Path, times: int) -> Counts:
+    take_time()
     data, whole, counts = make_collection(folder), folder / "whole", Counts()
     run_forked(audit, data, whole)
     for number in range(times):
@@ -49,6 +50,7 @@ def _second(data: Path, out: Path) -> None:
 
 @fault("workers and collector together", "three `--shard` workers and the collecting command at the same moment", times=12, few=1)
 def work_together(folder: Path, times: int) -> Counts:
+    take_time()
     data, whole, counts = make_collection(folder), folder / "whole", Counts()
     run_forked(audit, data, whole)
     for round in range(times):
@@ -86,6 +88,7 @@ def _score_all(data: Path, out: Path) -> None:
     few=2,
 )
 def share_folder(folder: Path, times: int) -> Counts:
+    take_time()
     data, whole, dice, counts = make_collection(folder), folder / "whole", random.Random(0), Counts()
     run_forked(audit, data, whole)
     for number in range(times):
@@ -134,6 +137,7 @@ def _under_jumps(seed: int, work: Any, *args: Any) -> None:
     few=1,
 )
 def jump(folder: Path, times: int) -> Counts:
+    take_time()
     data, whole, dice, counts = make_collection(folder), folder / "whole", random.Random(0), Counts()
     run_forked(audit, data, whole)
     for seed in range(times):

@@ -7,7 +7,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tests.faults.audits import audit, make_collection, score_share
+from tests.faults.audits import audit, make_collection, score_share, take_time
 from tests.faults.changes import Ending
 from tests.faults.counting import compare_runs
 from tests.faults.fault import Counts, fault
@@ -18,6 +18,7 @@ from tests.faults.processes import fork, run_forked, wait
     "worker killed", "`--shard` workers, two at a time, `kill -9` at random moments, run again until they end", times=40, few=2
 )
 def kill_workers(folder: Path, times: int) -> Counts:
+    take_time()
     data, whole, dice = make_collection(folder), folder / "whole", random.Random(0)
     began = time.monotonic()
     run_forked(audit, data, whole)

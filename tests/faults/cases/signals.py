@@ -13,7 +13,7 @@ import steadyscore.audits.load
 import steadyscore.commands.audit  # noqa: F401  # before copies of this process are made
 from steadyscore.cli import main
 from steadyscore.runs.folder import Run
-from tests.faults.audits import CALLS, CONFIG, make_collection
+from tests.faults.audits import CALLS, CONFIG, make_collection, take_time
 from tests.faults.counting import compare_runs
 from tests.faults.fault import Counts, fault
 from tests.faults.processes import fork, run_forked
@@ -30,6 +30,7 @@ def command(data: Path, out: Path, *more: str) -> None:
 
 
 def send(folder: Path, times: int, number: int) -> Counts:
+    take_time()
     data, whole, dice = make_collection(folder, 60), folder / "whole", random.Random(number)
     run_forked(command, data, whole)
     counts, tries = Counts(), 0
