@@ -17,6 +17,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -419,6 +420,12 @@ def _excerpt(text: str, place: int) -> str:
 
 def versions() -> dict[str, str]:
     """What produced a run: this package, Python, the machine, and the libraries that were installed."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Looked up once: a worker notes them with every part."""
     import importlib.metadata
 
     known = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}

@@ -41,7 +41,7 @@ def commands(data: Path, out: Path) -> list[Callable[[], None]]:
     return [partial(audit, data, out, seconds=0.0), partial(score_share, data, out, 1, 1)]
 
 
-@fault("disk full", "a tmpfs of 2 MB, filled up to the last n pages, for every n until the audit fits", times=30, few=2)
+@fault("disk full", "a tmpfs of 2 MB, filled up to the last n pages, for every n until the audit fits", times=20, few=2)
 def fill_disk(folder: Path, times: int) -> Counts:
     data, whole, small = make_collection(folder), folder / "whole", folder / "small"
     run_forked(audit, data, whole)
@@ -62,7 +62,7 @@ def fill_disk(folder: Path, times: int) -> Counts:
     return counts
 
 
-@fault("quota", "`RLIMIT_FSIZE`: no file may grow beyond n bytes, for n from 0 on", times=20, few=3, is_slow=True)
+@fault("quota", "`RLIMIT_FSIZE`: no file may grow beyond n bytes, for n from 0 on", times=12, few=3, is_slow=True)
 def limit_size(folder: Path, times: int) -> Counts:
     data, whole = make_collection(folder, 8), folder / "whole"
     run_forked(audit, data, whole)

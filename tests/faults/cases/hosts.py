@@ -22,7 +22,7 @@ YEAR = 365 * 24 * 3600.0
 
 
 @fault(
-    "two processes", "a second audit begins in the folder of one at work: it is refused, and the first ends well", times=10, few=1
+    "two processes", "a second audit begins in the folder of one at work: it is refused, and the first ends well", times=6, few=1
 )
 def audit_twice(folder: Path, times: int) -> Counts:
     take_time()
@@ -48,7 +48,7 @@ def _second(data: Path, out: Path) -> None:
             raise
 
 
-@fault("workers and collector together", "three `--shard` workers and the collecting command at the same moment", times=12, few=1)
+@fault("workers and collector together", "three `--shard` workers and the collecting command at the same moment", times=8, few=1)
 def work_together(folder: Path, times: int) -> Counts:
     take_time()
     data, whole, counts = make_collection(folder), folder / "whole", Counts()
@@ -84,7 +84,7 @@ def _score_all(data: Path, out: Path) -> None:
 @fault(
     "two hosts",
     "two processes with host names and process ids of their own write the same parts of one folder; some are killed at work",
-    times=12,
+    times=8,
     few=2,
 )
 def share_folder(folder: Path, times: int) -> Counts:
@@ -133,7 +133,7 @@ def _under_jumps(seed: int, work: Any, *args: Any) -> None:
 @fault(
     "clock jump",
     "the time of day jumps by a year, forward or back, at every look at it; two workers, a kill, the collector",
-    times=12,
+    times=8,
     few=1,
 )
 def jump(folder: Path, times: int) -> Counts:

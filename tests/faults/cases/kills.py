@@ -15,7 +15,7 @@ from tests.faults.processes import fork, run_forked, wait
 
 
 @fault(
-    "worker killed", "`--shard` workers, two at a time, `kill -9` at random moments, run again until they end", times=40, few=2
+    "worker killed", "`--shard` workers, two at a time, `kill -9` at random moments, run again until they end", times=30, few=2
 )
 def kill_workers(folder: Path, times: int) -> Counts:
     take_time()
@@ -42,7 +42,7 @@ def kill_workers(folder: Path, times: int) -> Counts:
 @fault(
     "killed before a rename",
     "an audit or a `--shard` worker kills itself before its n-th rename or link, for every n: what it wrote has no name",
-    times=30,
+    times=24,
     few=2,
 )
 def kill_before_rename(folder: Path, times: int) -> Counts:
@@ -52,7 +52,7 @@ def kill_before_rename(folder: Path, times: int) -> Counts:
 @fault(
     "killed after a rename",
     "the same after its n-th rename or link: what it wrote has its name, and nothing else is done",
-    times=30,
+    times=24,
     few=2,
 )
 def kill_after_rename(folder: Path, times: int) -> Counts:
