@@ -6,7 +6,6 @@ that asks for more queries or permutations scores only what is missing.
 
 from __future__ import annotations
 
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
 from ..machine.disk import explaining_os_errors, write_record, write_tables
 from ..machine.extras import PAGE, absent_modules
+from ..machine.names import slug
 from ..machine.progress import bar, job
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import library_values, parse_measures
@@ -443,8 +443,3 @@ def _write_results(audits: Audits, output: Output) -> Audits:
     if output.report and not absent_modules(PAGE):
         audits.page = audits.report(output.folder / "report")
     return audits
-
-
-def slug(name: str) -> str:
-    """A name as a folder."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[-80:] or "run"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from ..audits.audit import slug
 from ..audits.decisions import audit_decisions, plan_decisions
+from ..machine.names import slug
 from . import can_draw_page, engine_options, note_failed, print_json, refuse
 
 UNUSED = ("data", "scores", "relevance", "perturb", "mitigation", "reader", "ir", "curve", "noise_floor", "watch")
