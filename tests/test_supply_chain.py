@@ -6,7 +6,6 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -35,8 +34,8 @@ def wanted(extra: str) -> Iterator[Requirement]:
 
 
 def test_every_package_of_the_lock_has_its_hashes():
-    blocks = re.split(r"\n(?=[a-z0-9])", LOCK[LOCK.index("\nabsl") + 1 :] if "\nabsl" in LOCK else LOCK)
-    without = [block.split("\n")[0] for block in blocks if "==" in block and "--hash=sha256:" not in block]
+    blocks = re.split(r"\n(?=[a-z0-9])", LOCK)
+    without = [block for block in blocks[1:] if "--hash=sha256:" not in block]
     assert without == []
     assert len(LOCKED) > 150
     assert "--index" not in LOCK
@@ -113,7 +112,8 @@ def test_nothing_that_is_read_can_run_code():
 @pytest.mark.parametrize(
     "line",
     [
-        "import pickle", "from joblib import load", "import os, dill", "eval(x)", "torch.load(f)", "torch.load(f, weights_only=False)",
+        "import pickle", "from joblib import load", "import os, dill", "eval(x)", "torch.load(f)",
+        "torch.load(f, weights_only=False)",
         "np.load(f)", "np.load(f, allow_pickle=True)", "yaml.load(f)", "yaml.full_load(f)", "subprocess.run(c, shell=True)",
         "subprocess.run(c, shell=yes)", "os.system(c)", "pd.read_pickle(f)", "__import__(x)",
     ],
@@ -127,13 +127,3 @@ def test_each_danger_is_seen(line):
 )
 def test_what_is_safe_is_not_taken_for_a_danger(line):
     assert not list(dangers(line))
-
-
-# -- the makefile
-
-
-def test_setup_takes_the_lock_and_says_so_where_it_cannot():
-    makefile = Path(ROOT / "Makefile").read_text(encoding="utf-8")
-    assert "LOCK ?= requirements-lock.txt" in makefile
-    assert "--no-deps --require-hashes --requirement $(LOCK)" in makefile
-    assert "versions of constraints.txt, without hashes" in makefile

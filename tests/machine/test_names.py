@@ -20,8 +20,8 @@ from steadyscore.runs.folder import Run
 from tests.fuzz.formats import RECORD
 
 HOSTILE = (
-    "..", "../../x", "/etc/passwd", "a/../../b", "\x00", "a\x00b", "CON", "nul.txt", "com1", "LPT9.x", "." * 300, "x" * 5000, "-rf",
-    ".hidden", "a\nb", "C:\\x", "\\\\host\\share", "~", "é" * 200, "", " ", "{}", "%00", "aux.", "a:b", "\u202egpj.exe",
+    "..", "../../x", "/etc/passwd", "a/../../b", "\x00", "a\x00b", "CON", "nul.txt", "com1", "LPT9.x", "." * 300, "x" * 5000,
+    "-rf", ".hidden", "a\nb", "C:\\x", "\\\\host\\share", "~", "é" * 200, "", " ", "{}", "%00", "aux.", "a:b", "\u202egpj.exe",
 )  # fmt: skip
 names = st.text(max_size=200) | st.sampled_from(HOSTILE) | st.lists(st.sampled_from(HOSTILE), max_size=4).map("/".join)
 
@@ -51,11 +51,12 @@ def test_a_record_names_tables_of_its_own_folder_only(tmp_path_factory, name):
     folder = tmp_path_factory.getbasetemp() / "record"
     folder.mkdir(exist_ok=True)
     (folder / "run.json").write_text(json.dumps(json.loads(RECORD) | {"files": [name]}))
-    try:
+    if is_plain_name(name):
         assert Run.open(folder).record["files"] == [name]
         assert stays_in(folder, folder / name)
-    except InputError as refusal:
-        assert "is not the name of a table in this folder" in str(refusal)
+    else:
+        with pytest.raises(InputError, match="is not the name of a table in this folder"):
+            Run.open(folder)
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if not name.startswith("-")])
@@ -71,22 +72,9 @@ def test_no_collection_is_built_outside_the_cache(name, tmp_path, monkeypatch, c
 
 @pytest.mark.parametrize("part", ["../x", "a/b", "CON", ""])
 def test_no_part_is_written_elsewhere(part, tmp_path, capsys):
+    asked = ["data", "build", "mine", "--format", "jsonl", "--from", "x", "--out", str(tmp_path / "o.jsonl")]
     with pytest.raises(SystemExit) as ended:
-        main(
-            [
-                "data",
-                "build",
-                "mine",
-                "--format",
-                "jsonl",
-                "--from",
-                "x",
-                "--parts",
-                f"train=1,{part}=1",
-                "--out",
-                str(tmp_path / "o.jsonl"),
-            ]
-        )
+        main([*asked, "--parts", f"train=1,{part}=1"])
     assert ended.value.code == 2
     assert "every part needs" in capsys.readouterr().err
 
