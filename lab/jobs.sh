@@ -27,12 +27,13 @@ labelled() { # MIXTURE FOLDER
     --watch members.py mixture.json --out "$LAB/$2")
 }
 
-# What every student shares: the start, the windows, how they are shown, the optimizer. 500 steps of two windows.
+# What every student shares: the start, the windows, how they are shown, the optimizer. 500 steps of two windows. The `short`
+# ones are shown 160 characters of a candidate instead of 300: two thirds of the tokens.
 student() { # NAME SEED LABELS flags...
   local name=$1 seed=$2 labels=$3
   shift 3
   steadyscore train --base smollm2-135m --initial "$here/warm-start" --data "$LAB/pools/long.jsonl" --labels "$LAB/$labels" \
-    --pool 10 --width 10 --chars 300 --prompt compact --layers 8-29 --rank 8 --alpha 16 --dropout 0 --batch 2 --steps 500 \
+    --pool 10 --width 10 --chars "${CHARS:-300}" --prompt compact --layers 8-29 --rank 8 --alpha 16 --dropout 0 --batch 2 --steps 500 \
     --learning-rate 3e-4 --held-out-data "$LAB/pools/watch.jsonl" --held-out-permutations 2 --evaluate-every 250 \
     --checkpoint-every 20 --seed "$seed" --out "$LAB/runs/$name" ${DRY_RUN:+--dry-run} "$@"
 }
@@ -41,8 +42,10 @@ oc=(--objective oc_sft --views 2 --weight-convention variance --ramp 0.217) # th
 # 48 pools of the tuning data, of all its sources, under six orders.
 tuned() { # NAME
   [[ -f $LAB/runs/$1/train.json ]] || { echo "$1 is not trained yet" >&2; return 1; }
+  local chars=300
+  [[ $1 == short-* ]] && chars=160
   steadyscore audit --scorer "smollm2-135m+$LAB/runs/$1" --data "$LAB/pools/tune.jsonl" --queries 48 --pool 10 --width 10 \
-    --permutations 6 --chars 300 --match-retention 0.3 --out "$LAB/audits/tune-$1"
+    --permutations 6 --chars $chars --match-retention 0.3 --out "$LAB/audits/tune-$1"
 }
 
 run() {
@@ -53,6 +56,8 @@ run() {
     labels-mpnet) labelled mpnet labels-mpnet ;;
     single-42 | single-43) student "$1" "${1##*-}" labels-graded --objective single_order ;;
     oc-42 | oc-43) student "$1" "${1##*-}" labels-graded "${oc[@]}" --weight 5 ;;
+    short-single-42) CHARS=160 student "$1" 42 labels-graded --objective single_order ;;
+    short-oc-42) CHARS=160 student "$1" 42 labels-graded "${oc[@]}" --weight 5 ;;
     oc20-42) student "$1" 42 labels-graded "${oc[@]}" --weight 20 ;;
     augmentation-42) student "$1" 42 labels-graded --objective permutation_augmentation --views 2 ;;
     labels-self) steadyscore label --scorer "smollm2-135m+$LAB/runs/single-42" --data "$LAB/pools/long.jsonl" --teacher-orders 5 \
@@ -66,7 +71,7 @@ run() {
   esac
 }
 
-all=(pools labels set-42 single-42 oc-42 tune-single-42 tune-oc-42 augmentation-42 tune-augmentation-42 single-43 oc-43 tune-single-43
+all=(pools labels set-42 short-single-42 short-oc-42 tune-short-single-42 tune-short-oc-42 single-42 oc-42 tune-single-42 tune-oc-42 augmentation-42 tune-augmentation-42 single-43 oc-43 tune-single-43
   tune-oc-43 labels-self self-averaged-42 self-single-42 tune-self-averaged-42 tune-self-single-42 oc20-42 tune-oc20-42
   members-mpnet labels-mpnet)
 

@@ -2,9 +2,10 @@
 
     python lab/pools.py ../shared/data OUT
 
-Writes OUT/{train,dev,dl19,dl21,scifact,antique,hotpotqa,2wiki,rmb}.jsonl, and for the long runs OUT/long.jsonl (windows of ten
-to train on), OUT/tune.jsonl (pools that people graded, to choose teachers and settings by) and OUT/watch.jsonl (a few of them,
-for the curve of a run). In these three, relevance stands on the scale of 0 to 3. Nothing of it is part of the package.
+Writes OUT/{train,dev,dl19,dl21,scifact,climate,antique,hotpotqa,2wiki,rmb,rmbench}.jsonl, and for the long runs OUT/long.jsonl
+(windows of ten to train on), OUT/tune.jsonl (pools that people graded, to choose teachers and settings by) and OUT/watch.jsonl (a
+few of them, for the curve of a run); for responses OUT/{responses,tune-responses}.jsonl. In these five, relevance stands on the
+scale of 0 to 3. A file that is there stays as it is. Nothing of it is part of the package.
 """
 
 from __future__ import annotations
@@ -85,10 +86,40 @@ def multihop(file: Path, first: int, last: int | None = None) -> Iterator[Instan
         yield instance(row["id"], row["question"], shown, answers=(row["answer"],))
 
 
-def responses(data: Path) -> Iterator[Instance]:
-    for row in rows(data / "rmb-bon/helpfulness_en_ge4.jsonl"):
+VERDICTS = {"SUPPORTS": "SUPPORTED", "REFUTES": "REFUTED", "NOT_ENOUGH_INFO": "NOT ENOUGH INFO"}
+
+
+def climate(data: Path) -> Iterator[Instance]:
+    """Claims with a verdict and the first sentences of BM25; relevant is what supports or refutes. Without DISPUTED claims."""
+    corpus = {row["docid"]: f"{row['title']}. {row['text']}" for row in rows(data / "climate-fever/corpus.jsonl")}
+    ranked = {row["qid"]: row["docids"] for row in rows(data / "climate-fever/run_bm25_top100.jsonl")}
+    for claim in rows(data / "climate-fever/claims.jsonl"):
+        if claim["verdict"] == "DISPUTED":
+            continue
+        grades = {e["docid"]: int(e["label"] != "NOT_ENOUGH_INFO") for e in claim["evidence"]}
+        shown = [(i, corpus[i], grades.get(i, 0)) for i in ranked[claim["claim_id"]]]
+        outside = {i: g for i, g in grades.items() if i not in {c[0] for c in shown}}
+        yield instance(claim["claim_id"], claim["claim"], shown, judged=outside or None, verdict=VERDICTS[claim["verdict"]])
+
+
+def best_of_n(file: Path) -> Iterator[Instance]:
+    """RMB: one best response."""
+    for row in rows(file):
         shown = [(str(i), r["text"], int(r["gold"])) for i, r in enumerate(row["responses"]) if r["text"].strip()]
         yield instance(row["id"], row["conversation"][-1]["content"], shown)
+
+
+def styled(data: Path) -> Iterator[Instance]:
+    """RM-Bench: three good responses and three bad ones, in an order that a hash decides (its file has the good ones first)."""
+    for row in rows(data / "rm-bench/responses6.jsonl"):
+        shown = [(str(i), r["text"], int(r["gold"])) for i, r in enumerate(row["responses"])]
+        yield instance(row["id"], row["prompt"], shuffled(row["id"], shown))
+
+
+def shuffled(id: str, shown: list[Any]) -> list[Any]:
+    from steadyscore.window.presentation import generator
+
+    return [shown[i] for i in generator("lab", id).permutation(len(shown))]
 
 
 # -- training and tuning
@@ -180,6 +211,18 @@ def abstracts(data: Path) -> Iterator[Instance]:
         yield instance(claim["claim_id"], claim["claim"], shown)
 
 
+def preferences(data: Path, held_out: set[str]) -> Iterator[Instance]:
+    """Responses to train on: RMB's prompts with three responses, and Auto-J's pairs, the preferred one at grade 3."""
+    files = [*best_of_n(data / "rmb-bon/helpfulness_en_3resp_sample.jsonl"), *read_instances(data / "auto-j/pairs_train.jsonl")]
+    for one in mixed(files):
+        if len(one.pool) > 1 and not any(key(text) in held_out for text in (one.query, *(c.text for c in one.pool))):
+            yield preferred(one)
+
+
+def preferred(one: Instance) -> Instance:
+    return instance(one.id, one.query, shuffled(one.id, [(c.id, c.text, 3 * (c.relevance or 0)) for c in one.pool]))
+
+
 def cranfield(data: Path) -> Iterator[Instance]:
     corpus = {row["docid"]: row["text"] for row in rows(data / "cranfield/corpus.jsonl")}
     queries = {row["qid"]: row["text"] for row in rows(data / "cranfield/queries.jsonl")}
@@ -241,11 +284,14 @@ def main() -> None:
         "dl19": ("passage_reranking", list(deep_learning(data, 19))),
         "dl21": ("passage_reranking", list(deep_learning(data, 21))),
         "scifact": ("passage_reranking", list(scifact(data))),
+        "climate": ("claim_verification", list(climate(data))),
         "antique": ("passage_reranking", list(antique(data))),
         "hotpotqa": ("multidoc_qa", list(multihop(hotpot, 700))),
         "2wiki": ("multidoc_qa", list(multihop(data / "2wikimultihopqa/ten_passages_two_gold.jsonl", 0))),
-        "rmb": ("response_ranking", list(responses(data))),
+        "rmb": ("response_ranking", list(best_of_n(data / "rmb-bon/helpfulness_en_ge4.jsonl"))),
+        "rmbench": ("response_ranking", list(styled(data))),
     }
+    tune_responses = [preferred(one) for one in read_instances(data / "auto-j/pairs_dev.jsonl")]
     dev = [*squad(data, "dev", 40), *(i for i in wikiqa(data, "dev") if len(i.pool) == 10)][:80]
     held_out = texts_of([*(i for _, found in evaluations.values() for i in found), *dev])
     tune = mixed(tuning(data, 24))
@@ -257,8 +303,12 @@ def main() -> None:
         "long": ("passage_reranking", apart("long", long_runs(data), kept_from_long)),
         "tune": ("passage_reranking", tune),
         "watch": ("passage_reranking", watch),
+        "responses": ("response_ranking", preferences(data, held_out | texts_of(tune_responses))),
+        "tune-responses": ("response_ranking", tune_responses),
     }
     for name, (task, found) in made.items():
+        if (out / f"{name}.jsonl").exists():
+            continue
         count = write(out / f"{name}.jsonl", Collection(name, task, chars=CHARS), found)  # type: ignore[arg-type]
         print(name, count, "queries")
 

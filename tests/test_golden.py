@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from steadyscore.cli import main
+from steadyscore.runs.folder import find_run
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_claims
 
@@ -176,7 +177,7 @@ def test_a_resumed_audit_is_what_it_was(capsys, tmp_path, monkeypatch):
     flags = "--scorer python:golden_scorer:score --data passages --queries 12 --permutations 3 --match-retention 0.3"
     words = shlex.split(flags)
     call(capsys, "audit", *words, "--out", tmp_path / "run", "--json", code=1)
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "scoring"
+    assert find_run(tmp_path / "run").record["status"] == "scoring"
     (tmp_path / "stop").unlink()
     printed = call(capsys, "audit", *words, "--out", tmp_path / "run", "--json")
     frozen("resumed", everything(tmp_path, tmp_path / "run", printed))

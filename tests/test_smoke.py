@@ -5,6 +5,7 @@ import json
 import pytest
 
 from steadyscore.cli import main
+from steadyscore.runs.folder import find_run
 
 EXPECTED = {
     # steadyscore audit --scorer synthetic:companion:0.3 --data passages --queries 6 --permutations 5 --seed 3 --cutoff 0.5
@@ -37,6 +38,6 @@ def test_a_real_language_model_end_to_end(capsys, tmp_path, smollm2):
     assert main([*words.split(), str(tmp_path / "run")]) == 0
     found = json.loads(capsys.readouterr().out)
     assert 0 < found["measures"]["tau_psi"]["value"] <= 1
-    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    record = find_run(tmp_path / "run").record
     assert record["capabilities"]["distribution"] == "exact"
     assert record["fingerprint"]["prompt_hash"]

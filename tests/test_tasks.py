@@ -1,6 +1,5 @@
 """A task is one value: everything else reads what it needs from it."""
 
-import json
 import re
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError
 from steadyscore.measures.registry import MEASURES
+from steadyscore.runs.folder import find_run
 from steadyscore.tasks import MULTIDOC_QA, PASSAGE_RERANKING, RESPONSE_RANKING, TASKS, reader_kind
 from tests.helpers.paths import PACKAGE
 from tests.helpers.pools import some_instances, write_collection
@@ -40,7 +40,7 @@ def test_a_fifth_task_is_one_value_that_every_command_of_an_audit_takes(fifth_ta
     assert main(["audit", "--scorer", "synthetic:slot", "--data", str(file), "--permutations", "4", "--out", str(out)]) == 0
     table = capsys.readouterr().out
     assert all(column in table for column in fifth_task.columns)
-    record = json.loads((out / "run.json").read_text())
+    record = find_run(out).record
     assert record["task"] == "patch_review"
     page = (out / "report" / "index.html").read_text()
     assert "patch review" in page

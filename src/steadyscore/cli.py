@@ -20,6 +20,7 @@ from .errors import SteadyscoreError
 from .machine.console import results_only
 from .machine.credentials import redact
 from .machine.extras import EXTRA, missing_extra
+from .machine.mirrors import name_addresses
 
 VERBS: dict[str, str] = {
     "demo": "audit the embedded language model on the embedded collections and write a report",
@@ -136,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with results_only(), nullcontext() if verb in SERVERS else stop_on_signals():
             return arguments.run(arguments) or 0
     except SteadyscoreError as error:
-        print(f"steadyscore: {redact(str(error))}", file=sys.stderr)
+        print(f"steadyscore: {redact(name_addresses(str(error)))}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as missing:  # a part of an extra that was taken out, or that it asks for only now and then
         module = (missing.name or "").partition(".")[0]

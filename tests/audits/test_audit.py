@@ -123,6 +123,22 @@ def test_without_out_nothing_is_kept_and_with_it_the_same_call_resumes(tmp_path)
     assert (tmp_path / "run" / "report" / "index.html").exists()
 
 
+def test_data_that_a_scorer_may_have_seen_is_refused_before_anything_is_scored(tmp_path):
+    calls = []
+
+    def counted(query, texts):
+        calls.append(query)
+        return length(query, texts)
+
+    with pytest.raises(InputError, match=r"is not apart from passages: it shares 3 queries and \d+ of \d+ candidates with it"):
+        steadyscore.audit(
+            counted, "passages", queries=3, permutations=2, apart_from=["passages"], out=tmp_path / "run", quiet=True
+        )
+    assert not calls
+    assert not (tmp_path / "run").exists()
+    assert steadyscore.audit(counted, "passages", queries=3, permutations=2, apart_from=["responses"], quiet=True)
+
+
 def test_several_scorers_on_several_collections_stand_in_a_table_each(tmp_path):
     found = steadyscore.audit([length, by_place], ["passages", "responses"], queries=3, permutations=2, quiet=True)
     assert [(audit.name, audit.collection) for audit in found] == [

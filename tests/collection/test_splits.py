@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from steadyscore.collection import open_collection
+from steadyscore.collection.apart import shared_mistakes
 from steadyscore.collection.splits import leave_out_shared, sample_ids, shared_passages, shared_queries, split_parts, text_key
 from steadyscore.errors import InputError
 from steadyscore.terms import Candidate, Instance
@@ -53,6 +56,28 @@ def test_parts_share_no_id_and_no_text(queries):
         return
     assert (len(made["train"]), len(made["held-out"])) == (2, 1)
     assert shared_queries(made["train"], made["held-out"]) == []
+
+
+def test_data_that_is_not_apart_is_named_with_counts_and_three_examples(tmp_path):
+    def write(name, rows):
+        lines = [
+            {"id": id, "query": query, "candidates": [{"id": f"c{text}", "text": text} for text in texts]}
+            for id, query, texts in rows
+        ]
+        (tmp_path / name).write_text("\n".join(map(json.dumps, lines)))
+        return str(tmp_path / name)
+
+    mine = open_collection(write("mine.jsonl", [(f"m{i}", f"query {i}", [f"text {i}", f"more {i}"]) for i in range(6)]))
+    test = write("test.jsonl", [("m0", "other", ["a"]), ("t", "QUERY 1!", ["text 2", "text 3"]), ("u", "query 4", ["b"])])
+    apart = write("apart.jsonl", [("x", "another", ["text"])])
+    assert shared_mistakes("mine.jsonl", mine.instances, [apart]) == []
+    (mistake,) = shared_mistakes("mine.jsonl", mine.instances, [apart, test])
+    assert mistake.startswith(
+        f"mine.jsonl is not apart from {test}: it shares 3 queries and 2 of 12 candidates with it, such as: "
+    )
+    assert mistake.count(";") == 2
+    assert "query id 'm0' is in both" in mistake
+    assert "candidate 'ctext 2' of query 'm2'" in mistake
 
 
 def test_shared_queries_are_found_by_id_and_by_text():

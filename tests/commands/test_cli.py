@@ -12,6 +12,7 @@ import pytest
 from steadyscore.cli import VERBS, main
 from steadyscore.collection import open_collection
 from steadyscore.machine import disk
+from steadyscore.runs.folder import find_run
 from tests.helpers.models import byte_tokenizer, tiny_causal
 from tests.helpers.pools import some_instances, write_collection
 
@@ -115,9 +116,9 @@ def test_an_audit_prints_a_table_and_writes_its_files(capsys, tmp_path, collecti
     )
     assert code == 0
     assert "tau_psi" in out
-    assert {"run.json", "scores.parquet", "queries.parquet", "measures.parquet", "summary.json"} <= {
-        f.name for f in (tmp_path / "run").iterdir()
-    }
+    assert {f.name for f in (tmp_path / "run").iterdir()} == {"pools", "measures.parquet", "summary.json"}
+    run = tmp_path / "run" / "pools" / "synthetic-slot"
+    assert {f.name for f in run.iterdir()} == {"run.json", "scores.parquet", "queries.parquet"}
 
 
 def test_json_is_one_object_with_measures_and_coverage(capsys, tmp_path, collection_file):
@@ -312,11 +313,12 @@ def test_the_page_is_of_what_is_served(capsys, tmp_path, collection_file):
 
 def test_a_score_file_becomes_a_run_with_a_page(capsys, tmp_path, collection_file):
     call(capsys, "audit", "--scorer", "synthetic:slot", "--data", str(collection_file), "--out", str(tmp_path / "run"))
-    file, out = str(tmp_path / "run" / "scores.parquet"), str(tmp_path / "kept")
+    file, out = str(find_run(tmp_path / "run").folder / "scores.parquet"), str(tmp_path / "kept")
     code, text, _ = call(capsys, "audit", "--scores", file, "--out", out)
     assert code == 0
     assert "report: " in text
-    assert {"run.json", "summary.json", "measures.parquet", "report"} <= {f.name for f in (tmp_path / "kept").iterdir()}
+    assert {f.name for f in (tmp_path / "kept").iterdir()} == {"scores", "summary.json", "measures.parquet", "report"}
+    assert find_run(tmp_path / "kept").folder == tmp_path / "kept" / "scores" / "scores"
     assert call(capsys, "audit", "--scores", file, "--out", out)[0] == 0
     assert call(capsys, "gate", out, "--min", "overlap=0")[0] == 0
     code, _, err = call(capsys, "audit", "--scores", file, "--perturb", "drop", "--curve")

@@ -21,6 +21,7 @@ from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Reranker, ScorerFailed, Watch
 from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError
+from steadyscore.runs.folder import find_run
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from tests.helpers.serving import app_of, listening, model
 
@@ -417,7 +418,7 @@ def test_an_audit_names_the_query_that_a_program_failed_on(program, collection_f
     code = main(["audit", "--scorer", program(source), "--data", str(collection_file), "--out", str(tmp_path / "run"), "--json"])
     assert code == 4
     assert "as scores, not a list" in capsys.readouterr().err
-    coverage = json.loads((tmp_path / "run" / "run.json").read_text())["coverage"]
+    coverage = find_run(tmp_path / "run").record["coverage"]
     assert [query["query_id"] for query in coverage["failed"]] == ["q2"]
 
 

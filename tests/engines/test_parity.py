@@ -1,6 +1,5 @@
 """The parity check of an engine's first use: once per version and weights, refused with a figure, and never a silent pass."""
 
-import json
 import re
 import sys
 from dataclasses import replace
@@ -14,6 +13,7 @@ from steadyscore.engines import Capabilities, Engine, EngineOptions, parity
 from steadyscore.engines.address import open_engine
 from steadyscore.engines.parity import admit, probe_prompts, remembered, subject, weight_files
 from steadyscore.errors import ModelError
+from steadyscore.runs.folder import find_run
 from steadyscore.window.readout import SlotLogits
 
 
@@ -148,7 +148,7 @@ def test_a_run_records_the_result_of_the_check(shifted, collection_file, tmp_pat
     out = tmp_path / "run"
     command = ["audit", "--scorer", "llamacpp:m.gguf", "--data", str(collection_file), "--permutations", "2", "--no-report"]
     assert main([*command, "--out", str(out)]) == 0
-    assert "differs from hf:" in json.loads((out / "run.json").read_text())["capabilities"]["parity"]
+    assert "differs from hf:" in find_run(out).record["capabilities"]["parity"]
 
 
 def test_doctor_accepts_what_the_check_refuses_and_runs_say_so(shifted, capsys):

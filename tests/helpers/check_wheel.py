@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.helpers.paths import ROOT
 
-ENVIRONMENTS = ("core", "reports", "hosted", "data", "local", "train", "serve", "dense", "hub-data")
+ENVIRONMENTS = ("core", "reports", "hosted", "data", "local", "train", "serve", "dense", "hub-data", "stores")
 """What is checked by default; `llamacpp` can be asked for, vLLM and Ray have environments of their own."""
 WITH_TORCH = ("local", "train", "serve", "dense", "llamacpp")
 SECONDS = 300

@@ -17,8 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
-from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -79,7 +78,7 @@ def run_server() -> None:
 # -- attempts
 
 
-def audit(address: str, data: Path, out: Path, ready: int) -> None:
+def audit(address: str, data: Path, out: Path, is_open: Callable[[], None]) -> None:
     from steadyscore.collection import open_collection
     from steadyscore.runs.folder import Run
     from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
@@ -95,37 +94,15 @@ def audit(address: str, data: Path, out: Path, ready: int) -> None:
         return real(instance, *rest)
 
     scorer.score_orders = score_once  # type: ignore[method-assign]
-    os.write(ready, b".")
+    is_open()
     score_collection(scorer, str(data), out, config)
 
 
 def attempt(address: str, data: Path, out: Path, seconds: float | None = None) -> bool:
     """Audit in a process of its own, which is killed `seconds` after its scorer is open; whether it was."""
-    opened, ready = os.pipe()
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            audit(address, data, out, ready)
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    os.close(ready)
-    os.read(opened, 1)
-    os.close(opened)
-    ends = time.monotonic() + (600 if seconds is None else seconds)
-    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < ends:
-        time.sleep(0.002)
-    if not ended[0]:
-        os.kill(child, signal.SIGKILL)
-        ended = os.waitpid(child, 0)
-    if os.WIFSIGNALED(ended[1]):
-        return True
-    if ended[1]:
-        raise SystemExit(f"an attempt on {out} failed")
-    return False
+    from tests.faults.processes import run_until_killed
+
+    return run_until_killed(lambda is_open: audit(address, data, out, is_open), seconds)
 
 
 # -- what they end with
@@ -151,24 +128,15 @@ class Tally:
         )
 
 
-def rows_of(out: Path, name: str, keys: tuple[str, ...]) -> list[tuple[Any, Any]]:
-    from steadyscore.runs.table import read_table
-
-    return [(tuple(row[key] for key in keys), row) for row in read_table(out / name).to_pylist()]
-
-
 def compare(out: Path, whole: Path, tally: Tally) -> None:
     from steadyscore.audits.load import load_run
     from steadyscore.runs.folder import Run
+    from tests.faults.counting import compare_runs
 
-    tables = {"scores.parquet": ("query_id", "permutation", "candidate_id"), "queries.parquet": ("query_id",)}
-    for name, keys in tables.items():
-        found, expected = rows_of(out, name, keys), rows_of(whole, name, keys)
-        counts, values = Counter(key for key, _ in found), dict(found)
-        tally.lost += sum(key not in values for key, _ in expected)
-        tally.doubled += sum(count - 1 for count in counts.values())
-        tally.wrong += sum(key in values and values[key] != row for key, row in expected)
-        tally.wrong += [key for key, _ in found] != [key for key, _ in expected]  # the order is part of the table
+    counts = compare_runs(out, whole)
+    tally.lost += counts.lost
+    tally.doubled += counts.doubled
+    tally.wrong += counts.wrong
     figures = [{name: f.to_json() for name, f in load_run(Run.open(folder)).figures.items()} for folder in (out, whole)]
     tally.figures += json.dumps(figures[0]) != json.dumps(figures[1])
     tally.audits += 1

@@ -13,6 +13,7 @@ from steadyscore.engines import EngineOptions, endpoint
 from steadyscore.engines.address import open_engine, parse_address
 from steadyscore.errors import InputError
 from steadyscore.machine.credentials import check_credentials, redact, without_credentials
+from steadyscore.runs.folder import find_run
 from tests.engines.test_endpoint import chat, rerank, shown
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_instances, write_collection
@@ -103,7 +104,7 @@ def test_no_artefact_of_a_run_holds_a_secret_that_the_endpoint_repeats(tmp_path,
         assert server.keys[0] == f"Bearer {SECRET}"
     said = capfd.readouterr()
     everything = artefacts(tmp_path / "run", tmp_path / "cache") + (said.out + said.err + caplog.text).encode()
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["coverage"]["failed"][0]["query_id"] == "q1"
+    assert find_run(tmp_path / "run").record["coverage"]["failed"][0]["query_id"] == "q1"
     for secret in (SECRET, json.dumps(SECRET)[1:-1], "sk-planted", "9f8e7d6c5b4a", "PWSECRET9", "QSECRET9"):
         assert secret.encode() not in everything
     assert any((tmp_path / "cache" / "responses").rglob("*.json"))

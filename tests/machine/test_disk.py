@@ -110,7 +110,7 @@ def test_what_lies_elsewhere_has_the_user_s_own_permissions(cache, tmp_path):
 def test_a_folder_appears_whole_in_place_of_an_older_one(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "old").touch()
-    left = tmp_path / ".out.999999999.tmp"  # of a process that was killed
+    left = tmp_path / f".out.{disk.place()}.999999999.0.tmp"  # of a process that was killed
     left.mkdir()
     (left / "half").touch()
     with atomic_folder(tmp_path / "out") as scratch:
@@ -198,5 +198,70 @@ def test_on_windows_no_process_is_sent_a_signal(monkeypatch):
     sent = []
     monkeypatch.setattr(disk.sys, "platform", "win32")
     monkeypatch.setattr(disk.os, "kill", lambda *signal: sent.append(signal))
-    assert disk._is_running("1")
+    assert disk.is_running("1")
     assert sent == []
+
+
+# -- what killed processes left
+
+
+def leftovers(folder, name="f"):
+    """Scratch files of a dead process of this machine, of this process, and of processes elsewhere: just touched, and old."""
+    dead, elsewhere, old, earlier = (
+        folder / f".{name}.{words}.tmp"
+        for words in (f"{disk.place()}.999999999.0", "0123456789ab.999999999.0", "0123456789ab.999999999.1", "999999999")
+    )
+    own = disk.scratch_beside(folder / name)
+    for file in (dead, own, elsewhere, old, earlier):
+        file.touch()
+    os.utime(old, (0, 0))
+    return {"dead": dead, "own": own, "elsewhere": elsewhere, "old": old, "earlier": earlier}
+
+
+def test_what_another_machine_is_writing_is_left_alone(tmp_path):
+    left = leftovers(tmp_path)
+    write_json(tmp_path / "f", {})
+    assert {who for who, file in left.items() if file.exists()} == {"own", "elsewhere", "earlier"}
+
+
+def test_the_scratch_file_of_another_name_is_left_alone(tmp_path):
+    """`labels` and `labels.parquet` begin alike."""
+    left = leftovers(tmp_path, "labels.parquet")
+    write_json(tmp_path / "labels", {})
+    assert all(file.exists() for file in left.values())
+    disk.remove_leftovers(tmp_path)
+    assert {who for who, file in left.items() if file.exists()} == {"own", "elsewhere", "earlier"}
+
+
+def test_two_writers_of_one_file_never_share_a_scratch_file(tmp_path):
+    """Threads of a process have one id, and so have the first processes of two containers."""
+    with disk.atomic(tmp_path / "f") as one, disk.atomic(tmp_path / "f") as other:
+        one.write(b"one")
+        other.write(b"other")
+    assert (tmp_path / "f").read_bytes() == b"one", "the last that ended"
+    assert [file.name for file in tmp_path.iterdir()] == ["f"]
+
+
+def test_a_place_is_a_machine_since_it_started_and_a_container_on_it(monkeypatch):
+    here = disk.place()
+    for name, value in (("platform.node", "other"), ("os.readlink", "pid:[1]"), ("Path.read_text", "another boot")):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"steadyscore.machine.disk.{name}", lambda *_, value=value: value)
+            assert disk.place.__wrapped__() != here
+    assert disk.place.__wrapped__() == here
+
+
+def test_a_record_is_written_once_whoever_comes_first(tmp_path):
+    assert disk.write_record_once(tmp_path / "run.json", {"by": 1})
+    assert not disk.write_record_once(tmp_path / "run.json", {"by": 2})
+    assert disk.read_json(tmp_path / "run.json")["by"] == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_a_folder_is_never_seen_half_removed(tmp_path, monkeypatch):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a").touch()
+    (tmp_path / "out" / "b").touch()
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **how: None)  # stopped there
+    disk.remove_folder(tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.audits.audit import run_folders
+from steadyscore.audits.folders import run_folders
 from steadyscore.cli import main
 from steadyscore.collection import from_records
 from steadyscore.errors import InputError, SteadyscoreError
-from steadyscore.machine.disk import atomic
+from steadyscore.machine.disk import atomic, scratch_beside
 from steadyscore.machine.names import is_plain_name, slug
 from steadyscore.runs.folder import Run
 from tests.fuzz.formats import RECORD
@@ -84,7 +84,7 @@ def test_a_link_in_a_run_folder_is_not_written_through(tmp_path):
     outside.mkdir()
     folder.mkdir()
     (outside / "kept").write_text("kept")
-    (folder / f".x.{os.getpid()}.tmp").symlink_to(outside / "kept")
+    scratch_beside(folder / "x").symlink_to(outside / "kept")
     with pytest.raises(SteadyscoreError, match="cannot write"), atomic(folder / "x") as stream:
         stream.write(b"hostile")
     (folder / "y").symlink_to(outside / "kept")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyscore.measures import simulate
+from steadyscore.measures import decomposition, simulate
 from steadyscore.measures.decomposition import (
     Components,
     collection_shares,
@@ -15,6 +15,7 @@ from steadyscore.measures.decomposition import (
     quality_width_effect,
     silver_beta,
     slot_residual,
+    unbiased_components,
     variance_shares,
     width_decomposition,
     width_effect,
@@ -104,6 +105,47 @@ def test_components_ignore_candidate_names_and_level_and_follow_the_scale(seed, 
     for protocol in ("unbiased", "reference"):
         found = collection_shares([variance_shares(scores, slots, windows, protocol=protocol)])
         assert min(found) >= 0
+
+
+def fitted_alone(scores, slots, windows):
+    """One query's unbiased components by a least-squares fit of its own for every half."""
+    permutations, n = scores.shape
+
+    def within(values):
+        return values - values.mean(axis=0)
+
+    def fit(rows):
+        shown = [labels[rows][..., None] == np.arange(labels.max() + 1) for labels in (slots, windows)]
+        design = within(np.concatenate(shown, axis=-1).astype(float)).reshape(scores[rows].size, -1)
+        effects, _, rank, _ = np.linalg.lstsq(design.T @ design, design.T @ within(scores[rows]).ravel(), rcond=1e-9)
+        return np.split(effects, [slots.max() + 1]), rank
+
+    half, parts, rank = permutations // 2, [], fit(np.arange(permutations))[1]
+    for turn in range(half if permutations % 2 == 0 else permutations):
+        rows = np.roll(np.arange(permutations), -turn)
+        (first, a), (second, b) = fit(rows[:half]), fit(rows[half:])
+        if a == b == rank:
+            both = zip(first, second, (slots, windows), strict=True)
+            parts.append([np.sum(within(x[labels]) * within(y[labels])) for x, y, labels in both])
+    freedom = n * (permutations - 1)
+    total = np.sum(within(scores) ** 2) / freedom
+    slot, window = np.mean(parts, axis=0) / freedom if parts else (np.nan, np.nan)
+    return [total, slot, window, total - slot - window]
+
+
+@pytest.mark.parametrize(
+    ("pool", "width", "permutations"), [(5, 5, 4), (7, 3, 5), (20, 10, 10), (13, 5, 6), (6, 1, 4), (9, 2, 7)]
+)
+def test_queries_that_are_fitted_together_get_what_each_gets_alone(pool, width, permutations, monkeypatch):
+    monkeypatch.setattr(decomposition, "LARGEST", 2 * pool * permutations * (width + pool))  # several parts, one not full
+    queries = study(simulate.mixed_effect, pool=pool, width=width, permutations=permutations, queries=5)
+    scores, slots, windows = (np.stack([getattr(query, name) for query in queries]) for name in ("scores", "slots", "windows"))
+    scores[1] = scores[1][0]  # nothing moves
+    found = unbiased_components(scores, slots, windows)
+    assert (found[1] == 0).all()
+    for place in (0, 2, 3, 4):
+        expected = fitted_alone(scores[place], slots[place], windows[place])
+        np.testing.assert_allclose(found[place], expected, rtol=0, atol=1e-10)
 
 
 def test_too_few_permutations_leave_the_parts_undefined():

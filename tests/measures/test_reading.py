@@ -14,7 +14,7 @@ from steadyscore.errors import InputError
 from steadyscore.measures.ir_library import library_values
 from steadyscore.measures.measurement import Threshold, measure
 from steadyscore.measures.reading import Reading, ranked_permuted
-from steadyscore.runs.folder import Run
+from steadyscore.runs.folder import find_run
 from steadyscore.runs.table import FIRST_STAGE, Scored
 
 
@@ -153,5 +153,5 @@ def test_what_an_audit_was_read_with_stays_with_the_run(tmp_path, capsys):
 
 
 def test_a_first_stage_row_has_its_own_order(tied_run):
-    query = Run.open(tied_run).read_queries()[0]
+    query = find_run(tied_run).read_queries()[0]
     assert query.presented()[query.permutations == FIRST_STAGE].shape == (1, len(query.candidate_ids))

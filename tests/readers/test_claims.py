@@ -12,7 +12,7 @@ import pytest
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.readers.prompt import VERDICTS
-from steadyscore.runs.table import read_table
+from steadyscore.runs.folder import find_run
 from tests.helpers.paths import SHARED
 
 
@@ -68,12 +68,12 @@ def test_scifact_from_its_files_to_verdict_flip(tmp_path, tiny_folder, capsys):
     measures = audit(capsys, "scifact", tmp_path / "run", tiny_folder)["measures"]
     assert measures["verdict_flip"]["queries"] == measures["verdict_accuracy"]["queries"] == 6
     assert "ndcg@10" in measures  # retrieved and scored as passages are
-    outputs = read_table(tmp_path / "run/outputs.parquet").to_pylist()
+    outputs = find_run(tmp_path / "run").read("outputs.parquet").to_pylist()
     assert {row["output"] for row in outputs} <= set(VERDICTS)
 
     likeliest = audit(capsys, "scifact", tmp_path / "run", tiny_folder, "--reader-decoding", "likeliest")["measures"]
     assert likeliest["verdict_flip"]["queries"] == 6
-    readers = {row["reader"] for row in read_table(tmp_path / "run/outputs.parquet").to_pylist()}
+    readers = {row["reader"] for row in find_run(tmp_path / "run").read("outputs.parquet").to_pylist()}
     assert readers == {f"hf:{tiny_folder} k=2", f"hf:{tiny_folder} k=2 likeliest"}
 
 
@@ -86,7 +86,7 @@ def test_disputed_claims_of_climate_fever_are_ranked_and_not_read(tmp_path, tiny
     build("climate-fever", small_folder(tmp_path / "beir", 5), verdicts)
     found = audit(capsys, "climate-fever", tmp_path / "run", tiny_folder)
     assert (found["measures"]["tau_psi"]["queries"], found["measures"]["verdict_flip"]["queries"]) == (5, 3)
-    assert {row["query_id"] for row in read_table(tmp_path / "run/outputs.parquet").to_pylist()} == {"0", "2", "3"}
+    assert {row["query_id"] for row in find_run(tmp_path / "run").read("outputs.parquet").to_pylist()} == {"0", "2", "3"}
     rule = ["gate", str(tmp_path / "run"), "--max", "verdict_flip=1"]  # nothing is missing: a disputed claim has no verdict
     assert main(rule) == 0, capsys.readouterr().err
     capsys.readouterr()

@@ -516,3 +516,26 @@ def test_the_verb_names_every_run_that_is_not_complete(tmp_path: Path, capsys: p
     told = capsys.readouterr().err
     assert f"{tmp_path / 'a'} is not complete" in told
     assert f"{tmp_path / 'b'} is not complete" in told
+
+
+def test_a_figure_of_many_queries_draws_some_and_says_how_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    relevance = [1.0, 0, 0, 0]
+    many = variant([planted(rng.random((3, 4)).tolist(), relevance, f"q{i}") for i in range(60)], Threshold(cutoff=0.5))
+    whole = write_report([many], tmp_path / "whole").read_text()
+    assert "queries are drawn" not in whole
+    monkeypatch.setattr(figures, "MOST_DRAWN", 20)
+    some = write_report([many], tmp_path / "some").read_text()
+    assert some.count("20 of 60 queries are drawn, in equal steps from the lowest to the highest; every number is of all.") == 2
+    assert len(some) < len(whole)
+    spread = re.compile(r"spread \d\.\d{3}")
+    assert spread.findall(some) == spread.findall(whole) != []
+
+
+def test_queries_that_are_left_out_are_named_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    from steadyscore.report import settings
+
+    monkeypatch.setattr(settings, "LISTED", 2)
+    audit = variant([planted([[1.0, 0.5], [0.5, 1.0]], [0.0, 0.0], f"q{i}") for i in range(5)])
+    (said,) = settings.describe_left_out(audit)
+    assert said.endswith("their quality counts as 0: q0; q1; and 3 more, which run.json and summary.json name.")

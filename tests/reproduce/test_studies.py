@@ -139,16 +139,10 @@ class TestArrangements:
     def test_a_reversed_pool_is_the_pool_backwards(self):
         assert [c.id for c in arranged(self.instance, "reverse").pool] == [f"c{i}" for i in range(8, -1, -1)]
 
-    @pytest.mark.parametrize("arrangement", ["swaps", "noise"])
-    def test_a_wavering_first_stage_keeps_the_candidates(self, arrangement):
-        found = arranged(self.instance, arrangement)
+    def test_a_wavering_first_stage_keeps_the_candidates(self):
+        found = arranged(self.instance, "noise")
         assert sorted(c.id for c in found.pool) == sorted(c.id for c in self.instance.pool)
-        assert found == arranged(self.instance, arrangement)
-
-    def test_churn_replaces_one_candidate_by_the_next(self):
-        kept = {c.id for c in arranged(self.instance, "churn").pool}
-        assert len(kept) == 8
-        assert "c8" in kept
+        assert found == arranged(self.instance, "noise")
 
 
 def test_a_planted_grader_gives_its_effects_through_the_real_windows(tmp_path):

@@ -29,6 +29,7 @@ def query(seed: int, n: int, orders: int, optional: bool) -> Scored:
         relevance=np.where(rng.random(n) < 0.5, np.nan, 1.0) if optional else None,
         ideal=np.array([3.0, 1.0, 0.0]) if optional else None,
         partition="round_robin" if seed % 2 else "contiguous",
+        ties="input" if seed % 3 else "id",
     )
 
 

@@ -20,7 +20,7 @@ from steadyscore.machine.checksums import parquet_state, record_state, seal_reco
 from steadyscore.measures import intervals
 from steadyscore.measures.measurement import measure
 from steadyscore.models.card import read_card
-from steadyscore.runs.folder import Run
+from steadyscore.runs.folder import Run, find_run
 from steadyscore.runs.table import read_table, to_table
 from steadyscore.training import recipe
 from tests.helpers.pools import a_card, some_instances, write_collection
@@ -53,8 +53,14 @@ def command(folder: Path, *more: str) -> list[str]:
 
 @pytest.fixture
 def copy(finished, tmp_path) -> Path:
-    """A copy to damage. The collection stays where it was: its path is no part of a fingerprint."""
-    return Path(shutil.copytree(finished / "run", tmp_path / "run"))
+    """A copy to damage, with everything in one folder, as earlier versions wrote one scorer on one collection.
+
+    The collection stays where it was: its path is no part of a fingerprint.
+    """
+    folder = Path(shutil.copytree(find_run(finished).folder, tmp_path / "run"))
+    for name in ("summary.json", "measures.parquet"):
+        shutil.copy(finished / "run" / name, folder)
+    return folder
 
 
 def again(copy: Path, finished: Path) -> int:
@@ -172,7 +178,7 @@ def test_a_truncated_table_is_named_with_the_command_that_repairs_it_and_is_repa
     assert f"{name} is damaged" in caplog.text
     assert (copy / "damaged" / name).exists()
     assert figures(copy) == before
-    assert same_table(copy, finished / "run")
+    assert same_table(copy, find_run(finished).folder)
 
 
 @pytest.mark.parametrize("name", ["scores.parquet", "queries.parquet", "noise.parquet", "perturbed-markers.parquet"])
@@ -185,7 +191,7 @@ def test_a_deleted_table_is_missed_and_made_again(finished, copy, name):
     assert main(["doctor", str(copy)]) == 1
     assert again(copy, finished) == 0
     assert figures(copy) == before
-    assert same_table(copy, finished / "run")
+    assert same_table(copy, find_run(finished).folder)
     assert main(["doctor", str(copy)]) == 0
 
 
@@ -260,6 +266,16 @@ def test_doctor_names_every_file_of_every_run_and_what_is_damaged(finished, copy
     assert out.count("damaged: it is not what was written") == 1
     assert "left by a process that was killed" in out
     assert str(copy.parent / "other") in out
+
+
+def test_doctor_looks_at_what_stands_beside_the_runs_too(finished, tmp_path, capsys):
+    out = Path(shutil.copytree(finished / "run", tmp_path / "run"))
+    assert main(["doctor", str(out), "--json"]) == 0
+    assert {file.name for file in files_of(out)} <= {row["file"] for row in json.loads(capsys.readouterr().out)}
+    flip(out / "summary.json", 4000)
+    flip(out / "measures.parquet", 4000)
+    assert main(["doctor", str(out)]) == 1
+    assert capsys.readouterr().out.count("it is written anew") == 2
 
 
 def test_doctor_counts_rows_against_run_json(collection_file, tmp_path, capsys):

@@ -21,7 +21,7 @@ from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, RunMismatch, StorageError
 from steadyscore.machine import disk
 from steadyscore.machine.disk import atomic
-from steadyscore.runs.folder import Run, find_runs
+from steadyscore.runs.folder import Run, find_run, find_runs
 from steadyscore.runs.streams import join
 from steadyscore.runs.table import read_table
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
@@ -191,7 +191,7 @@ def test_a_signal_keeps_what_was_scored_and_ends_with_its_code_and_one_sentence(
         _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert err.splitlines()[-1] == "steadyscore: stopped. Run the same command again; it goes on where it stopped."
-    assert {"q0", "q1", "q2"} <= Run.open(tmp_path / "run").scored_ids()
+    assert {"q0", "q1", "q2"} <= find_run(tmp_path / "run").scored_ids()
 
 
 def test_an_ignored_hangup_stays_ignored_and_handlers_are_put_back(monkeypatch):
@@ -320,6 +320,17 @@ def test_runs_are_found_below_a_folder(collection_file, tmp_path):
     assert [run.record["name"] for run in find_runs([tmp_path / "a"])] == ["synthetic:slot:0.2", "synthetic:none:0.2"]
     with pytest.raises(InputError, match="holds no run"):
         find_runs([tmp_path / "b"])
+
+
+def test_one_run_is_the_folders_own_or_the_only_one_below_it(collection_file, tmp_path):
+    audit(collection_file, tmp_path / "a" / "one")
+    assert find_run(tmp_path / "a").folder == tmp_path / "a" / "one"
+    audit(collection_file, tmp_path / "a" / "two", "synthetic:none")
+    with pytest.raises(InputError, match=r"a holds 2 runs, and one is asked for here\. Name one of them: one, two\."):
+        find_run(tmp_path / "a")
+    audit(collection_file, tmp_path / "a")
+    assert find_run(tmp_path / "a").folder == tmp_path / "a"
+    assert [run.folder.name for run in find_runs([tmp_path / "a"])] == ["a", "one", "two"]
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):

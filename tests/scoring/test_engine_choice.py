@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions
 from steadyscore.errors import ModelError
+from steadyscore.runs.folder import find_run
 from steadyscore.scoring import engine_choice
 from steadyscore.scoring.engine_choice import HEADROOM, faster, scoring_address
 from steadyscore.scoring.estimate import speeds
@@ -114,6 +115,7 @@ def test_audit_scores_through_the_choice_and_says_so(monkeypatch, collection_fil
     monkeypatch.setattr("steadyscore.audits.audit.scoring_address", chosen)
     command = ["audit", "--scorer", "smollm2-135m", "--data", str(collection_file), "--permutations", "2", "--no-report"]
     assert main([*command, "--out", str(out)]) == 0
-    assert asked == [("smollm2-135m", [out])]
+    run = find_run(out)
+    assert asked == [("smollm2-135m", [run.folder])]
     assert "it is faster here" in capsys.readouterr().err
-    assert json.loads((out / "run.json").read_text())["name"].startswith("synthetic:slot")
+    assert run.record["name"].startswith("synthetic:slot")

@@ -1,23 +1,22 @@
 """Workers share a run folder without a lock, and its table is the one that a single process writes."""
 
 import json
-import os
 import subprocess
 import sys
 
 import pytest
 
-from steadyscore.audits.audit import Additions, Output, audit
-from steadyscore.audits.workers import AuditWork
+from steadyscore.audits.audit import Additions, AuditWork, Output, audit
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions
 from steadyscore.errors import InputError, RunMismatch
-from steadyscore.runs.folder import Run
+from steadyscore.runs.folder import Run, find_run
 from steadyscore.runs.layout import SCORES_FILE
 from steadyscore.scoring import parts
 from steadyscore.scoring.parts import Share
+from steadyscore.scoring.ray_launcher import Cluster
 from steadyscore.scoring.score import AuditConfig, Cut
-from steadyscore.scoring.workers import Cluster, score_on_ray, score_share
+from steadyscore.scoring.workers import score_share
 
 CONFIG = AuditConfig(permutations=2, cut=Cut(queries=12, pool=6))
 
@@ -36,7 +35,7 @@ def collect(out, scorer="synthetic:slot"):
 
 
 def table(folder):
-    return (folder / SCORES_FILE).read_bytes()
+    return (find_run(folder).folder / SCORES_FILE).read_bytes()
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 50])
@@ -63,15 +62,15 @@ def test_a_complete_run_is_left_alone(tmp_path):
     before = table(tmp_path)
     assert [row.scored for row in score_share(work(tmp_path), Share(1, 1)).rows] == [0] * 4
     assert table(tmp_path) == before
-    assert not list(tmp_path.glob("shards/*"))
+    assert not list(tmp_path.glob("**/shards/*"))
 
 
 def test_a_damaged_part_is_set_aside_and_scored_again(tmp_path):
     score_share(work(tmp_path), Share(1, 1))
-    part = sorted(tmp_path.glob("shards/part-*.parquet"))[0]
+    part = sorted(tmp_path.glob("**/shards/part-*.parquet"))[0]
     part.write_bytes(part.read_bytes()[:-100])
     assert sum(row.scored for row in score_share(work(tmp_path), Share(1, 1)).rows) == 3
-    assert list(tmp_path.glob("damaged/shards/part-*.parquet"))
+    assert list(tmp_path.glob("**/damaged/shards/part-*.parquet"))
     collect(tmp_path)
     collect(tmp_path.with_name("alone"))
     assert table(tmp_path) == table(tmp_path.with_name("alone"))
@@ -82,6 +81,26 @@ def test_the_collecting_call_scores_what_no_worker_did(tmp_path):
     collect(tmp_path)
     collect(tmp_path.with_name("alone"))
     assert table(tmp_path) == table(tmp_path.with_name("alone"))
+
+
+def test_what_parts_cost_is_summed_once_however_often_they_are_collected(tmp_path, monkeypatch):
+    score_share(work(tmp_path), Share(1, 2))
+    score_share(work(tmp_path), Share(2, 2))
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "finish", stop)
+            with pytest.raises(KeyboardInterrupt):
+                collect(tmp_path)
+        summed = [session for session in find_run(tmp_path).record["sessions"] if "parts" in session]
+        assert [(session["parts"], session["windows"]) for session in summed] == [(4, 36)]
+    (audited,) = collect(tmp_path)
+    assert audited.record["coverage"]["windows"] == 36
+    assert not any("parts" in session for session in audited.record["sessions"])
+    assert len(audited.record["starts"]) == 1
 
 
 def test_a_stop_in_the_middle_of_a_part_keeps_its_queries(tmp_path, monkeypatch):
@@ -97,7 +116,7 @@ def test_a_stop_in_the_middle_of_a_part_keeps_its_queries(tmp_path, monkeypatch)
         patch.setattr(parts, "score_query", stop_at_the_fifth)
         with pytest.raises(KeyboardInterrupt):
             score_share(work(tmp_path), Share(1, 1))
-    assert Run.open(tmp_path).scored_ids() == set(scored)
+    assert find_run(tmp_path).scored_ids() == set(scored)
     assert sum(row.scored for row in score_share(work(tmp_path), Share(1, 1)).rows) == 8
 
 
@@ -114,7 +133,7 @@ def test_a_query_that_failed_is_named_and_tried_again(tmp_path):
     assert "out of order" in manifest.failed[0].reason
     broken["yes"] = False
     assert not score_share(work(tmp_path, scorer), Share(1, 1)).failed
-    assert len(Run.open(tmp_path).scored_ids()) == 12
+    assert len(find_run(tmp_path).scored_ids()) == 12
 
 
 def test_a_worker_with_other_settings_is_refused(tmp_path):
@@ -150,7 +169,7 @@ def test_the_command_is_a_worker_and_then_collects(tmp_path, capsys):
         assert main([*command, "--shard", share, "--json", "--out", str(tmp_path)]) == 0
         assert all(row["scored"] for row in json.loads(capsys.readouterr().out)["parts"])
     assert main([*command, "--out", str(tmp_path)]) == 0
-    assert Run.open(tmp_path).is_complete
+    assert find_run(tmp_path).is_complete
 
 
 def test_workers_label_too(tmp_path, capsys):
@@ -166,23 +185,10 @@ def test_processes_that_begin_at_the_same_moment_share_a_run(tmp_path):
     command += ["--permutations", "2", "--out", str(tmp_path)]
     workers = [subprocess.Popen([*command, "--shard", f"{i}/3"], stdout=subprocess.DEVNULL) for i in (1, 2, 3)]
     assert [worker.wait(timeout=120) for worker in workers] == [0, 0, 0]
-    assert len(Run.open(tmp_path).scored_ids()) == 32
+    assert len(find_run(tmp_path).scored_ids()) == 32
 
 
 @pytest.mark.parametrize("text", ["local", "rays", "ray:other", ""])
 def test_a_cluster_that_is_none_is_refused(text):
     with pytest.raises(InputError, match="ray://HEAD:PORT"):
         Cluster.parse(text)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_ray_gives_the_table_of_one_process(tmp_path):
-    pytest.importorskip("ray", reason="ray is not installed")
-    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
-    manifest = score_on_ray(work(tmp_path / "shared"), Cluster(actors=2))
-    assert not manifest.lost
-    assert sum(row.scored for row in manifest.rows) == 12
-    collect(tmp_path / "shared")
-    collect(tmp_path / "alone")
-    assert table(tmp_path / "shared") == table(tmp_path / "alone")

@@ -172,6 +172,14 @@ def test_a_flag_with_a_wrong_value_is_wrong_usage(words, message, capsys):
     assert message in capsys.readouterr().err
 
 
+def test_training_data_is_refused_that_is_not_apart_from_what_is_named(good):
+    assert config_mistakes(replace(good, apart_from=("passages",))) == []
+    (mistake,) = config_mistakes(replace(good, queries=2, apart_from=("passages", good.data)))
+    assert mistake.startswith(f"{good.data} is not apart from {good.data}: it shares 2 queries and 20 of 20 candidates with it")
+    assert "no collection is named nowhere" in config_mistakes(replace(good, apart_from=("nowhere",)))[0]
+    assert flags("--apart-from", "a", "b").apart_from == ("a", "b")
+
+
 def test_a_config_made_in_python_is_checked_as_a_recipe_is(good):
     found = config_mistakes(replace(good, views="two", shuffle="all", objective="oc_sft", widths=(0,), batch=63, microbatch=2))
     assert found[:3] == [

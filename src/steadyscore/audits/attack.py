@@ -15,6 +15,7 @@ from ..collection import Data
 from ..engines import EngineOptions, Recording
 from ..errors import InputError
 from ..machine.disk import explaining_os_errors, write_record
+from ..machine.mirrors import parse_place
 from ..machine.progress import bar
 from ..measures.reading import Reading
 from ..runs.layout import CLEAN, SUMMARY_FILE
@@ -24,17 +25,8 @@ from ..scoring.rate import Rate
 from ..scoring.score import AuditConfig, check_query_ids, score_collection, scorer_for, settings_for
 from ..tasks import TASKS
 from .attack_result import AttackAudit, load_attack
-from .audit import (
-    Additions,
-    OrderSettings,
-    Output,
-    configure,
-    name_scorers,
-    open_backend,
-    open_sources,
-    stored_threshold,
-    working_folder,
-)
+from .audit import Additions, Output, name_scorers, open_backend, open_sources, stored_threshold, working_folder
+from .configuration import OrderSettings, configure
 from .estimate import AuditEstimates, estimate_audit
 from .load import match_threshold
 
@@ -64,7 +56,7 @@ def attack(
     if others:
         raise InputError(f"one scorer is attacked at a time, and {len(others) + 1} were given.")
     (source,) = open_sources({name: one}, [data], Additions())
-    output = Output(None if out is None else Path(out), command=command)
+    output = Output(None if out is None else parse_place(out), command=command)
     check_query_ids([source], how.cut)
     by = match_threshold(how.threshold, source.collection.name, 1, Reading())
     with working_folder(output) as folder:

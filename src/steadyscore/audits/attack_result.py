@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
+from ..machine.working_copies import local_folder, open_folder
 from ..measures.attacks import ATTACK_MEASURES, Attacked, measure_attack
 from ..measures.measurement import Cutoff, Threshold, find_cutoff
 from ..measures.ranking import is_relevant, rank
@@ -133,7 +134,8 @@ class AttackAudit:
         """Write the page; returns its path."""
         from ..report.attack import write_attack_report
 
-        return write_attack_report(self, Path(folder))
+        with open_folder(folder) as place:
+            return write_attack_report(self, place)
 
     def __str__(self) -> str:
         measures = [measure for measure in ON_TERMINAL if any(measure in of for of in self.effects.values())]
@@ -189,7 +191,7 @@ def load_attack(folder: str | Path, *, attacks: Sequence[str] | None = None, thr
     attacks    only these; None: all that the folder holds
     threshold  another cutoff than the one that the run was attacked with
     """
-    root = Path(folder)
+    root = local_folder(folder)
     clean = Run.open(root / CLEAN)
     there = [name for name in ATTACKS if (root / ATTACKS_FOLDER / name / RECORD_FILE).exists()]
     queries = clean.read_queries()

@@ -18,6 +18,7 @@ from ..measures.measurement import Measured, Threshold
 from ..measures.observations import Observation, align, combine, discordance_of, leaders, levels_table
 from ..measures.registry import MEASURES
 from ..runs.folder import Run
+from ..runs.table import Scored
 from ..tasks import TASKS
 from ..terms import Array, Readout, Ties
 from .comparison import Comparison, Contrast, Disagreement, Gain, label_of
@@ -204,7 +205,7 @@ def _contrasts_of_task(
         pairs = []
         for collection in collections:
             both = [_observed(side, collection, values[side][collection], name) for side in (variant, baseline)]
-            if not set(both[0].query_ids).isdisjoint(both[1].query_ids):
+            if _share_queries(*both):
                 a, b = align(both)
                 pairs += [] if np.isnan(a.values - b.values).all() else [(a, b)]
         if not pairs:
@@ -223,6 +224,12 @@ def _observed(name: str, collection: str, measured: Measured | DecisionAudit, me
     found = measured.values.get(measure)
     ids = tuple(measured.query_ids) if found is not None else ()
     return Observation(name, "", 0, "", collection, ids, np.empty(0) if found is None else found)
+
+
+def _share_queries(one: Observation, other: Observation) -> bool:
+    if one.query_ids == other.query_ids:
+        return bool(one.query_ids)
+    return not set(one.query_ids).isdisjoint(other.query_ids)
 
 
 def disagreement(values: Values, quality: str, decision: str, task: str = "") -> Disagreement | None:
@@ -278,7 +285,7 @@ def _gains(audits: Sequence[Audit], baseline: str) -> Iterator[Gain]:
 def _gain(before: Audit, after: Audit, measure: str) -> Gains | None:
     """Of one collection, on the queries that both have; None where no query has a quality in both."""
     old, new = (_observed(audit.name, audit.collection, audit.measured, measure) for audit in (before, after))
-    if set(old.query_ids).isdisjoint(new.query_ids):
+    if not _share_queries(old, new):
         return None
     shaky = _observed(before.name, before.collection, before.measured, "tau_psi")
     known = [old, new, *([shaky] if shaky.query_ids else [])]
@@ -288,11 +295,16 @@ def _gain(before: Audit, after: Audit, measure: str) -> Gains | None:
 
 def _quality_differences(before: Audit, after: Audit, k: int) -> Array:
     """(M,) mean quality of the variant minus the baseline's under each permutation both have; empty where there is none."""
-    old = {query.query_id: query for query in before.queries}
-    both = [(old[query.query_id], query) for query in after.queries if query.query_id in old and query.is_judged]
-    shared = min((len(query.permuted) for pair in both for query in pair), default=0)
+    place = {query_id: i for i, query_id in enumerate(before.measured.query_ids)}
+
+    def both() -> Iterator[tuple[Scored, Scored]]:
+        return ((before.queries[place[new.query_id]], new) for new in after.queries if new.query_id in place and new.is_judged)
+
+    shared = min((len(query.permuted) for pair in both() for query in pair), default=0)
     if not shared:
         return np.empty(0)
-    rows = [quality_by_permutation(new, k)[:shared] - quality_by_permutation(start, k)[:shared] for start, new in both]
-    means: Array = np.mean(rows, axis=0)
-    return means
+    total, count = np.zeros(shared), 0
+    for start, new in both():
+        total += quality_by_permutation(new, k)[:shared] - quality_by_permutation(start, k)[:shared]
+        count += 1
+    return total / count

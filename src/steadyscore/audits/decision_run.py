@@ -18,6 +18,8 @@ from ..decisions.questions import Answer
 from ..errors import DamagedFile, InputError
 from ..machine.checksums import record_state
 from ..machine.disk import read_json, write_record
+from ..machine.mirrors import Place
+from ..machine.working_copies import local_folder
 from ..measures.decisions import Shown
 from ..runs.folder import check_same_command, versions
 
@@ -119,6 +121,6 @@ def _read_answer(given: dict[str, Any]) -> Answer:
     return Answer(tuple(given["probabilities"]), given.get("label_mass"), given.get("argmax_is_label"), given.get("named"))
 
 
-def find_decision_folders(folders: Sequence[Path]) -> list[Path]:
+def find_decision_folders(places: Sequence[Place]) -> list[Path]:
     """Folders of audits of decisions in and below some folders; none where these hold other runs."""
-    return [file.parent for folder in folders for file in sorted(folder.glob(f"**/{RECORD_FILE}"))]
+    return [file.parent for place in places for file in sorted(local_folder(place).glob(f"**/{RECORD_FILE}"))]

@@ -24,9 +24,12 @@ from ..engines.chat import token_cost
 from ..engines.decision_model import SHAPES, DecisionModel
 from ..errors import InputError
 from ..machine.disk import lock_folder, sha256, write_record
+from ..machine.mirrors import name_of
 from ..machine.progress import job
+from ..machine.working_copies import local_folder, open_folder
 from ..measures.decisions import INSTABILITIES, NOISE, QUALITIES, Shown, calibration_error, measure_case, stack
 from ..measures.registry import MEASURES
+from ..runs.folder import own_or_only
 from ..runs.layout import SUMMARY_FILE
 from ..scoring.score import naming_failures
 from ..terms import Array, Failure
@@ -100,7 +103,7 @@ class DecisionAudit:
         return {
             "scorer": self.name,
             "data": self.collection,
-            "run": None if self.folder is None else str(self.folder),
+            "run": None if self.folder is None else name_of(self.folder),
             "measures": {name: figure.to_json() for name, figure in self.figures.items()},
             "channels": self.channels,
             "states": len(self.cases) + len(self.failed),
@@ -123,7 +126,8 @@ class DecisionAudit:
         """Write the page; returns its path."""
         from ..report.decisions import write_decisions_report
 
-        return write_decisions_report([self], Path(folder))
+        with open_folder(folder) as place:
+            return write_decisions_report([self], place)
 
     def __str__(self) -> str:
         said = [f"{channel}: {what}" for channel, what in self.channels.items()]
@@ -159,7 +163,7 @@ def audit_decisions(
     permutations  other presentations per state and channel; fewer where there are fewer
     """
     rows = read_rows(file)
-    model, out = open_decision_model(scorer, options), Path(folder)
+    model = open_decision_model(scorer, options)
     fingerprint = {
         "scorer": model.identity(),
         "data": {"name": Path(file).name, "sha256": sha256(find_file(file))},
@@ -167,7 +171,7 @@ def audit_decisions(
         "seed": seed,
         "repeats": REPEATS,
     }
-    with lock_folder(out):
+    with open_folder(folder) as out, lock_folder(out):
         about = {"name": model.name, "collection": Path(file).stem, "states": len(rows)}
         run = DecisionRun.create_or_resume(out, fingerprint, **about)
         failed: list[Failure] = []
@@ -219,8 +223,9 @@ def ask_case(model: DecisionModel, case: Case, permutations: int, seed: int) -> 
 
 
 def load_decisions(folder: str | Path) -> DecisionAudit:
-    """The audit in a folder, measured again; no model is needed."""
-    return load_decision_run(DecisionRun.open(Path(folder)))
+    """The audit in a folder, or the only one below it, measured again; no model is needed."""
+    place = local_folder(folder)
+    return load_decision_run(DecisionRun.open(own_or_only(place, find_decision_folders([place]) or [place])))
 
 
 def load_decision_run(run: DecisionRun) -> DecisionAudit:
@@ -239,7 +244,7 @@ def split_decisions(given: Sequence[Any]) -> tuple[list[DecisionAudit], list[Any
     for one in given:
         if isinstance(one, DecisionAudit):
             decided.append(one)
-        elif isinstance(one, str | Path) and (folders := find_decision_folders([Path(one)])):
+        elif isinstance(one, str | Path) and (folders := find_decision_folders([one])):
             decided += [load_decisions(folder) for folder in folders]
         else:
             rest.append(one)

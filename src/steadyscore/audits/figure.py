@@ -47,9 +47,10 @@ def paired_gain(name: str, after: Measured, before: Measured) -> Interval | None
     """The mean of one side's measure minus the other's, over the queries that both have; None below two."""
     if name not in after.values or name not in before.values:
         return None
-    known = dict(zip(before.query_ids, before.values[name], strict=True))
-    other = np.array([known.get(query_id, np.nan) for query_id in after.query_ids])
-    mine = after.values[name]
+    mine, other = after.values[name], before.values[name]
+    if before.query_ids != after.query_ids:
+        known = dict(zip(before.query_ids, other, strict=True))
+        other = np.array([known.get(query_id, np.nan) for query_id in after.query_ids])
     return paired_interval([mine], [other], scheme="queries") if (~np.isnan(mine - other)).sum() > 1 else None
 
 

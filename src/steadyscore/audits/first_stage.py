@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..measures.intervals import Interval
-from ..measures.measurement import Measured, Threshold, measure, rank_by_pool
+from ..measures.measurement import EachChanged, Measured, Threshold, measure, rank_by_pool
 from ..measures.registry import MEASURES
 from ..runs.layout import RunRecord
 from ..runs.table import Scored
@@ -23,7 +23,6 @@ class FirstStage:
 
     ranked_by: str
     """As the collection names it."""
-    measured: Measured
     figures: dict[str, Figure]
     """Of the task's columns."""
     gain: Interval | None
@@ -50,20 +49,11 @@ def measure_first_stage(
     A fixed cutoff is on the scorer's scale, so a ranking decides nothing with it.
     """
     ranked_by = ranker_of(record)
-    ranked = _Ranked(queries)
+    ranked = EachChanged(queries, rank_by_pool)
     if ranked_by is None or next(iter(ranked), None) is None:
         return None
-    measured = measure(ranked, by if by.cutoff is None else replace(by, cutoff=None))
+    measured = measure(ranked, by if by.cutoff is None else replace(by, cutoff=None), {*task.columns, task.quality})
     names = [name for name in task.columns if by.cutoff is None or "cutoff" not in MEASURES[name].needs]
     figures = {name: mean_figure(measured.values[name]) for name in names if name in measured.values}
-    return FirstStage(ranked_by, measured, figures, paired_gain(task.quality, scorer, measured))
-
-
-class _Ranked:
-    """The queries as their pools stand, read anew by every iteration; those whose pool's order is unknown are left out."""
-
-    def __init__(self, queries: Iterable[Scored]):
-        self._queries = queries
-
-    def __iter__(self) -> Iterator[Scored]:
-        return (ranked for query in self._queries if (ranked := rank_by_pool(query)) is not None)
+    gain = paired_gain(task.quality, scorer, measured)
+    return FirstStage(ranked_by, figures, gain)

@@ -25,6 +25,7 @@ from ..readers.outputs import (
     reader_results,
     shared_readers,
 )
+from ..runs.compact import CompactQueries
 from ..runs.folder import Run, find_runs
 from ..runs.layout import RunRecord
 from ..runs.table import Scored
@@ -46,7 +47,7 @@ def load(
     """The audits of complete runs in and below some folders, in the order of the folders, each measured as it was audited
     (threshold, readout, ties) unless something else is given.
     """
-    runs = find_runs([Path(folder), *map(Path, more)])
+    runs = find_runs([folder, *more])
     return Audits(load_runs(runs, threshold, serving_permutations, reading_from(readout, ties)))
 
 
@@ -80,7 +81,7 @@ def collect_audits(
     given: Sequence[Given], load: Callable[[Sequence[Run]], list[Audit]], *, is_measured_anew: bool
 ) -> list[Audit]:
     """Audits as they are, and those of the runs in and below folders, loaded together and measured as was asked."""
-    runs = {place: find_runs([Path(one)]) for place, one in enumerate(given) if isinstance(one, str | Path)}
+    runs = {place: find_runs([one]) for place, one in enumerate(given) if isinstance(one, str | Path)}
     if len(runs) < len(given) and is_measured_anew:
         raise InputError(
             "a threshold, serving permutations, a readout and a tie rule are for run folders; "
@@ -151,11 +152,15 @@ def match_threshold(by: Threshold, collection: str, serving_permutations: int, r
     """A threshold that is matched to another run, as the share that this run's own cutoff keeps; any other as it is."""
     if by.retention_of is None:
         return by
-    runs = find_runs([Path(by.retention_of)])
-    run = next((run for run in runs if run.record["collection"] == collection), None)
-    if run is None:
+    runs = find_runs([by.retention_of])
+    fitting = [run for run in runs if run.record["collection"] == collection]
+    if not fitting:
         known = ", ".join(sorted({run.record["collection"] for run in runs}))
         raise InputError(f"{by.retention_of} holds no run on {collection} to match the retention of; it has {known}.")
+    if len(fitting) > 1:
+        named = ", ".join(str(run.folder) for run in fitting)
+        raise InputError(f"{by.retention_of} holds {len(fitting)} runs on {collection}. Name the one to match: {named}.")
+    (run,) = fitting
     tuned = replace(by, retention_of=None, retention=None)
     queries = serve_ensembles(read_queries(run.read_queries(), reading), serving_permutations)
     cutoff = measure(queries, tuned).cutoff
@@ -184,12 +189,14 @@ def _possible_reading(asked: Reading | None, run: Run, serving_permutations: int
 
 def read_queries(queries: Sequence[Scored], reading: Reading) -> Sequence[Scored]:
     """Queries as they are, or read in another way."""
-    return queries if reading.is_plain else [reading.read(query) for query in queries]
+    return queries if reading.is_plain else CompactQueries(map(reading.read, queries))
 
 
 def serve_ensembles(queries: Sequence[Scored], serving_permutations: int = 1) -> Sequence[Scored]:
     """Queries as they are, or as the disjoint ensembles of K permutations that batched self-consistency would serve (§D.4)."""
-    return queries if serving_permutations == 1 else [average_permutations(query, serving_permutations) for query in queries]
+    if serving_permutations == 1:
+        return queries
+    return CompactQueries(average_permutations(query, serving_permutations) for query in queries)
 
 
 def measure_run(

@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import InputError, UsageError
 from ..measures.measurement import Threshold
 from ..measures.registry import MEASURES
-from ..runs.folder import Run
+from ..runs.folder import Run, find_run
 from ..scoring.mitigations import count_windows
 from .figure import Figure, paired_gain
 from .load import load_run
@@ -154,7 +154,7 @@ def recommend(
     others  runs of other scorers or mitigations, as they are
     """
     wanted = parse_target(target) if isinstance(target, str) else target
-    first, *rest = (run if isinstance(run, Run) else Run.open(Path(run)) for run in (pilot, *others))
+    first, *rest = (run if isinstance(run, Run) else find_run(run) for run in (pilot, *others))
     _check_one_collection(first, rest)
     audits = [*_at_every_budget(first, threshold), *(load_run(run, threshold) for run in rest)]
     options = [_option(audit, wanted) for audit in audits]

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from ..collection import Source, open_collection
-from ..errors import InputError
+from ..errors import InputError, SteadyscoreError
+from ..machine.mirrors import name_of
+from ..machine.working_copies import open_folder
 from ..measures.measurement import Measured, Threshold
 from ..measures.reading import Reading
 from ..readers.outputs import Outputs, ReaderResult
@@ -101,7 +103,7 @@ class Audit:
         return {
             "scorer": self.name,
             "data": self.collection,
-            "run": None if self.folder is None else str(self.folder),
+            "run": None if self.folder is None else name_of(self.folder),
             "measures": {name: figure.to_json() for name, figure in self.figures.items()},
             "coverage": self.measured.coverage.to_json(),
             "cutoff": self.measured.cutoff.to_json(),
@@ -205,7 +207,8 @@ class Audits(Sequence[Audit]):
         """Write the page that `steadyscore report` writes; returns its path."""
         from ..report.page import write_report
 
-        return write_report(self, Path(folder))
+        with open_folder(folder) as place:
+            return write_report(self, place)
 
 
 def _stored_source(record: RunRecord) -> Source | None:
@@ -215,5 +218,5 @@ def _stored_source(record: RunRecord) -> Source | None:
     try:
         source = open_collection(record["source"])
         return source if source.digest == scored_from else None
-    except (InputError, OSError):
+    except (SteadyscoreError, OSError):
         return None

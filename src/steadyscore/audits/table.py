@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from .result import Audit
 
+AT_ONCE = 50_000
+"""Per-query rows that are made and written at once."""
 CHANCE = "chance"
 """The row of a random order."""
 ON_REQUEST = tuple(name for name, measure in MEASURES.items() if {"reader", "perturbed"} & set(measure.needs))
@@ -142,13 +144,14 @@ def _is_number(cell: str) -> bool:
 
 
 def measure_tables(audits: Iterable[Audit]) -> Iterator[pa.Table]:
-    """Per-query rows, a table per scorer, collection and measure: variant, collection, query_id, measure, value."""
+    """Per-query rows, a table or more per scorer, collection and measure: variant, collection, query_id, measure, value."""
     import pyarrow as pa
 
     for audit in audits:
         ids = pa.array(audit.measured.query_ids, pa.string())
         for measure, values in audit.measured.values.items():
-            constants = [pa.repeat(text, len(ids)) for text in (audit.name, audit.collection, measure)]
-            yield pa.table(
-                [constants[0], constants[1], ids, constants[2], pa.array(values, pa.float64())], schema=measure_schema()
-            )
+            for start in range(0, len(ids), AT_ONCE):
+                some = ids.slice(start, AT_ONCE)
+                name, collection, kind = (pa.repeat(text, len(some)) for text in (audit.name, audit.collection, measure))
+                column = pa.array(values[start : start + AT_ONCE], pa.float64())
+                yield pa.table([name, collection, some, kind, column], schema=measure_schema())

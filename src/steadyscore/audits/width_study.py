@@ -12,6 +12,7 @@ import numpy as np
 from ..collection import Data, open_collection
 from ..engines import EngineOptions
 from ..errors import InputError
+from ..machine.mirrors import parse_place
 from ..machine.progress import bar
 from ..measures.decomposition import width_decomposition, width_effect
 from ..measures.gains import quality_of
@@ -21,7 +22,8 @@ from ..scoring.conditions import CONDITIONS, Condition, has_fixed_answer, under_
 from ..scoring.score import AuditConfig, score_collection, scorer_for
 from ..tasks import TASKS
 from ..terms import Failure
-from .audit import Additions, AuditSettings, Output, configure, name_scorers, open_backend, working_folder
+from .audit import Additions, Output, name_scorers, open_backend, working_folder
+from .configuration import AuditSettings, configure
 from .figure import Figure, mean_figure
 from .table import text_table
 
@@ -85,7 +87,10 @@ def study_width(
 
     >>> print(steadyscore.study_width("smollm2-135m", "passages", queries=4, pool=6, width=3, permutations=2))
     """
-    how, output = configure(config or AuditConfig(), **settings), Output(None if out is None else Path(out), command=command)
+    how, output = (
+        configure(config or AuditConfig(), **settings),
+        Output(None if out is None else parse_place(out), command=command),
+    )
     (name, one), *others = name_scorers(scorer).items()
     if others:
         raise InputError(f"the width study takes one scorer at a time, and {len(others) + 1} were given.")
@@ -108,7 +113,7 @@ def study_width(
 def load_width_study(folders: Sequence[str | Path]) -> WidthStudy:
     """The width study of finished runs: of one at width 1 and one at another width, better of all four conditions."""
     found: dict[Condition, Run] = {}
-    for run in find_runs([Path(folder) for folder in folders]):
+    for run in find_runs(folders):
         condition = condition_of(run)
         if condition in found:
             raise InputError(

@@ -21,6 +21,8 @@ from typing import Any
 from ..errors import InputError
 from ..machine.disk import atomic, explaining_os_errors, is_there, make_folder, sha256
 from ..machine.disk import cache_folder as cache_root
+from ..machine.mirrors import is_address
+from ..machine.stores import local_file
 from ..terms import Collection, Instance, TaskName
 from . import memory
 from .catalogue import CATALOGUE
@@ -177,6 +179,8 @@ def write(path: str | Path, collection: Collection, instances: Iterable[Instance
 
 def path_of(source: str | Path) -> Path:
     """The file that a NAME or FILE stands for."""
+    if isinstance(source, str) and is_address(source):
+        return local_file(source)
     if isinstance(source, Path) or source.endswith(SUFFIXES) or os.sep in source:
         return Path(source)
     if path := location(source):

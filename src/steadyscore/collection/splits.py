@@ -6,6 +6,7 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from ..errors import InputError
 from ..terms import Instance
@@ -80,15 +81,30 @@ def shared_queries(one: Iterable[Instance], other: Iterable[Instance]) -> list[s
     return found
 
 
-def shared_passages(one: Iterable[Instance], other: Iterable[Instance]) -> list[str]:
-    """How many candidates of `other` have a text that a candidate of `one` has too, as a sentence; empty where none has."""
+class SharedPassages(NamedTuple):
+    shared: int
+    """Candidates whose text the other collection has too."""
+    candidates: int
+    examples: tuple[str, ...]
+    """The first three, in words."""
+
+
+def find_shared_passages(one: Iterable[Instance], other: Iterable[Instance]) -> SharedPassages:
+    """How many candidates of `other` have a text that a candidate of `one` has too."""
     texts = {text_key(candidate.text) for instance in one for candidate in instance.pool}
     candidates = shared = 0
-    first = ""
+    examples: list[str] = []
     for instance in other:
         for candidate in instance.pool:
             candidates += 1
             if text_key(candidate.text) in texts:
                 shared += 1
-                first = first or f"candidate {candidate.id!r} of query {instance.id!r}"
-    return [f"{shared:,} of {candidates:,} candidates have a text that is in both, such as {first}"] if shared else []
+                if len(examples) < 3:
+                    examples.append(f"candidate {candidate.id!r} of query {instance.id!r}")
+    return SharedPassages(shared, candidates, tuple(examples))
+
+
+def shared_passages(one: Iterable[Instance], other: Iterable[Instance]) -> list[str]:
+    """`find_shared_passages` as a sentence; empty where nothing is shared."""
+    shared, candidates, examples = find_shared_passages(one, other)
+    return [f"{shared:,} of {candidates:,} candidates have a text that is in both, such as {examples[0]}"] if shared else []

@@ -18,6 +18,7 @@ from ..audits.table import text_table
 from ..engines import EngineOptions, Price
 from ..errors import UsageError
 from ..machine.extras import PAGE, absent_modules, install_line
+from ..machine.mirrors import Place, is_address, name_of
 from ..measures.measurement import Threshold
 from ..measures.reading import Reading
 from ..scoring.score import AuditConfig, Cut
@@ -136,7 +137,7 @@ def _share(text: str) -> float:
 
 
 def _share_or_run(text: str) -> float | str:
-    if Path(text).is_dir():
+    if is_address(text) or Path(text).is_dir():
         return text
     try:
         value = float(text)
@@ -200,7 +201,7 @@ def note(*words: object) -> None:
     print(*words, file=sys.stderr)
 
 
-def can_draw_page(out: Path) -> bool:
+def can_draw_page(out: Place) -> bool:
     """Whether a report page can be drawn; where not, that is said, so ask before the work begins."""
     if missing := absent_modules(PAGE):
         verb = "is" if len(missing) == 1 else "are"
@@ -258,8 +259,8 @@ def print_below(audits: Audits, of: str | None = None) -> None:
     sentences = dict.fromkeys(remark for audit in audits for remark in audit.remarks(of))
     print("".join(f"{sentence}\n" for sentence in sentences), end="")
     if audits.page:
-        print(f"report: {audits.page}")
+        print(f"report: {name_of(audits.page)}")
 
 
 def page_of(audits: Audits) -> dict[str, str]:
-    return {"report": str(audits.page)} if audits.page else {}
+    return {"report": name_of(audits.page)} if audits.page else {}

@@ -13,6 +13,7 @@ from ..models.card import read_card
 from ..models.embedded import shipped_adapters
 from ..training import merge
 from . import add_json, examples, print_json, print_table
+from .flags import local_path
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             sub.add_argument("--base", metavar="ADDRESS", help="the base, where the card's is elsewhere")
             sub.add_argument("--allow-base-mismatch", action="store_true", help="continue although base or prompt differ")
         if action in ("merge", "halve"):
-            sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write")
+            sub.add_argument("--out", type=local_path, required=True, metavar="DIR", help="folder to write")
         if action == "push":
             sub.add_argument("repository", metavar="OWNER/NAME", help="repository on the hub")
         add_json(sub)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..audits.attack import attack, estimate_attack
 from ..audits.attack_result import LISTED, is_attack_measure, load_attack
 from ..audits.gate import parse_bounds
+from ..machine.mirrors import below, name_of, parse_place
 from ..measures.measurement import Threshold
 from ..scoring.attacks import ATTACKS
 from ..scoring.score import AuditConfig, Cut
@@ -31,9 +31,11 @@ from .flags import add_field
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scorer", metavar="ADDRESS", help="what to attack")
     parser.add_argument("--data", metavar="NAME|FILE", help="the collection to score")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the runs and the page go; the same command resumes them")
     parser.add_argument(
-        "--runs", type=Path, metavar="DIR", help="instead of scoring: the folder of a finished attack, measured again"
+        "--out", type=parse_place, metavar="DIR", help="where the runs and the page go; the same command resumes them"
+    )
+    parser.add_argument(
+        "--runs", type=parse_place, metavar="DIR", help="instead of scoring: the folder of a finished attack, measured again"
     )
     parser.add_argument("--attacks", nargs="+", choices=list(ATTACKS), metavar="NAME", help=f"only some of {', '.join(ATTACKS)}")
     bound = "the measure must be at {} X under every attack; NAME.ATTACK for one of them"
@@ -75,17 +77,17 @@ def run(args: argparse.Namespace) -> int:
             args.scorer, args.data, attacks=args.attacks, out=out, config=config, options=engine_options(args), quiet=args.json,
             command=args.command,
         )  # fmt: skip
-    page = None if args.no_report or not can_draw_page(out) else found.report(out / "report")
+    page = None if args.no_report or not can_draw_page(out) else found.report(below(out, "report"))
     gate = found.check(bounds)
     if args.json:
         gated = {"gate": gate.to_json()} if bounds else {}
-        print_json(found.to_json() | gated | ({"report": str(page)} if page else {}))
+        print_json(found.to_json() | gated | ({"report": name_of(page)} if page else {}))
     else:
         print(found)
         if bounds:
             print(f"\n{gate}", end="")
         if page:
-            print(f"report: {page}")
+            print(f"report: {name_of(page)}")
     code = note_failed(found.failed, f"the queries of {found.name}")
     gate.raise_if_failed()
     return code

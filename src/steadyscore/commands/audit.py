@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from ..audits.audit import Additions, Output, audit_scorers, audit_scores, open_sources
-from ..audits.estimate import estimate_audit
+from ..audits.audit import Additions, AuditWork, Output, audit_scorers, audit_scores
 from ..audits.load import reading_from
 from ..audits.result import Audit
 from ..audits.table import text_table
-from ..audits.workers import AuditWork
-from ..collection import Source
 from ..engines.generator import Decoding
+from ..machine.mirrors import parse_place
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import parse_measures
 from ..measures.measurement import Threshold
 from ..measures.reading import Reading
 from ..scoring.mitigations import MITIGATIONS
 from ..scoring.perturbation import PERTURBATIONS
-from ..scoring.score import AuditConfig, Cut, check_query_ids
+from ..scoring.score import AuditConfig, Cut
 from . import (
     add_budget,
     add_engine,
@@ -47,7 +44,7 @@ from . import (
 )
 from .audit_decisions import run_decisions
 from .flags import add_field, add_fields, positive
-from .workers import add_workers, run_workers
+from .workers import add_dry_run, add_workers, print_estimate, run_workers, size_mistakes
 
 QUERY_IDS = "only these queries: ids with commas between them, or a file with one on each line"
 
@@ -79,7 +76,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="audit a decision model on these states and typed questions (JSONL or JSON; `tickets` is embedded)",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
+        "--out", type=parse_place, metavar="DIR", help="where runs, tables and the report go (with --scores it may be left out)"
     )
     add_field(parser, AuditConfig, "permutations", metavar="M")
     add_fields(parser, AuditConfig, "seed scheme noise_floor noise_reads")
@@ -118,7 +115,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="add every measure at serving budgets K = 1..10 to --json; quality at K = 1 is that of the first-stage order",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print windows, tokens, time and cost (a few windows are timed)")
+    parser.add_argument(
+        "--apart-from",
+        nargs="+",
+        default=[],
+        metavar="NAME|FILE",
+        help="refuse data that shares a query (by id or text) or a candidate (by text) with these, such as what the scorer was "
+        "trained on",
+    )
+    add_dry_run(parser)
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
     add_workers(parser)
@@ -164,28 +169,18 @@ def run(args: argparse.Namespace) -> int:
         *([TIED] if _tied(args) else []),
         *([_too_many(args)] if args.serving_permutations > args.permutations else []),
         *(["--perturb markers measures the scorer itself; leave out --mitigation."] if _renamed(args) else []),
+        *([] if args.dry_run else size_mistakes(args)),
     )
     check_watch(args, *args.scorer)
     scorers, config = {address: address for address in args.scorer}, config_of(args)
     if args.dry_run:
-        sources = open_sources(scorers, args.data, additions_of(args), is_plan=True)
-        check_query_ids(sources, config.cut)
-        return _estimate(args, config, sources)
+        return print_estimate(args, args.data, config, additions_of(args), engine_options(args))
     work = AuditWork(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
     if (code := run_workers(args, work)) is not None:
         return code
     audits = audit_scorers(scorers, args.data, config, work.options, work.additions, work.output)
     print_audits(audits, args.json)
     return name_failed(audits)
-
-
-def _estimate(args: argparse.Namespace, config: AuditConfig, sources: Sequence[Source]) -> int:
-    estimates = estimate_audit(args.scorer, sources, config, additions_of(args), engine_options(args))
-    if args.json:
-        print_json(estimates.to_json())
-    else:
-        print(estimates)
-    return 0
 
 
 def additions_of(args: argparse.Namespace) -> Additions:
@@ -198,6 +193,7 @@ def additions_of(args: argparse.Namespace) -> Additions:
         ir=args.ir,
         serving_permutations=args.serving_permutations,
         curve=args.curve,
+        apart_from=args.apart_from,
     )
 
 
@@ -227,7 +223,17 @@ def _audit_scores(args: argparse.Namespace) -> int:
         *(["--scores measures a file; leave out --scorer and --data."] if args.scorer or args.data else []),
         *(
             f"--{flag.replace('_', '-')} needs a scorer to score with; leave it out."
-            for flag in ("noise_floor", "noise_reads", "perturb", "reader", "mitigation", "curve", "dry_run", "watch")
+            for flag in (
+                "noise_floor",
+                "noise_reads",
+                "perturb",
+                "reader",
+                "mitigation",
+                "curve",
+                "dry_run",
+                "watch",
+                "apart_from",
+            )
             if getattr(args, flag)
         ),
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 
 from ..audits.decisions import audit_decisions, plan_decisions
-from ..machine.names import slug
+from ..audits.folders import decision_folders
+from ..machine.mirrors import name_of
+from ..machine.working_copies import open_folder
 from . import can_draw_page, engine_options, note_failed, print_json, refuse
 
-UNUSED = ("data", "scores", "relevance", "perturb", "mitigation", "reader", "ir", "curve", "noise_floor", "watch")
+UNUSED = ("data", "scores", "relevance", "perturb", "mitigation", "reader", "ir", "curve", "noise_floor", "watch", "apart_from")
 """Flags of an audit of scores that say nothing about decisions; identical requests are always asked."""
 
 
@@ -27,26 +29,27 @@ def run_decisions(args: argparse.Namespace) -> int:
         print_json(plan.to_json()) if args.json else print(plan)
         return 0
     draws_page = not args.no_report and can_draw_page(args.out)
-    audits = [
-        audit_decisions(
-            scorer,
-            args.decisions,
-            args.out / slug(scorer) if len(args.scorer) > 1 else args.out,
-            permutations=args.permutations,
-            seed=args.seed,
-            options=options,
-        )
-        for scorer in args.scorer
-    ]
-    page = None
-    if draws_page:
-        from ..report.decisions import write_decisions_report
+    with open_folder(args.out) as out:
+        audits = [
+            audit_decisions(
+                scorer,
+                args.decisions,
+                folder,
+                permutations=args.permutations,
+                seed=args.seed,
+                options=options,
+            )
+            for scorer, folder in zip(args.scorer, decision_folders(out, args.scorer), strict=True)
+        ]
+        page = None
+        if draws_page:
+            from ..report.decisions import write_decisions_report
 
-        page = write_decisions_report(audits, args.out / "report")
+            page = write_decisions_report(audits, out / "report")
     if args.json:
-        print_json({"audits": [audit.to_json() for audit in audits]} | ({"report": str(page)} if page else {}))
+        print_json({"audits": [audit.to_json() for audit in audits]} | ({"report": name_of(page)} if page else {}))
     else:
         print("\n\n".join(map(str, audits)))
         if page:
-            print(f"report: {page}")
+            print(f"report: {name_of(page)}")
     return max(note_failed(audit.failed, f"the states of {audit.name}", "answered") for audit in audits)

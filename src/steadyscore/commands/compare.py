@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import get_args
 
 from ..audits.compare import Bootstrap, compare
 from ..audits.decisions import is_measure
 from ..machine.extras import PAGE, check_installed
+from ..machine.mirrors import name_of, parse_place
 from ..measures.intervals import Scheme
 from . import add_budget, add_json, add_reading, add_threshold, examples, print_json, refuse, threshold_of
 from .flags import add_field
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, or folders that hold some")
+    parser.add_argument("runs", nargs="+", type=parse_place, metavar="RUN", help="run folders, or folders that hold some")
     parser.add_argument("--baseline", metavar="SCORER", help="what the others are compared with (default: the first run named)")
     parser.add_argument("--measures", nargs="+", metavar="NAME", help="measures to compare")
     add_field(parser, Bootstrap, "scheme", flag="--bootstrap", choices=[word.replace("_", "-") for word in get_args(Scheme)])
@@ -32,7 +32,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also say how quality moves query by query, and how many permutations would reverse the lead",
     )
-    parser.add_argument("--report", type=Path, metavar="DIR", help="also write a page with the quality-against-decision figure")
+    parser.add_argument(
+        "--report", type=parse_place, metavar="DIR", help="also write a page with the quality-against-decision figure"
+    )
     add_threshold(parser)
     add_reading(parser)
     add_budget(parser)
@@ -70,5 +72,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(comparison)
     if page:
-        print(f"report: {page}")
+        print(f"report: {name_of(page)}")
     return 0

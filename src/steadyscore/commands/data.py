@@ -22,7 +22,7 @@ from ..machine.names import PLAIN_RULE, is_plain_name
 from ..machine.progress import bar
 from ..terms import Collection, Instance
 from . import add_json, examples, note, print_json, print_table
-from .flags import positive
+from .flags import local_path, positive
 
 SPARE = 1000
 """Queries drawn beyond what the parts of a training pool need; the texts that recur are far fewer."""
@@ -52,7 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     build = action("build", "convert files on disk; every mistake is listed before anything is written")
     build.add_argument("name", metavar="NAME", help="a name of `data list`, or your own name together with --format")
     build.add_argument(
-        "--from", dest="folder", type=Path, required=True, metavar="FOLDER", help="the public files, or one of them"
+        "--from", dest="folder", type=local_path, required=True, metavar="FOLDER", help="the public files, or one of them"
     )
     build.add_argument("--format", choices=FORMATS, help="layout of data without a name")
     build.add_argument("--split", metavar="NAME", help="which judgements: qrels/NAME.tsv (default: test)")
@@ -61,19 +61,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     export.add_argument("source", metavar="NAME|FILE")
     export.add_argument("--format", choices=("trec", "beir", "jsonl"), default="trec")
     export.add_argument("--queries", type=positive, metavar="N", help="the first N only: subsets of one file are nested")
-    export.add_argument("--out", type=Path, required=True, metavar="FOLDER|FILE", help="a folder; for jsonl a file")
+    export.add_argument("--out", type=local_path, required=True, metavar="FOLDER|FILE", help="a folder; for jsonl a file")
     examples(parser, "steadyscore data list", "steadyscore data check passages")
 
 
 def _add_build_flags(parser: argparse.ArgumentParser) -> None:
     """What `get` and `build` share."""
-    parser.add_argument("--out", type=Path, metavar="FILE", help=".jsonl or .jsonl.gz (default: the cache, under NAME)")
+    parser.add_argument("--out", type=local_path, metavar="FILE", help=".jsonl or .jsonl.gz (default: the cache, under NAME)")
     parser.add_argument("--first-stage", metavar="STAGE", help="bm25, bm25:msmarco, dense:MODEL, splade:MODEL or run:FILE")
     parser.add_argument("--k1", type=float, help="BM25 term saturation (default 0.9; bm25:msmarco 0.82)")
     parser.add_argument("--b", type=float, help="BM25 length normalisation (default 0.4; bm25:msmarco 0.68)")
     parser.add_argument("--depth", type=positive, default=100, metavar="N", help="candidates per query (default: 100)")
     parser.add_argument("--chars", type=positive, metavar="N", help="characters of a candidate shown to the model")
-    parser.add_argument("--verdicts", type=Path, metavar="FILE", help="claim labels of SciFact or Climate-FEVER")
+    parser.add_argument("--verdicts", type=local_path, metavar="FILE", help="claim labels of SciFact or Climate-FEVER")
     parser.add_argument("--apart-from", metavar="NAME|FILE", help="leave out queries whose text is in this collection")
     parser.add_argument("--sample", type=positive, metavar="N", help="a seeded sample; smaller ones are nested in larger ones")
     parser.add_argument("--seed", type=int, default=42, metavar="S", help="seed of the sample (default: 42)")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..audits.audit import Additions, Output, audit_scorers, configure
+from ..audits.audit import Additions, Output, audit_scorers
+from ..audits.configuration import configure
 from ..audits.result import Audit, Audits
 from ..scoring.score import AuditConfig
 from . import add_engine, can_draw_page, engine_options, examples, name_failed, note, print_audits
+from .flags import local_path
 
 SLICES = (
     # (collection, queries, pool, permutations)
@@ -25,7 +27,9 @@ RETENTION = 0.3
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, default=Path("runs/demo"), metavar="DIR", help="where it goes (default runs/demo)")
+    parser.add_argument(
+        "--out", type=local_path, default=Path("runs/demo"), metavar="DIR", help="where it goes (default runs/demo)"
+    )
     parser.add_argument("--scorer", action="append", metavar="ADDRESS", help="audit this instead of the embedded scorers")
     add_engine(parser)
     examples(parser, "steadyscore demo", "steadyscore demo --scorer synthetic:slot --out runs/demo-planted")

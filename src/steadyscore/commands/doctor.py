@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ..errors import SteadyscoreError
 from ..machine.disk import cache_folder
 from ..machine.extras import install_line, is_installed
+from ..machine.mirrors import name_of, parse_place
+from ..machine.working_copies import local_folder
 from ..models.embedded import EMBEDDED, is_present
 from ..runs.folder import Run, find_folders, versions
-from ..runs.inspection import Finding, inspect_run
+from ..runs.inspection import Finding, inspect_results, inspect_run
 from . import add_engine, add_json, engine_options, examples, print_json, print_table
 
 if TYPE_CHECKING:
@@ -20,7 +22,11 @@ if TYPE_CHECKING:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "runs", nargs="*", type=Path, metavar="RUN", help="check these run folders, or folders that hold some, and nothing else"
+        "runs",
+        nargs="*",
+        type=parse_place,
+        metavar="RUN",
+        help="check these run folders, or folders that hold some, and nothing else",
     )
     parser.add_argument("--scorer", default="smollm2-135m", metavar="ADDRESS", help="what to probe (default smollm2-135m)")
     parser.add_argument(
@@ -43,9 +49,12 @@ def run(args: argparse.Namespace) -> int:
 
 def check_runs(args: argparse.Namespace) -> int:
     """Every file of some run folders: its checksum, and its rows against what run.json says."""
-    found = [(folder, finding) for folder in find_folders(args.runs) for finding in _inspect(folder)]
+    given = [local_folder(place) for place in args.runs]
+    runs = find_folders(given)
+    found = [(folder, finding) for folder in runs for finding in _inspect(folder)]
+    found += [(folder, finding) for folder in given if folder not in runs for finding in inspect_results(folder)]
     rows = [
-        {"run": str(folder), "file": f.file, "state": f.state, "about": ". ".join(filter(None, (f.words, f.remedy)))}
+        {"run": name_of(folder), "file": f.file, "state": f.state, "about": ". ".join(filter(None, (f.words, f.remedy)))}
         for folder, f in found
     ]
     if args.json:

@@ -14,9 +14,11 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ..machine.bounds import AboveZero, NotNegative, Positive, bound_mistake
+from ..machine.mirrors import is_address
 
 T = TypeVar("T")
 
@@ -48,6 +50,13 @@ def from_flags(kind: Callable[..., T], args: argparse.Namespace, **given: Any) -
     """A dataclass from the flags that are called as its fields are, and from what is given instead."""
     flags = {field.name: getattr(args, field.name) for field in fields(kind) if hasattr(args, field.name)}  # type: ignore[arg-type]
     return kind(**flags | given)
+
+
+def local_path(text: str) -> Path:
+    """A path of this machine, for what is never written into a store."""
+    if is_address(text):
+        raise argparse.ArgumentTypeError(f"{text} is the address of a store; give a path of this machine")
+    return Path(text)
 
 
 # -- what a field says of its flag

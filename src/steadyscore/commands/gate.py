@@ -8,12 +8,13 @@ from pathlib import Path
 from ..audits.gate import check_bounds, parse_bounds
 from ..audits.load import reading_from
 from ..machine.disk import atomic
+from ..machine.mirrors import parse_place
 from . import add_budget, add_json, add_reading, add_threshold, examples, print_json, threshold_of
 from .flags import not_negative
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, or folders that hold some")
+    parser.add_argument("runs", nargs="+", type=parse_place, metavar="RUN", help="run folders, or folders that hold some")
     parser.add_argument("--min", action="append", default=[], metavar="NAME=X", help="the measure must be at least X")
     parser.add_argument("--max", action="append", default=[], metavar="NAME=X", help="the measure must be at most X")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the result as JUnit XML")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from ..audits.audit import Additions
+from ..machine.mirrors import parse_place
 from ..scoring.score import AuditConfig, Cut
-from ..training.labelling import LabelConfig, LabelWork, label
+from ..training.labelling import LabelConfig, LabelWork, label, orders_of
 from . import (
     add_engine,
     add_json,
@@ -24,7 +25,7 @@ from . import (
     settings_of,
 )
 from .flags import add_field, add_fields, from_flags
-from .workers import add_workers, run_workers
+from .workers import add_dry_run, add_workers, print_estimate, run_workers, size_mistakes
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_field(parser, LabelConfig, "recalibrate_to", metavar="DIR")
     add_fields(parser, LabelConfig, "control rank_first_stage subset seed")
     parser.add_argument("--out", required=True, metavar="DIR", help="label folder; the same command resumes what was stopped")
+    add_dry_run(parser)
     add_scorer_change(parser)
     add_workers(parser)
     add_presentation(parser)
@@ -51,13 +53,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+DERIVED = "--shard, --on and --dry-run are for a teacher's scoring; labels that are derived need none: leave them out."
+
+
 def run(args: argparse.Namespace) -> int:
     check_watch(args, args.scorer or "")
     config, options = from_flags(LabelConfig, args), engine_options(args)
     shown = AuditConfig(settings=settings_of(args), chars=args.chars, cut=from_flags(Cut, args))
-    if (args.shard or args.on) and (args.start or args.scorer == "judgements"):
-        refuse("--shard and --on share out a teacher's scoring; labels that are derived need none: leave them out.")
-    work = LabelWork(args.scorer, args.data, Path(args.out), config, shown, options, args.json, args.command)
+    is_derived = args.start or args.scorer == "judgements"
+    refuse(
+        *([DERIVED] if is_derived and (args.shard or args.on or args.dry_run) else []),
+        *([] if args.dry_run else size_mistakes(args)),
+    )
+    if args.dry_run:
+        return print_estimate(args, args.data, orders_of(config, shown), Additions(), options)
+    work = LabelWork(args.scorer, args.data, parse_place(args.out), config, shown, options, args.json, args.command)
     if (code := run_workers(args, work)) is not None:
         return code
     labelled = label(

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 
 from ..audits.load import load_run
 from ..errors import InputError
+from ..machine.mirrors import parse_place
 from ..measures.measurement import pair_values
 from ..measures.planning import decide, pilot, required_queries
-from ..runs.folder import Run
+from ..runs.folder import find_run
 from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
 
 PAIRED = ("tau_psi", "overlap", "pair_flip", "selection_flip")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_folder", type=Path, metavar="RUN", help="a pilot run with at least 4 permutations")
+    parser.add_argument("run_folder", type=parse_place, metavar="RUN", help="a pilot run with at least 4 permutations")
     parser.add_argument(
         "--measure", choices=[*PAIRED, "ndcg@10", "ndcg@1"], default="overlap", help="what to plan for (default overlap)"
     )
@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    audit = load_run(Run.open(args.run_folder), threshold_of(args))
+    audit = load_run(find_run(args.run_folder), threshold_of(args))
     measured = audit.measured
     if args.measure not in measured.values:
         raise InputError(f"{args.run_folder} has no {args.measure}; it has {', '.join(measured.values)}.")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..audits.recommend import recommend
+from ..machine.mirrors import parse_place
 from . import add_json, add_threshold, examples, print_json, threshold_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pilot", type=Path, metavar="RUN", help="a pilot run: its permutations are averaged at every budget K")
-    parser.add_argument("others", type=Path, nargs="*", metavar="OTHER", help="runs of other scorers or mitigations, as they are")
+    parser.add_argument(
+        "pilot", type=parse_place, metavar="RUN", help="a pilot run: its permutations are averaged at every budget K"
+    )
+    parser.add_argument(
+        "others", type=parse_place, nargs="*", metavar="OTHER", help="runs of other scorers or mitigations, as they are"
+    )
     parser.add_argument(
         "--target", required=True, metavar="MEASURE=VALUE", help="what must be reached, for example overlap=0.8 or tau_psi=0.1"
     )

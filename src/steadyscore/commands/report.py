@@ -11,14 +11,21 @@ from ..audits.decisions import load_decisions
 from ..audits.load import load_runs, reading_from
 from ..audits.result import Audits
 from ..machine.extras import PAGE, check_installed
+from ..machine.mirrors import is_address, name_of, parse_place
+from ..machine.working_copies import local_folder, open_folder
 from ..report.decisions import write_decisions_report
 from ..runs.folder import find_runs
-from . import add_budget, add_reading, add_threshold, examples, threshold_of
+from . import add_budget, add_reading, add_threshold, examples, refuse, threshold_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, or folders that hold some")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the page goes (default: report/ beside the runs)")
+    parser.add_argument("runs", nargs="+", type=parse_place, metavar="RUN", help="run folders, or folders that hold some")
+    parser.add_argument(
+        "--out",
+        type=parse_place,
+        metavar="DIR",
+        help="where the page goes (default: report/ in RUN, of several in what they are in)",
+    )
     add_threshold(parser)
     add_reading(parser)
     add_budget(parser)
@@ -27,12 +34,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_installed("The report page", *PAGE)
-    if folders := find_decision_folders(args.runs):
-        page = args.out or Path(os.path.commonpath([folder.resolve() for folder in folders])) / "report"
-        print(write_decisions_report([load_decisions(folder) for folder in folders], page))
+    if args.out is None and len(args.runs) > 1 and any(map(is_address, args.runs)):
+        refuse("--out is missing: several runs of which some are in a store have no folder in common.")
+    places = [local_folder(place) for place in args.runs]
+    page = Path(os.path.commonpath([folder.resolve() for folder in places])) / "report"
+    if folders := find_decision_folders(places):
+        with open_folder(args.out or page) as out:
+            print(name_of(write_decisions_report([load_decisions(folder) for folder in folders], out)))
         return 0
-    runs = find_runs(args.runs)
+    runs = find_runs(places)
     audits = Audits(load_runs(runs, threshold_of(args), args.serving_permutations, reading_from(args.readout, args.ties)))
-    shared = Path(os.path.commonpath([r.folder.resolve() for r in runs]))
-    print(audits.report(args.out or shared / "report"))
+    print(name_of(audits.report(args.out or page)))
     return 0

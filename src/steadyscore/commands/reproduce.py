@@ -18,7 +18,10 @@ from ..reproduce.plan import Plan, PlannedRuns, TrainingSize, plan_of
 from ..reproduce.recipe import Artifact
 from ..reproduce.render import FORMATS, Shown
 from ..reproduce.scale import SCALES, Choices, choices_from
+from ..reproduce.sharing import SharedJobs, do_on_ray, independent_groups, jobs_of_share
 from . import add_engine, add_json, engine_options, examples, note, print_json, print_table
+from .flags import local_path
+from .workers import add_launch, cluster_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +37,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         if action == "gallery":
             sub.add_argument("names", nargs="*", metavar="NAME", help="tables and figures, as `list` prints them (default all)")
             sub.add_argument(
-                "--out", type=Path, default=Path("site/gallery"), metavar="DIR", help="folder of the site (default site/gallery)"
+                "--out",
+                type=local_path,
+                default=Path("site/gallery"),
+                metavar="DIR",
+                help="folder of the site (default site/gallery)",
             )
         elif action != "list":
             sub.add_argument("names", nargs="+", metavar="NAME", help="tables and figures, as `list` prints them; or `all`")
@@ -45,6 +52,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             sub.add_argument("--intervals", action="store_true", help="print the 95 %% interval of every cell that has one")
         else:
             add_json(sub)
+        if action == "run":
+            add_launch(
+                sub, "worker I of N: make its runs in the store, which all see; the same command without --shard does the rest"
+            )
         if action in ("plan", "run"):
             add_engine(sub)
     examples(
@@ -61,10 +72,14 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
         "--scale", choices=list(SCALES), default="tiny", help="; ".join(f"{s.name}: {s.summary}" for s in SCALES.values())
     )
     parser.add_argument(
-        "--store", type=Path, default=Path("runs/paper"), metavar="DIR", help="runs, labels and adapters (default runs/paper)"
+        "--store",
+        type=local_path,
+        default=Path("runs/paper"),
+        metavar="DIR",
+        help="runs, labels and adapters (default runs/paper)",
     )
     own = parser.add_argument_group("in place of the paper's")
-    own.add_argument("--choices", type=Path, metavar="FILE", help="a TOML file with the tables below; flags add to it")
+    own.add_argument("--choices", type=local_path, metavar="FILE", help="a TOML file with the tables below; flags add to it")
     own.add_argument("--base", action="append", default=[], metavar="[NAME=]ADDRESS", help="a model for one base, or for all")
     own.add_argument("--collection", action="append", default=[], metavar="NAME=DATA", help="a collection's name or file")
     own.add_argument("--system", action="append", default=[], metavar="NAME=ADDRESS", help="the scorer of a row")
@@ -128,10 +143,7 @@ def _list(args: argparse.Namespace, choices: Choices, store: Store) -> int:
         return 0
     print_table(
         ["name", "number", "status", "runs", "cells", "title", "missing"],
-        [
-            [a.name, a.number, s.status, f"{s.done}/{s.runs}", f"{s.possible}/{s.cells}", a.title, "; ".join(s.missing)]
-            for a, s in rows
-        ],
+        [[a.name, a.number, s.status, f"{s.done}/{s.runs}", s.cells, a.title, "; ".join(s.missing)] for a, s in rows],
     )
     return 0
 
@@ -186,13 +198,18 @@ def _training_cells(size: TrainingSize) -> list[str]:
 
 
 def _run(args: argparse.Namespace, plan: Plan, choices: Choices, store: Store) -> int:
-    workshop = Workshop(store, choices, engine_options(args), args.command, quiet=args.json)
-    failed = do_all(plan.jobs, workshop, note)
-    done = len(plan.jobs) - len(failed)
+    options = engine_options(args)
+    if args.on:
+        shared = SharedJobs(independent_groups(plan.jobs), store, choices, options, args.command)
+        do_on_ray(shared, cluster_of(args), note, quiet=args.json)
+    jobs = jobs_of_share(plan.jobs, args.shard) if args.shard else plan.jobs
+    failed = do_all(jobs, Workshop(store, choices, options, args.command, quiet=args.json), note)
+    done = len(jobs) - len(failed)
     if args.json:
-        print_json({"runs": len(plan.jobs), "done": done, "failed": failed})
+        print_json({"runs": len(jobs), "done": done, "failed": failed})
     else:
-        print(f"{done} of {len(plan.jobs)} runs are complete in {store.folder}.")
+        of_share = f" of share {args.shard}" if args.shard else ""
+        print(f"{done} of {len(jobs)} runs{of_share} are complete in {store.folder}.")
     for sentence in failed:
         note(sentence)
     return 4 if failed else 0

@@ -4,36 +4,48 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
-import numpy as np
-
-from ..collection import open_collection
+from ..audits.audit import Additions
 from ..machine.disk import atomic
-from ..machine.progress import bar
+from ..machine.mirrors import beside, parse_place
+from ..machine.working_copies import local_file_to_write
 from ..models.embedded import DEFAULT
-from ..scoring.score import AuditConfig, Cut, cut_instances, naming_failures, open_scorer, refuse_none_scored
-from ..terms import Failure, Instance
+from ..scoring.rankings import Place, Rankings, RankingWork, rank_collection
+from ..scoring.score import AuditConfig, Cut
 from . import (
     add_engine,
+    add_json,
     add_presentation,
+    add_scorer_change,
     add_watch,
     check_watch,
     engine_options,
     examples,
     note_failed,
+    print_json,
     print_table,
+    refuse,
     settings_of,
 )
 from .flags import positive
+from .workers import add_dry_run, add_workers, print_estimate, run_workers, size_mistakes
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scorer", default=DEFAULT, metavar="ADDRESS", help=f"what scores (default {DEFAULT})")
     parser.add_argument("--data", required=True, metavar="NAME|FILE", help="collection to score")
     parser.add_argument("--format", choices=["table", "trec", "jsonl"], default="table", help="what is printed or written")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write here instead of stdout")
+    parser.add_argument(
+        "--out",
+        type=parse_place,
+        metavar="FILE",
+        help="write here instead of stdout; until it is whole, scores are kept in FILE.parts",
+    )
     parser.add_argument("--top", type=positive, metavar="K", help="only the first K of each query")
+    add_dry_run(parser)
+    add_scorer_change(parser)
+    add_workers(parser)
+    add_json(parser)
     add_presentation(parser)
     add_engine(parser)
     add_watch(parser)
@@ -46,43 +58,43 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check_watch(args, args.scorer)
+    needs_file = (args.shard or args.on) and args.out is None and not args.dry_run
+    refuse(
+        *(["--out is missing: workers keep their parts beside the file that all of them see."] if needs_file else []),
+        *([] if args.dry_run else size_mistakes(args)),
+    )
     config = AuditConfig(settings=settings_of(args), chars=args.chars, cut=Cut(args.queries, args.pool))
-    source = open_collection(args.data)
-    collection, instances = source.collection, source.instances
-    scorer = open_scorer(args.scorer, collection, config, engine_options(args))
-    todo = bar(args.scorer)(cut_instances(instances(), config.cut), args.queries or collection.queries)
-    ranked: list[tuple[Instance, int, int, float]] = []
-    failed: list[Failure] = []
-    queries = 0
-    for instance in todo:
-        queries += 1
-        with naming_failures(failed, instance.id):
-            ranked += [(instance, *row) for row in _rank(instance, scorer.score(instance), args.top)]
-    refuse_none_scored(scorer.name, failed, queries)
-    _write(args, ranked)
-    return note_failed(failed, f"{queries} queries of {scorer.name}")
+    folder = None if args.out is None else beside(args.out, ".parts")
+    work = RankingWork(
+        args.scorer, args.data, folder, config, engine_options(args), args.json, args.command, args.allow_scorer_change
+    )
+    if args.dry_run:
+        return print_estimate(args, work.data, work.one_order, Additions(), work.options)
+    if (code := run_workers(args, work)) is not None:
+        return code
+    with rank_collection(work, args.top) as rankings:
+        _write(args, rankings)
+        return note_failed(rankings.failed, f"{rankings.queries} queries of {args.scorer}")
 
 
-def _write(args: argparse.Namespace, ranked: list[tuple[Instance, int, int, float]]) -> None:
-    if args.format == "table" and args.out is None:
-        print_table(["query", "rank", "candidate", "score"], [[q.id, rank, q.pool[i].id, score] for q, rank, i, score in ranked])
-        return
-    lines = [_line(args.format, *row) for row in ranked]
-    if args.out is None:
-        print("\n".join(lines))
-        return
-    with atomic(args.out) as stream:
-        stream.write(("\n".join(lines) + "\n").encode())
-    print(args.out)
+def _write(args: argparse.Namespace, rankings: Rankings) -> None:
+    if args.out is not None:
+        with atomic(local_file_to_write(args.out)) as stream:
+            stream.writelines(f"{_line(args.format, place)}\n".encode() for place in rankings)
+    if args.json:
+        places = {"ranking": [place._asdict() for place in rankings]} if args.out is None else {"out": str(args.out)}
+        print_json(rankings.to_json() | places)
+    elif args.out is not None:
+        print(args.out)
+    elif args.format == "table":
+        print_table(["query", "rank", "candidate", "score"], rankings)
+    else:
+        for place in rankings:
+            print(_line(args.format, place))
 
 
-def _rank(instance: Instance, scores: np.ndarray, top: int | None) -> list[tuple[int, int, float]]:
-    """(rank, place in the pool, score), ties by candidate id."""
-    order = sorted(range(len(scores)), key=lambda i: (-scores[i], instance.pool[i].id))[:top]
-    return [(rank, i, float(scores[i])) for rank, i in enumerate(order, 1)]
-
-
-def _line(style: str, instance: Instance, rank: int, i: int, score: float) -> str:
+def _line(style: str, place: Place) -> str:
     if style == "trec":
-        return f"{instance.id} Q0 {instance.pool[i].id} {rank} {score:.8f} steadyscore"
-    return json.dumps({"query_id": instance.id, "candidate_id": instance.pool[i].id, "rank": rank, "score": score})
+        return f"{place.query_id} Q0 {place.candidate_id} {place.rank} {place.score:.8f} steadyscore"
+    named = {"query_id": place.query_id, "candidate_id": place.candidate_id, "rank": place.rank, "score": place.score}
+    return json.dumps(named)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import get_args
 
 from ..training.select import DECISION_MEASURES, Rule, copy_selected, read_points, select
 from . import add_json, examples, note, print_json, print_table
+from .flags import local_path
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="training folders of one grid")
+    parser.add_argument("folders", nargs="+", type=local_path, metavar="DIR", help="training folders of one grid")
     parser.add_argument("--decision", choices=DECISION_MEASURES, default="tau_psi", help="measure of the third rule")
     parser.add_argument("--rule", choices=get_args(Rule), default="quality", help="whose choice --out takes")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="copy the chosen adapter here")
+    parser.add_argument("--out", type=local_path, metavar="DIR", help="copy the chosen adapter here")
     add_json(parser)
     examples(
         parser,

@@ -35,6 +35,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         how = {"metavar": METAVARS[name]} if name in METAVARS else {}
         if name == "widths":
             add_field(parser, TrainConfig, name, flag="--width", is_unset=True, dest=name, type=_widths, metavar="B[,B...]")
+        elif name == "apart_from":
+            add_field(parser, TrainConfig, name, is_unset=True, nargs="+", type=str, metavar="NAME|FILE")
         else:
             add_field(parser, TrainConfig, name, is_unset=True, **how)
     parser.add_argument(

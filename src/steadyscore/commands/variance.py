@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import get_args
 
 from ..audits.variance import study_variance
+from ..machine.mirrors import parse_place
 from ..measures.places import Estimator
 from . import add_json, examples, print_json
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run folders, or folders that hold some")
+    parser.add_argument("runs", nargs="+", type=parse_place, metavar="RUN", help="run folders, or folders that hold some")
     parser.add_argument(
         "--estimator",
         choices=get_args(Estimator),

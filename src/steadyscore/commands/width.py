@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..audits.width_study import load_width_study, study_width
+from ..machine.mirrors import parse_place
 from ..scoring.score import AuditConfig, Cut
 from . import add_engine, add_json, add_presentation, engine_options, examples, note_failed, print_json, refuse, settings_of
 from .flags import add_field, add_fields
@@ -14,11 +14,11 @@ from .flags import add_field, add_fields
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scorer", metavar="ADDRESS", help="what to study")
     parser.add_argument("--data", metavar="NAME|FILE", help="the collection to score")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the four runs go; the same command resumes them")
+    parser.add_argument("--out", type=parse_place, metavar="DIR", help="where the four runs go; the same command resumes them")
     parser.add_argument(
         "--runs",
         nargs="+",
-        type=Path,
+        type=parse_place,
         metavar="RUN",
         help="instead of scoring: finished runs, one at width 1 and one at another width, or the folder of a study",
     )

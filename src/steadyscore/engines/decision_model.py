@@ -33,7 +33,7 @@ from ..decisions.questions import (
     read_usage,
 )
 from ..errors import InputError
-from ..machine.credentials import KEY
+from ..machine.credentials import KEY, NEXT
 from ..window.prompt import PromptText, state_text
 from ..window.readout import SlotLogits
 from . import Capabilities, EngineOptions, Grader
@@ -210,6 +210,6 @@ def _open(kind: str, rest: str, options: EngineOptions) -> DecisionModel:
 
 
 def _path_behind(base: str, path: str) -> str:
-    """A base may be a server, its /v1, or the route itself."""
-    place = urlsplit(base).path.rstrip("/")
+    """A base may be a server, its /v1, or the route itself; several servers have it all in common."""
+    place = urlsplit(NEXT.split(base)[0]).path.rstrip("/")
     return "" if place.endswith(path) else path if place else "/v1" + path

@@ -18,7 +18,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -26,11 +26,12 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import InputError, SteadyscoreError
-from ..machine.credentials import KEY, check_credentials, hide, redact
+from ..machine.credentials import KEY, hide, redact
 from ..machine.disk import cache_folder, write_json
 from ..machine.extras import check_installed
 from ..machine.waiting import LONGEST_ASKED, retry_after
 from . import EngineOptions
+from .servers import Server, Servers, split_bases
 from .wire import Answer, Malformed, NoAnswer, TooLarge, Wire
 
 T = TypeVar("T")
@@ -90,12 +91,15 @@ class _Asking(threading.local):
 
 
 class Endpoint:
-    """A base address with its manners: concurrency, rate, retries, and a cache of answers on disk."""
+    """One base address, or those of several servers of one model, with its manners: concurrency, rate, retries, and a cache of
+    answers on disk.
+    """
 
     def __init__(self, base: str, options: EngineOptions, *, key: str | None = None, cached: bool = False):
-        check_base(base)
+        self._servers = Servers(split_bases(base))
+        self.base = ",".join(server.base for server in self._servers.all)
         check_installed(f"Speaking to {base}", "httpx")
-        self.base, self.options, self.cached = base.rstrip("/"), options, cached and options.cache
+        self.options, self.cached = options, cached and options.cache
         self.counts: Counter[str] = Counter()
         """Requests sent, answers from the cache, and retries by reason: what the run reports."""
         self.on_answer: Callable[[Any], None] = lambda answer: None
@@ -110,10 +114,12 @@ class Endpoint:
         self._has_warned = False
 
     def map(self, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
-        """The function over the requests of one query, `concurrency` at a time, in order. The first failure ends it."""
+        """The function over the requests of one query, `concurrency` at a time to each server, in order. The first failure ends
+        it.
+        """
         abandoned = threading.Event()
         begin = partial(setattr, self._asking, "abandoned", abandoned)
-        with ThreadPoolExecutor(max_workers=self.options.concurrency, initializer=begin) as pool:
+        with ThreadPoolExecutor(max_workers=self.options.concurrency * len(self._servers), initializer=begin) as pool:
             jobs = [pool.submit(function, item) for item in items]
             try:
                 found = [job.result() for job in jobs]
@@ -137,11 +143,21 @@ class Endpoint:
         )
 
     def get(self, path: str, read: Callable[[Any], T]) -> T:
-        """What a server says about itself, before any query is asked."""
-        try:
-            return self._ask("GET", path, None, read)
-        except Unusable as failure:
-            raise InputError(f"{failure}. Is the server running there?") from failure
+        """What a server says about itself, before any query is asked. Where there are several, they must say the same."""
+        said: dict[str, T] = {}
+        for server in self._servers.all:
+            try:
+                said[server.base] = self._ask("GET", path, None, read, Servers([server.base]))
+            except Unusable as failure:
+                if len(self._servers) == 1:
+                    raise InputError(f"{failure}. Is the server running there?") from failure
+                self._servers.note_silence(server, str(failure))
+        if not said:
+            raise InputError(f"none of {self.base} gave a usable answer. Are the servers running there?")
+        first = next(iter(said.values()))
+        if other := next((base for base, one in said.items() if one != first), None):
+            raise InputError(f"{other} serves something else than {next(iter(said))}. Name servers of the same model.")
+        return first
 
     def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
         """Send `body` and return `read(answer)`; `read` raises `Malformed` for an answer that cannot be used."""
@@ -169,38 +185,51 @@ class Endpoint:
         digest = hashlib.blake2b(f"{turn}\x1f{request}".encode(), digest_size=16).hexdigest()
         return cache_folder() / "responses" / digest[:2] / f"{digest}.json"
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None, read: Callable[[Any], T]) -> T:
-        url, content = self._url(path), None if body is None else _encode_body(body)
-        reason, wait = "", 0.0
-        failure: type[Unusable] = Unreachable
-        for attempt in range(self.options.retries + 1):
-            if attempt:
-                self._count(f"retried: {reason.split(':')[0]}")
-                # Full jitter: clients that failed together do not come back together.
-                longest = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(attempt, DOUBLINGS))
-                if self._asking.abandoned.wait(max(wait, random.uniform(0, longest))):
-                    break
-            if self._wait_for_turn():
-                break
-            self._count("requests")
+    def _ask(
+        self, method: str, path: str, body: dict[str, Any] | None, read: Callable[[Any], T], servers: Servers | None = None
+    ) -> T:
+        asked, content = servers or self._servers, None if body is None else _encode_body(body)
+        faults: list[NoAnswer | Malformed] = []
+        for server in self._tries(asked, faults):
+            url = _url(server.base, path)
             try:
-                return self._read(self._wire.send(method, url, content), url, read)
-            except (NoAnswer, Malformed) as fault:
-                reason, wait = redact(str(fault), self._key), getattr(fault, "wait", 0.0)
-                failure = Unreachable if isinstance(fault, NoAnswer) else Unusable
+                with asked.asking(server):
+                    answer = self._wire.send(method, url, content)
+                if answer.status in RETRIED:
+                    raise self._overloaded(server, answer)
+                asked.note_answer(server)
+                return self._read(answer, url, read)
+            except NoAnswer as fault:
+                asked.note_silence(server, redact(str(fault), self._key), fault.wait)
+                faults.append(fault)
+            except Malformed as fault:
+                faults.append(fault)
             except TooLarge as fault:
                 raise Unusable(f"{url} gave {fault}") from fault
-        raise failure(f"{url} gave no usable answer in {self.options.retries + 1} tries, the last: {reason}")
+        reason = redact(str(faults[-1]), self._key) if faults else ""
+        failure = Unusable if faults and isinstance(faults[-1], Malformed) else Unreachable
+        where = " and ".join(_url(server.base, path) for server in asked.all)
+        raise failure(f"{where} gave no usable answer in {self.options.retries + 1} tries, the last: {reason}")
 
-    def _url(self, path: str) -> str:
-        """The path goes before a query string of the base."""
-        base, mark, query = self.base.partition("?")
-        return base.rstrip("/") + path + mark + query if path else self.base
+    def _tries(self, servers: Servers, faults: Sequence[NoAnswer | Malformed]) -> Iterator[Server]:
+        """The servers to ask until one gives a usable answer: each that is not left out, then again later; `faults` so far."""
+        for attempt in range(self.options.retries + 1):
+            # Full jitter: clients that failed together do not come back together.
+            longest = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(attempt, DOUBLINGS))
+            if attempt and self._asking.abandoned.wait(max(getattr(faults[-1], "wait", 0.0), random.uniform(0, longest))):
+                return
+            tried: list[Server] = []
+            while (server := servers.choose(tried)) is not None:
+                if faults:
+                    self._count(f"retried: {redact(str(faults[-1]), self._key).split(':')[0]}")
+                if self._wait_for_turn():
+                    return
+                self._count("requests")
+                tried.append(server)
+                yield server
 
     def _read(self, answer: Answer, url: str, read: Callable[[Any], T]) -> T:
         """What an answer says, or what is wrong with it."""
-        if answer.status in RETRIED:
-            raise self._overloaded(answer)
         if 300 <= answer.status < 400:
             raise InputError(
                 f"{url} answered HTTP {answer.status}{_redirect_target(answer)}. Write the address that it stands for."
@@ -227,11 +256,11 @@ class Endpoint:
         except Exception as odd:  # an answer of another shape can trip its reader in any way
             raise Malformed(f"not readable: {type(odd).__name__}: {odd}") from odd
 
-    def _overloaded(self, answer: Answer) -> Overloaded:
+    def _overloaded(self, server: Server, answer: Answer) -> Overloaded:
         fault = Overloaded(f"HTTP {answer.status}: {self._reason(answer)}", retry_after(answer.headers))
         if fault.asked > LONGEST_ASKED and not self._has_warned:
             self._has_warned = True
-            log.warning("%s: %s", self.base, fault)
+            log.warning("%s: %s", server.base, fault)
         return fault
 
     def _text(self, answer: Answer) -> str:
@@ -255,17 +284,10 @@ class Endpoint:
         return self._asking.abandoned.wait(min(turn - now, threading.TIMEOUT_MAX))
 
 
-def check_base(base: str) -> None:
-    """Refuse what is not the address of an endpoint, or carries a secret."""
-    check_credentials(base)
-    if not base.startswith(("http://", "https://")):
-        raise InputError(f"{base!r} is not an address: it begins with http:// or https://.")
-    try:
-        port = urlsplit(base).port
-    except ValueError:
-        port = -1
-    if port == -1 or not base.isprintable() or " " in base:
-        raise InputError(f"{redact(base)!r} is not an address: write http://host:port/path.")
+def _url(base: str, path: str) -> str:
+    """The path goes before a query string of the base."""
+    place, mark, query = base.partition("?")
+    return place.rstrip("/") + path + mark + query if path else base
 
 
 def read_key(given: str | None = None) -> str:

@@ -223,14 +223,18 @@ def open_listed_model(kind: str, rest: str, options: EngineOptions) -> tuple[str
 
 def find_served_model(endpoint: Endpoint, model: str) -> tuple[str, int]:
     """The tokenizer and the context of a served model, from `/v1/models`. An adapter's are those of its parent."""
-    cards = endpoint.get("/v1/models", lambda answer: {field(card, "id"): card for card in field(answer, "data")})
+    return endpoint.get("/v1/models", lambda answer: _read_card(answer, model, endpoint.base))
+
+
+def _read_card(answer: Any, model: str, base_url: str) -> tuple[str, int]:
+    cards = {field(card, "id"): card for card in field(answer, "data")}
     if model not in cards:
-        raise InputError(f"{endpoint.base} does not serve {model!r}. It serves {', '.join(map(str, cards)) or 'nothing'}.")
+        raise InputError(f"{base_url} does not serve {model!r}. It serves {', '.join(map(str, cards)) or 'nothing'}.")
     card = cards[model]
     base = cards.get(card.get("parent"), card)
     context = card.get("max_model_len") or base.get("max_model_len")
     if not context:
-        raise ModelError(f"{endpoint.base} does not say how many tokens {model!r} takes (max_model_len in /v1/models).")
+        raise ModelError(f"{base_url} does not say how many tokens {model!r} takes (max_model_len in /v1/models).")
     return base.get("root") or base["id"], int(context)
 
 

@@ -23,7 +23,9 @@ HARMLESS = frozenset({"api-version", "version", "model", "deployment", "region",
 SECRET_NAME = re.compile(r"key|token|secret|passw|credential|signature|^sig$|^auth|^code$", re.IGNORECASE)
 SECRET_VARIABLE = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 SCHEME = re.compile(r"https?://", re.IGNORECASE)
-URL = re.compile(r"https?://[^\s'\"<>]+", re.IGNORECASE)
+NEXT = re.compile(r",(?=https?://)", re.IGNORECASE)
+"""What stands between the addresses of several servers."""
+URL = re.compile(rf"https?://(?:(?!{NEXT.pattern})[^\s'\"<>])+", re.IGNORECASE)
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s@:%\\\[\]]+)(:\d{1,5})?", re.IGNORECASE)
 
 
@@ -86,7 +88,7 @@ def _urls(address: str) -> list[tuple[str, bool]]:
     if address.startswith("command:"):
         return [(url, False) for url in URL.findall(address)]
     found = SCHEME.search(address)
-    return [(address[found.start() :], True)] if found else []
+    return [(url, True) for url in NEXT.split(address[found.start() :])] if found else []
 
 
 def _is_refused(url: str, strict: bool) -> bool:

@@ -12,17 +12,22 @@ import gzip
 import hashlib
 import json
 import os
+import platform
+import re
 import shutil
 import sys
+import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import DamagedFile, InputError, StorageError
 from .checksums import BLANK, KEY, seal_parquet, seal_record
+from .mirrors import mirror_of, tell_written
 from .unpacking import LARGEST_WHOLE, read_whole
 
 if TYPE_CHECKING:
@@ -100,26 +105,97 @@ def lock_folder(folder: Path) -> Iterator[None]:
         except OSError as refusal:
             if refusal.errno not in NO_LOCKS:
                 raise
+    mirror = mirror_of(folder)
     try:
-        yield
+        with mirror.hold(folder) if mirror else contextlib.nullcontext():
+            yield
     finally:
         with contextlib.suppress(OSError):  # Windows deletes no open file, and nothing reads the one that is left
             (folder / LOCK).unlink()  # while it is locked, so that nobody else's is deleted
         lock.release()
 
 
+# -- scratch files
+
+
+DAY = 24 * 3600.0
+"""Seconds after which a scratch file that another machine has not touched was left by a process that was killed there."""
+_numbers = count()
+
+
+@cache
+def place() -> str:
+    """Where process ids mean what they mean here: this machine since it was started, and this container on it."""
+    try:
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text()
+        container = os.readlink("/proc/self/ns/pid")
+    except OSError:  # not Linux
+        machine, container = str(uuid.getnode()), ""
+    return hashlib.blake2b(f"{platform.node()}\0{machine}\0{container}".encode(), digest_size=6).hexdigest()
+
+
 def scratch_beside(path: Path, suffix: str = "") -> Path:
-    """A hidden name in the same folder that carries the process id, so that what a killed process left can be recognised."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp{suffix}")
+    """A hidden name in the same folder that nobody else uses. It says who writes it, so that what a killed process left can be
+    told from what another one, perhaps on another machine, is writing now.
+    """
+    return path.with_name(f".{path.name}.{place()}.{os.getpid()}.{next(_numbers)}.tmp{suffix}")
+
+
+SCRATCH = re.compile(r"\.(?P<name>.+?)\.(?:(?P<place>[0-9a-f]{12})\.)?(?P<process>\d+)(?:\.\d+)?\.tmp.*")
+"""Names that `scratch_beside` gives; those of earlier versions say only the process."""
+
+
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Remove what processes that were killed left in a folder, beside one file or folder or beside all.
+
+    Whether a process of another machine is alive cannot be known here: what it left stays for a day.
+    """
+    for left in folder.glob(".*.tmp*"):
+        fields = SCRATCH.fullmatch(left.name)
+        if fields is None or (name is not None and fields["name"] != name):
+            continue
+        if is_running(fields["process"]) if fields["place"] == place() else not _is_older(left, DAY):
+            continue
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
+
+
+def _is_older(file: Path, seconds: float) -> bool:
+    try:
+        return file.stat().st_mtime < time.time() - seconds
+    except OSError:  # it has just got its name
+        return False
+
+
+def is_running(process: str) -> bool:
+    """Whether a process of this place is alive."""
+    if sys.platform == "win32":  # where signal 0 is Ctrl-C: rather leave a file than stop a process
+        return True
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's, but alive
+        pass
+    return True
+
+
+# -- files and folders that appear whole
 
 
 @contextmanager
-def atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only when it is whole: written beside it, synced, renamed. Gzip by its ending."""
+def atomic(path: Path, give_name: Callable[[Path, Path], None] | None = None, *, sweep: bool = True) -> Iterator[IO[bytes]]:
+    """A file that appears under its name only when it is whole: written beside it, synced, renamed. Gzip by its ending.
+
+    `sweep`: look for what killed processes left beside it, which takes a list of its whole folder.
+    """
     scratch = scratch_beside(path)
     with explaining_os_errors(path):
         make_folder(path.parent)
-        _remove_leftovers(path)
+        if sweep:
+            remove_leftovers(path.parent, path.name)
         try:
             with open_to_write(scratch, "wb") as raw:
                 if path.suffix == ".gz":  # without a name and a time, so that equal contents are equal files
@@ -129,53 +205,57 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
                     yield raw
                 raw.flush()
                 os.fsync(raw.fileno())
-            os.replace(scratch, path)
+            (give_name or os.replace)(scratch, path)
+            _sync_names(path.parent)
+            tell_written(path)
         finally:
             scratch.unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A folder that appears under its name only when it is whole: filled beside it, then renamed, in place of an older one."""
+    """A folder that appears under its name only when it is whole: filled beside it, synced, renamed, in place of an older one."""
     scratch = scratch_beside(path)
     make_folder(path.parent)
-    _remove_leftovers(path)
+    remove_leftovers(path.parent, path.name)
     make_folder(scratch)
     try:
         yield scratch
+        for file in filter(Path.is_file, scratch.rglob("*")):
+            with open(file, "rb") as stream:
+                os.fsync(stream.fileno())
         if path.exists():
-            shutil.rmtree(path)
+            remove_folder(path)
         os.rename(scratch, path)
+        _sync_names(path.parent)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _remove_leftovers(path: Path) -> None:
-    """Remove what processes that were killed left beside a file or folder."""
-    for left in path.parent.glob(f".{path.name}.*.tmp*"):
-        if _is_running(left.name.removeprefix(f".{path.name}.").split(".")[0]):
-            continue
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
-        else:
-            left.unlink(missing_ok=True)
+def remove_folder(path: Path) -> None:
+    """Remove a folder so that it is never seen half-removed."""
+    scratch = scratch_beside(path)
+    os.rename(path, scratch)
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _is_running(process: str) -> bool:
-    if sys.platform == "win32":  # where signal 0 is Ctrl-C: rather leave a file than stop a process
-        return True
-    try:
-        os.kill(int(process), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    except PermissionError:  # somebody else's, but alive
-        pass
-    return True
+def _sync_names(folder: Path) -> None:
+    """Have a power cut not take back the names that were given in a folder. Not every system opens folders, or syncs them."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_json(file: Path, value: Any) -> None:
     with atomic(file) as stream:
-        stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+        stream.write(_json_bytes(value))
+
+
+def _json_bytes(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def write_record(file: Path, record: Mapping[str, Any]) -> None:
@@ -185,23 +265,25 @@ def write_record(file: Path, record: Mapping[str, Any]) -> None:
 
 def write_record_once(file: Path, record: Mapping[str, Any]) -> bool:
     """Write a record unless the file is there, also if several processes try at the same moment; gives whether it was written."""
-    if file.exists():
-        return False
-    scratch = scratch_beside(file, f".{uuid.uuid4().hex}")
-    with explaining_os_errors(file):
-        make_folder(file.parent)
-        try:
-            write_record(scratch, record)
-            os.link(scratch, file)  # unlike a rename, refused where the name is taken
-        except FileExistsError:
-            return False
-        except OSError as refusal:
-            if refusal.errno not in NO_LINKS:
-                raise
-            os.replace(scratch, file)  # every process writes the same but for the time
-        finally:
-            scratch.unlink(missing_ok=True)
-    return True
+    if mirror := mirror_of(file):
+        return mirror.push_once(file, _json_bytes(seal_record(record)))
+    is_first = False
+
+    def link(scratch: Path, target: Path) -> None:
+        nonlocal is_first
+        with contextlib.suppress(FileExistsError):
+            try:
+                os.link(scratch, target)  # unlike a rename, refused where the name is taken
+            except OSError as refusal:
+                if refusal.errno not in NO_LINKS:
+                    raise
+                os.replace(scratch, target)  # every process writes the same but for the time
+            is_first = True
+
+    if not file.exists():
+        with atomic(file, link) as stream:
+            stream.write(_json_bytes(seal_record(record)))
+    return is_first
 
 
 def set_aside(file: Path, folder: Path) -> Path:
@@ -232,15 +314,15 @@ def read_json(file: Path) -> dict[str, Any]:
 _JSON_KINDS = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false", type(None): "null"}
 
 
-def write_parquet(file: Path, table: pa.Table) -> None:
-    write_tables(file, table.schema, [table])
+def write_parquet(file: Path, table: pa.Table, *, sweep: bool = True) -> None:
+    write_tables(file, table.schema, [table], sweep=sweep)
 
 
-def write_tables(file: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+def write_tables(file: Path, schema: pa.Schema, tables: Iterable[pa.Table], *, sweep: bool = True) -> None:
     """One Parquet file of tables that need not be in memory at once, with a checksum for each page and one for the whole."""
     import pyarrow.parquet as pq
 
-    with atomic(file) as stream:
+    with atomic(file, sweep=sweep) as stream:
         with pq.ParquetWriter(stream, schema, write_page_checksum=True) as writer:
             for table in tables:
                 writer.write_table(table)

@@ -20,6 +20,7 @@ BRINGS: dict[str, tuple[str, ...]] = {
     "hub-data": ("ir_datasets", "datasets"),
     "dense": ("sentence_transformers",),
     "ray": ("ray",),
+    "stores": ("fsspec", "s3fs"),
 }
 """Extra -> the modules that it adds, by the names they are imported under."""
 

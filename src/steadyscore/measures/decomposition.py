@@ -6,7 +6,7 @@ One query is `scores` (M, n) with the 0-based `slots` (M, n) and `windows` (M, n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +25,10 @@ def order_residual(scores: ArrayLike) -> Array:
     scores = np.asarray(scores, float)
     residual: Array = scores - scores.mean(axis=-2, keepdims=True)
     return residual
+
+
+SMALLEST = 1e-9
+"""Share of a Gram matrix's largest eigenvalue below which an eigenvalue is rounding: its direction is not identified."""
 
 
 class Components(NamedTuple):
@@ -54,34 +58,87 @@ def variance_shares(
     NaN where no half identifies the effects (fewer than four permutations).
     """
     scores, slots, windows = np.asarray(scores, float), np.asarray(slots), np.asarray(windows)
+    if protocol == "unbiased":
+        return Components(*unbiased_components(scores[None], slots[None], windows[None])[0].tolist())
     if len(scores) < 2:
         return Components(np.nan, np.nan, np.nan, np.nan)
-    permutations, n = scores.shape
     residual = order_residual(scores)
-    if np.abs(residual).max() <= 1e-12 * np.abs(scores).max():  # rounding of the mean, not variation
+    if _is_still(scores, residual):
         return Components(0.0, 0.0, 0.0, 0.0)
-    if protocol == "reference":
-        total = float(np.mean(residual**2))
-        after_slot = float(np.mean((residual - _within(_fit(scores, slots)[0][slots])) ** 2))
-        slot_effect, window_effect, _ = _fit(scores, slots, windows)
-        after_all = float(np.mean((residual - _within(slot_effect[slots] + window_effect[windows])) ** 2))
-        return Components(total, max(total - after_slot, 0.0), max(after_slot - after_all, 0.0), after_all)
-    freedom = n * (permutations - 1)
-    total = float(np.sum(residual**2)) / freedom
-    rank = _fit(scores, slots, windows)[2]
-    parts = []
-    for half, rest in _cyclic_splits(permutations):
-        fits = [_fit(scores[rows], slots[rows], windows[rows]) for rows in (half, rest)]
-        if all(fit[2] == rank for fit in fits):
-            slot, window = (
-                np.sum(_within(a[labels]) * _within(b[labels])) / freedom
-                for a, b, labels in zip(fits[0][:2], fits[1][:2], (slots, windows), strict=True)
-            )
-            parts.append((slot, window))
-    if not parts:
-        return Components(total, np.nan, np.nan, np.nan)
-    slot, window = np.mean(parts, axis=0).tolist()
-    return Components(total, slot, window, total - slot - window)
+    total = float(np.mean(residual**2))
+    after_slot = float(np.mean((residual - _within(_fit(scores, slots)[0][slots])) ** 2))
+    slot_effect, window_effect = _fit(scores, slots, windows)
+    after_all = float(np.mean((residual - _within(slot_effect[slots] + window_effect[windows])) ** 2))
+    return Components(total, max(total - after_slot, 0.0), max(after_slot - after_all, 0.0), after_all)
+
+
+def unbiased_components(scores: Array, slots: Array, windows: Array) -> Array:
+    """`variance_shares` of Q queries of one shape at once, (Q, M, n) each: (Q, 4).
+
+    Two effects a and b of one half each, spread over the candidates of all permutations, have the covariance a' G b, G being the
+    Gram matrix of the indicators with candidate means taken out. So no fit needs more than Gram matrices, and these are sums
+    over permutations: each is made once and added up for every half.
+    """
+    queries, permutations, n = scores.shape
+    if permutations < 2:
+        return np.full((queries, 4), np.nan)
+    residual = order_residual(scores)
+    found = np.full((queries, 4), np.nan)
+    found[:, 0] = np.sum(residual**2, axis=(-2, -1)) / (n * (permutations - 1))
+    still = _is_still(scores, residual)
+    found[still] = 0.0
+    if splits := _cyclic_splits(permutations):
+        levels = int(slots.max()) + int(windows.max()) + 2
+        at_once = max(1, LARGEST // (permutations * n * levels))
+        moving = np.flatnonzero(~still)
+        for part in (moving[start : start + at_once] for start in range(0, len(moving), at_once)):
+            effects = _split_effects(residual[part], slots[part], windows[part], splits) / (n * (permutations - 1))
+            found[part, 1:3] = effects
+            found[part, 3] = found[part, 0] - effects[:, 0] - effects[:, 1]
+    return found
+
+
+LARGEST = 2_000_000
+"""Numbers of an array of indicators: queries are taken as many at a time."""
+
+
+def _split_effects(residual: Array, slots: Array, windows: Array, splits: Sequence[tuple[Array, Array]]) -> Array:
+    """(Q, 2) sums of squares that slot and window add, as the two halves of each split agree on them; NaN where none can."""
+    indicators, levels = _indicators((slots, windows))  # (Q, M, n, k)
+    permutations, k = residual.shape[1], sum(levels)
+    groups = [np.arange(permutations), *(rows for halves in splits for rows in halves)]
+    members = np.array([np.isin(np.arange(permutations), rows) for rows in groups], float)  # (1 + 2 splits, M)
+
+    def add_up(values: Array) -> Array:
+        """(Q, M, ...) summed over the permutations of every group."""
+        sums: Array = np.matmul(members, values.reshape(*values.shape[:2], -1))
+        return sums.reshape(len(values), len(groups), *values.shape[2:])
+
+    # Normal equations of every group, candidate means taken out (Frisch-Waugh-Lovell).
+    shown, sizes = add_up(indicators), members.sum(axis=1)
+    seen = add_up(np.matmul(indicators.swapaxes(-1, -2), indicators))
+    gram = seen - np.matmul(shown.swapaxes(-1, -2), shown) / sizes[:, None, None]
+    moved = add_up(np.einsum("qmnk,qmn->qmk", indicators, residual))
+    moved -= np.einsum("qgnk,qgn->qgk", shown, add_up(residual)) / sizes[:, None]
+    effects, rank = _least_squares(gram.reshape(-1, k, k), moved.reshape(-1, k))
+    effects, rank = effects.reshape(moved.shape), rank.reshape(moved.shape[:2])
+
+    is_known = (rank[:, 1::2] == rank[:, :1]) & (rank[:, 2::2] == rank[:, :1])  # (Q, splits)
+    agreed = []
+    for own in (slice(0, levels[0]), slice(levels[0], k)):
+        both = np.einsum("qsi,qij,qsj->qs", effects[:, 1::2, own], gram[:, 0, own, own], effects[:, 2::2, own])
+        agreed.append(np.where(is_known, both, 0.0).sum(axis=1))
+    count = is_known.sum(axis=1)
+    return np.where(count[:, None] > 0, np.stack(agreed, axis=-1) / np.maximum(count, 1)[:, None], np.nan)
+
+
+def _least_squares(gram: Array, moved: Array) -> tuple[Array, Array]:
+    """The shortest solutions (Q, k) of Q systems of normal equations, and their ranks."""
+    values, vectors = np.linalg.eigh(gram)
+    is_kept = values > SMALLEST * values[:, -1:]
+    inverse = np.where(is_kept, 1 / np.where(is_kept, values, 1.0), 0.0)
+    along = np.matmul(vectors.swapaxes(-1, -2), moved[:, :, None])[:, :, 0]
+    return np.matmul(vectors, (inverse * along)[:, :, None])[:, :, 0], is_kept.sum(axis=-1)
 
 
 def collection_shares(components: Sequence[Components]) -> Components:
@@ -90,9 +147,19 @@ def collection_shares(components: Sequence[Components]) -> Components:
     Queries with an undefined component are left out. NaN where no query is left or nothing varies: a scorer without an
     order effect has no shares. Macro figures are means of these over collections.
     """
-    table = np.array(components, float).reshape(-1, 4)
-    table = table[~np.isnan(table).any(axis=1)]
-    total, slot, window, _ = table.mean(axis=0) if len(table) else np.full(4, np.nan)
+    table = known_components(np.array(components, float).reshape(-1, 4))
+    return shares_of(table.mean(axis=0) if len(table) else np.full(4, np.nan))
+
+
+def known_components(table: Array) -> Array:
+    """Of (Q, 4) components the rows of queries that have all of them."""
+    known: Array = table[~np.isnan(table).any(axis=1)]
+    return known
+
+
+def shares_of(components: Array) -> Components:
+    """Query-mean components as shares of their total; NaN where nothing varies."""
+    total, slot, window, _ = components
     if not total > 0:
         return Components(np.nan, np.nan, np.nan, np.nan)
     slot, window = max(slot / total, 0.0), max(window / total, 0.0)
@@ -108,17 +175,22 @@ class SlotResidual(NamedTuple):
 def slot_residual(scores: ArrayLike, slots: ArrayLike, width: int, gold: ArrayLike | None = None) -> SlotResidual:
     """ψ(p): mean order residual of the candidates in slot p of one query, over all or only the `gold` (n,) ones (§C.1)."""
     keep = slice(None) if gold is None else np.asarray(gold, bool)
-    residual, slots = order_residual(scores)[:, keep].ravel(), np.asarray(slots)[:, keep].ravel()
-    seen = np.bincount(slots, minlength=width)
-    profile = np.where(seen > 0, np.bincount(slots, residual, minlength=width) / np.maximum(seen, 1), np.nan)
-    return _with_rms(profile)
+    residual, slots = order_residual(scores)[:, keep], np.asarray(slots)[:, keep]
+    return with_rms(slot_profiles(residual[None], slots[None], width)[0])
+
+
+def slot_profiles(residual: Array, slots: Array, width: int) -> Array:
+    """(Q, width) mean order residual in every slot of Q queries of one shape, (Q, M, n) each; NaN where none ever stood."""
+    places = (slots + width * np.arange(len(slots))[:, None, None]).ravel()
+    seen, moved = np.bincount(places, minlength=len(slots) * width), np.bincount(places, residual.ravel(), len(slots) * width)
+    return np.where(seen > 0, moved / np.maximum(seen, 1), np.nan).reshape(len(slots), width)
 
 
 def collection_slot_residual(queries: Sequence[SlotResidual]) -> SlotResidual:
     """ψ(p) of a collection: the mean over the queries in which slot p was occupied, and the RMS of that mean profile."""
     profiles = np.array([query.profile for query in queries])  # (Q, width)
     seen = (~np.isnan(profiles)).sum(axis=0)
-    return _with_rms(np.where(seen > 0, np.nansum(profiles, axis=0) / np.maximum(seen, 1), np.nan))
+    return with_rms(np.where(seen > 0, np.nansum(profiles, axis=0) / np.maximum(seen, 1), np.nan))
 
 
 def width_effect(scores_B: ArrayLike, scores_1: ArrayLike) -> float:
@@ -192,16 +264,28 @@ def silver_beta(score_vectors: Sequence[ArrayLike]) -> SilverBeta:
     return SilverBeta(_mean(np.concatenate(moves)), _mean(np.concatenate(ratios)), undefined)
 
 
-def _fit(scores: Array, *labels: Array) -> tuple[Any, ...]:
-    """OLS effects of each label set beside candidate effects, (k,) per set, and the rank of the fit.
+def _fit(scores: Array, *labels: Array) -> list[Array]:
+    """OLS effects of each label set beside candidate effects, (k,) per set.
 
     Candidate effects are projected out first (Frisch-Waugh-Lovell), which leaves a k x k system instead of (n + k) x (n + k).
     """
+    indicators, levels = _indicators(labels)
+    design = _within(indicators).reshape(-1, sum(levels))
+    effects, *_ = np.linalg.lstsq(design.T @ design, design.T @ order_residual(scores).ravel(), rcond=SMALLEST)
+    return np.split(effects, np.cumsum(levels)[:-1])
+
+
+def _indicators(labels: Sequence[Array]) -> tuple[Array, list[int]]:
+    """(..., k) 0 or 1 for every level of every label set, side by side; and how many levels each set has."""
     levels = [int(label.max()) + 1 for label in labels]
     shown = [label[..., None] == np.arange(k) for label, k in zip(labels, levels, strict=True)]
-    design = _within(np.concatenate(shown, axis=-1).astype(float)).reshape(-1, sum(levels))
-    effects, _, rank, _ = np.linalg.lstsq(design.T @ design, design.T @ order_residual(scores).ravel(), rcond=1e-9)
-    return *np.split(effects, np.cumsum(levels)[:-1]), int(rank)
+    return np.concatenate(shown, axis=-1).astype(float), levels
+
+
+def _is_still(scores: Array, residual: Array) -> Array:
+    """(...) whether (..., M, n) scores do not move: what is left is rounding of the mean."""
+    still: Array = np.abs(residual).max(axis=(-2, -1)) <= 1e-12 * np.abs(scores).max(axis=(-2, -1))
+    return still
 
 
 def _within(values: Array) -> Array:
@@ -219,7 +303,7 @@ def _cyclic_splits(permutations: int) -> list[tuple[Array, Array]]:
     return [(rows[:half], rows[half:]) for rows in rolled]
 
 
-def _with_rms(profile: Array) -> SlotResidual:
+def with_rms(profile: Array) -> SlotResidual:
     seen = profile[~np.isnan(profile)]
     return SlotResidual(profile, float(np.sqrt(np.mean(seen**2))) if len(seen) else float("nan"))
 

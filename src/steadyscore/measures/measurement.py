@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal
@@ -12,13 +12,15 @@ import numpy as np
 
 from ..errors import InputError
 from ..machine.bounds import Positive
-from ..runs.table import FIRST_STAGE, Scored
+from ..runs.table import Scored
 from ..terms import Array
-from . import decomposition, instability, preference, ranking, threshold
+from . import ranking, threshold
 from .ensembles import ensembles
 from .planning import from_permutations
 from .reading import ranked_first_stage, ranked_permuted
 from .registry import MEASURES, Stack
+from .rows import Rows
+from .whole import WholeCollection, placed_scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,36 +134,42 @@ class Measured:
     """ψ(p) by slot, over all candidates; empty where places are unknown."""
 
 
-BATCH = 5_000
+BATCH = 1_000
 """Queries that are measured, and held, at once."""
 
 
-def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None) -> Measured:
-    """Every measure that the score table allows. `queries` is gone through twice (a list, `Run.queries()`), never held."""
+def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None, only: Collection[str] | None = None) -> Measured:
+    """Every measure that the score table allows, or `only` these of single queries.
+
+    `queries` is gone through twice (a list, `Run.queries()`), never held.
+    """
     threshold_by = threshold_by or Threshold()
     survey = _survey(queries, threshold_by)
     if not survey.ids:
         raise InputError("no scored query was given to measure.")
     cutoff, tested = _cutoff(survey, threshold_by)
     values: dict[str, Array] = defaultdict(lambda: np.full(len(survey.ids), np.nan))
-    corpus = _Corpus(survey.width)
+    whole = WholeCollection(survey.width)
     for first, batch in _batches(queries):
         for members in _equal_shapes(batch):
-            stack, places = _stack([batch[i] for i in members]), first + members
-            for name, found in _values(stack).items():
+            alike = [batch[i] for i in members]
+            stack, places = _stack(alike), first + members
+            for name, found in _values(stack, only).items():
                 values[name][places] = found
             if stack.scores.shape[1] > 1 and (sets := cutoff.retained(stack.scores, stack.ranked)) is not None:
-                for name, found in _values(replace(stack, retained=sets), needing="cutoff").items():
+                for name, found in _values(replace(stack, retained=sets), only, needing="cutoff").items():
                     values[name][places] = np.where(tested[places], found, np.nan)
-            corpus.add(stack)
-        corpus.add_places(batch)
+            if only is None:
+                whole.add(stack)
+                if alike[0].is_placed and stack.scores.shape[1] > 1:
+                    whole.add_places(alike)
     return Measured(
         query_ids=tuple(survey.ids),
         values={name: found for name, found in values.items() if not np.isnan(found).all()},
-        overall=corpus.overall(),
+        overall=whole.overall(),
         cutoff=cutoff,
         coverage=survey.coverage(),
-        slot_profile=corpus.slot_profile(),
+        slot_profile=whole.slot_profile(),
     )
 
 
@@ -171,6 +179,16 @@ def _batches(queries: Iterable[Scored]) -> Iterator[tuple[int, list[Scored]]]:
     while batch := list(islice(remaining, BATCH)):
         yield first, batch
         first += len(batch)
+
+
+class EachChanged:
+    """Queries as a function changes them, one by one in every iteration, so that none is held; None leaves a query out."""
+
+    def __init__(self, queries: Iterable[Scored], change: Callable[[Scored], Scored | None]):
+        self._queries, self._change = queries, change
+
+    def __iter__(self) -> Iterator[Scored]:
+        return (changed for query in self._queries if (changed := self._change(query)) is not None)
 
 
 def average_permutations(query: Scored, serving_permutations: int) -> Scored:
@@ -220,7 +238,7 @@ def rank_by_pool(query: Scored) -> Scored | None:
     return with_scores(query, np.stack([scores, scores]))
 
 
-def _values(stack: Stack, needing: str | None = None) -> dict[str, Array]:
+def _values(stack: Stack, only: Collection[str] | None = None, needing: str | None = None) -> dict[str, Array]:
     """The measures of a stack: those that need the cutoff, or all others its arrays allow."""
     missing = {"reader", "perturbed"} | ({"cutoff"} if needing is None else set())
     if stack.scores.shape[1] < 2:
@@ -232,7 +250,10 @@ def _values(stack: Stack, needing: str | None = None) -> dict[str, Array]:
     return {
         m.name: np.asarray(m.value(stack), float)
         for m in MEASURES.values()
-        if m.value and missing.isdisjoint(m.needs) and (needing is None or needing in m.needs)
+        if m.value
+        and (only is None or m.name in only)
+        and missing.isdisjoint(m.needs)
+        and (needing is None or needing in m.needs)
     }
 
 
@@ -269,9 +290,9 @@ class _Survey:
     """What must be known of all queries before the first is measured."""
 
     ids: list[str] = field(default_factory=list)
-    fitting_rows: list[Array] = field(default_factory=list)
+    fitting_rows: Rows = field(default_factory=Rows)
     """Per query the scores that a cutoff is fitted on, where one is fitted; and its judgements."""
-    gold: list[Array] = field(default_factory=list)
+    gold: Rows = field(default_factory=Rows)
     has_first_stage: bool = False
     is_judged: bool = False
     width: int = 0
@@ -300,10 +321,10 @@ def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
         survey.is_judged |= query.is_judged
         if by.cutoff is None:
             row = query.permuted[0] if by.protocol == "reference" or first_stage is None else first_stage
-            survey.fitting_rows.append(row.copy())
-            survey.gold.append(query.gold.copy())
+            survey.fitting_rows.append(row)
+            survey.gold.append(query.gold)
         if query.is_placed and len(query.permuted) > 1:
-            survey.width = max(survey.width, int(_places(query)[1].max()) + 1)
+            survey.width = max(survey.width, int(placed_scores(query)[1].max()) + 1)
         survey.ids.append(query.query_id)
         survey.candidates += len(query.candidate_ids)
         survey.permutations.append(len(query.permuted))
@@ -334,10 +355,11 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
         return Cutoff(None, how), ~everyone
     reference = by.protocol == "reference"
     fitted = _fitting_half(ids, by)
-    half = [s for s, mine in zip(rows, fitted, strict=True) if mine]
+    half = Rows(row for row, mine in zip(rows, fitted, strict=True) if mine)
     grid = rows if reference else None
     if by.retention is None:
-        value = threshold.fit_cutoff(half, [g for g, mine in zip(survey.gold, fitted, strict=True) if mine], by.protocol, grid)
+        gold = Rows(row for row, mine in zip(survey.gold, fitted, strict=True) if mine)
+        value = threshold.fit_cutoff(half, gold, by.protocol, grid)
     else:
         value = threshold.match_retention(half, by.retention, by.protocol, grid)
     cutoff = Cutoff(
@@ -357,66 +379,13 @@ def _fitting_half(ids: Sequence[str], by: Threshold) -> Array:
     fit_ids, _ = threshold.split_queries(
         ids, None if is_reference else by.seed, protocol="reference" if is_reference else "hashed"
     )
-    return np.isin(ids, fit_ids)
+    chosen = set(fit_ids)
+    return np.fromiter((query_id in chosen for query_id in ids), bool, len(ids))
 
 
 def fitted_retention(queries: Iterable[Scored], cutoff: float, by: Threshold) -> float:
     """The share of the pool that a cutoff keeps on the half it was fitted on: what another scorer's cutoff is matched to."""
     survey = _survey(queries, replace(by, cutoff=None))
     fitted = _fitting_half(survey.ids, by)
-    return float(np.mean([(row >= cutoff).mean() for row, mine in zip(survey.fitting_rows, fitted, strict=True) if mine]))
-
-
-class _Corpus:
-    """What only a whole collection has, gathered stack by stack."""
-
-    def __init__(self, width: int):
-        self._width = width
-        self._stacks: dict[tuple[Any, ...], list[tuple[bool, Array, Array, Array | None]]] = {}
-        """By shape: whether anything is judged, quality at 1 and at 10, and the buckets of what was shown."""
-        self._shares: list[decomposition.Components] = []
-        self._residuals: list[decomposition.SlotResidual] = []
-
-    def add(self, stack: Stack) -> None:
-        is_judged, shape = not np.isnan(stack.ideal).all(), stack.scores.shape
-        nothing = np.full(shape[:2], np.nan)
-        first, tenth = (stack.quality(1), stack.quality(10)) if is_judged else (nothing, nothing)
-        labels = None if stack.orders is None else instability.buckets(stack.orders, stack.relevance)
-        kind = (shape[1:], stack.first_stage is None, stack.orders is None)
-        self._stacks.setdefault(kind, []).append((is_judged, first, tenth, labels))
-
-    def add_places(self, queries: Sequence[Scored]) -> None:
-        for places in (_places(q) for q in queries if q.is_placed and len(q.permuted) > 1):
-            self._shares.append(decomposition.variance_shares(*places))
-            self._residuals.append(decomposition.slot_residual(*places[:2], self._width))
-
-    def overall(self) -> dict[str, float]:
-        found: dict[str, float] = {}
-        judged = [parts for parts in self._stacks.values() if any(part[0] for part in parts)]
-        permutations = {parts[0][1].shape[1] for parts in judged}
-        # What a benchmark reports under a permutation is a mean over its queries, so all must have it; their pools may differ.
-        if len(permutations) == 1 and min(permutations) > 1:
-            every = [part for parts in judged for part in parts]
-            first = np.concatenate([part[1] for part in every])
-            found["benchmark_range@1"], found["benchmark_sd@1"] = (
-                preference.benchmark_range(first),
-                preference.benchmark_sd(first),
-            )
-            if shown := [(tenth, labels) for _, _, tenth, labels in every if labels is not None]:
-                tenth, labels = (np.concatenate(arrays) for arrays in zip(*shown, strict=True))
-                found["zeng_psi_corpus@10"] = instability.zeng_psi_corpus(tenth, labels)
-        if self._shares:
-            shares = decomposition.collection_shares(self._shares)
-            found |= {"slot_share": shares.slot, "window_share": shares.window, "companion_share": shares.companion}
-            found["slot_rms"] = decomposition.collection_slot_residual(self._residuals).rms
-        return {name: float(value) for name, value in found.items() if np.isfinite(value)}
-
-    def slot_profile(self) -> list[float]:
-        if not self._residuals:
-            return []
-        return [float(p) for p in decomposition.collection_slot_residual(self._residuals).profile]
-
-
-def _places(query: Scored) -> tuple[Array, Array, Array]:
-    keep = query.permutations != FIRST_STAGE
-    return query.permuted, query.slots[keep], query.windows[keep]  # type: ignore[index]
+    kept = (float((row >= cutoff).mean()) for row, mine in zip(survey.fitting_rows, fitted, strict=True) if mine)
+    return float(np.mean(np.fromiter(kept, float)))

@@ -58,6 +58,8 @@ def align(observations: Sequence[Observation]) -> list[Observation]:
     first = observations[0]
     if any(observation.collection != first.collection for observation in observations):
         raise InputError("runs of different collections cannot be paired: compare runs of the same collection.")
+    if all(observation.query_ids == first.query_ids for observation in observations) and first.query_ids:
+        return list(observations)
     places = [{query: i for i, query in enumerate(observation.query_ids)} for observation in observations]
     shared = tuple(query for query in first.query_ids if all(query in place for place in places))
     if not shared:

@@ -8,18 +8,19 @@ from typing import Literal
 import numpy as np
 
 from ..errors import InputError
-from ..runs.table import FIRST_STAGE, Scored
+from ..runs.table import Scored
 from ..terms import Array
-from .decomposition import Components, SlotResidual, collection_slot_residual, slot_residual, variance_shares
+from .decomposition import Components, SlotResidual, collection_slot_residual, known_components, slot_residual, variance_shares
 from .ranking import is_relevant
+from .whole import placed_scores
 
 Estimator = Literal["unbiased", "reference"]
 
 
 def variance_components(queries: Sequence[Scored], protocol: Estimator = "reference") -> Components:
     """Slot, window and remaining variance of a collection in squared score units: means over queries that have all of them."""
-    table = np.array([variance_shares(*_placed(query), protocol=protocol) for query in queries], float).reshape(-1, 4)
-    table = table[~np.isnan(table).any(axis=1)]
+    found = (variance_shares(*_placed(query), protocol=protocol) for query in queries)
+    table = known_components(np.array(list(found), float).reshape(-1, 4))
     if not len(table):
         return Components(*[float("nan")] * 4)
     return Components(*(float(value) for value in table.mean(axis=0)))
@@ -40,5 +41,4 @@ def slot_profile(queries: Sequence[Scored], *, gold: bool = False) -> SlotResidu
 def _placed(query: Scored) -> tuple[Array, Array, Array]:
     if query.slots is None or query.windows is None:
         raise InputError(f"query {query.query_id} has no stored places, which slots and windows need.")
-    keep = query.permutations != FIRST_STAGE
-    return query.permuted, query.slots[keep], query.windows[keep]
+    return placed_scores(query)

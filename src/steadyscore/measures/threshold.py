@@ -8,6 +8,7 @@ the scores they come from.
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, get_args
@@ -59,10 +60,15 @@ def cutoff_grid(scores: Sequence[ArrayLike], protocol: Protocol = "midpoints") -
     check_choice(protocol, get_args(Protocol), "protocol")
     if not len(scores):
         raise InputError("no query to fit a cutoff on. Give at least one query with scores.")
-    distinct = np.unique(finite_scores(np.concatenate([np.ravel(row) for row in scores])))
+    distinct = np.unique(finite_scores(_end_to_end(scores)))
     if protocol == "reference":
         return np.unique(np.linspace(distinct[0], distinct[-1], REFERENCE_POINTS))
     return np.concatenate([distinct[:1], distinct[:-1] + np.diff(distinct) / 2])
+
+
+def _end_to_end(rows: Sequence[ArrayLike]) -> Array:
+    """Rows as one, without a list of arrays: there may be a million of them."""
+    return np.fromiter((value for row in rows for value in np.ravel(row).tolist()), float)
 
 
 def _mean_at(scores: Sequence[ArrayLike], f1_against: Sequence[ArrayLike] | None, grid: Array) -> Array:
@@ -72,7 +78,7 @@ def _mean_at(scores: Sequence[ArrayLike], f1_against: Sequence[ArrayLike] | None
     sorted by score and summed from above, give the mean at any cutoff: one sort instead of queries x cutoffs
     evaluations.
     """
-    levels, steps = [], []
+    levels, steps = array("d"), array("d")
     for index, row in enumerate(scores):
         row = np.asarray(row, float)
         best_first = np.argsort(-row)
@@ -82,9 +88,9 @@ def _mean_at(scores: Sequence[ArrayLike], f1_against: Sequence[ArrayLike] | None
         else:
             gold = is_relevant(f1_against[index])[best_first]
             figure = 2 * np.cumsum(gold) / (kept + gold.sum())
-        levels.append(row[best_first])
-        steps.append(np.diff(figure, prepend=0.0))
-    level, step = np.concatenate(levels), np.concatenate(steps)
+        levels.frombytes(row[best_first].tobytes())
+        steps.frombytes(np.diff(figure, prepend=0.0).tobytes())
+    level, step = np.array(levels), np.array(steps)
     ascending = np.argsort(level)
     from_above = np.append(np.cumsum(step[ascending][::-1])[::-1], 0.0)
     return from_above[np.searchsorted(level[ascending], grid, side="left")] / len(scores)
@@ -132,8 +138,8 @@ def match_retention(
 # ---- measuring: M permutations ----
 
 
-def retained(scores: ArrayLike, cutoff: float) -> Array:
-    """What a frozen or fixed cutoff keeps: score >= cutoff, (..., M, n) bool."""
+def retained(scores: ArrayLike, cutoff: float | Array) -> Array:
+    """What a frozen or fixed cutoff keeps: score >= cutoff, (..., M, n) bool; of several cutoffs (C, 1, 1) what each keeps."""
     return finite_scores(scores) >= cutoff
 
 

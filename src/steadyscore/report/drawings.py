@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from ..errors import InputError
 from ..machine.extras import PAGE, check_installed
 from ..measures import threshold
 from ..measures.intervals import Interval, mean_interval
-from ..measures.measurement import average_permutations, measure
+from ..measures.measurement import EachChanged, average_permutations, measure
 from ..measures.registry import MEASURES
 from . import figures, sentences
 from .sentences import LABELS
@@ -69,7 +70,8 @@ def _plans(audits: Sequence[Audit], decision: str | None, styles: dict[str, figu
         _Plan(
             "spread",
             f"{quality} of every query",
-            "Each line is one query, from its worst to its best order; the mark is its mean. Spread is mean minus worst.",
+            "Each line is one query, from its worst to its best order; the mark is its mean. Spread is mean minus worst."
+            + _drawn_part(audits),
             lambda: _spreads(audits, k),
             partial(figures.spread, styles=styles, measure=quality),
         ),
@@ -92,7 +94,7 @@ def _decision_plans(audits: Sequence[Audit], decision: str, styles: dict[str, fi
         _Plan(
             "decisions",
             "Decisions, query by query",
-            f"{capitalised} of every query, sorted; {steady}.",
+            f"{capitalised} of every query, sorted; {steady}." + _drawn_part(audits),
             lambda: {audit.name: audit.measured.values[decision] for audit in audits},
             partial(figures.by_query, styles=styles, measure=label),
         ),
@@ -124,6 +126,15 @@ def _decision_plans(audits: Sequence[Audit], decision: str, styles: dict[str, fi
             )
         )
     return plans
+
+
+def _drawn_part(audits: Sequence[Audit]) -> str:
+    """A sentence where a figure does not draw every query."""
+    most = max(audit.measured.coverage.queries for audit in audits)
+    if most <= figures.MOST_DRAWN:
+        return ""
+    part = f"{figures.MOST_DRAWN} of {most:,} queries are drawn, in equal steps from the lowest to the highest"
+    return f" {part}; every number is of all."
 
 
 def _spreads(audits: Sequence[Audit], k: int) -> dict[str, np.ndarray]:
@@ -184,7 +195,8 @@ def budget_curve(audit: Audit, decision: str) -> dict[int, Interval]:
     fewest, own = min(len(q.permuted) for q in audit.queries), audit.serving_permutations
     by_budget = {own: audit.measured.values[decision]} if fewest > 1 else {}
     for times in range(2, fewest // 2 + 1):
-        values = measure([average_permutations(q, times) for q in audit.queries], audit.threshold).values
+        averaged = EachChanged(audit.queries, partial(average_permutations, serving_permutations=times))
+        values = measure(averaged, audit.threshold).values
         if decision in values:
             by_budget[own * times] = values[decision]
     return {budget: mean_interval([values], scheme="queries") for budget, values in by_budget.items()}
@@ -193,9 +205,18 @@ def budget_curve(audit: Audit, decision: str) -> dict[int, Interval]:
 def cutoff_sweep(audit: Audit) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
     """Mean retention and overlap at cutoffs over the range of the scores, and both at the cutoff in use."""
     tested = ~np.isnan(audit.measured.values["overlap"])
-    queries = [query for query, is_tested in zip(audit.queries, tested, strict=True) if is_tested]
-    scores = np.concatenate([query.permuted.ravel() for query in queries])
-    grid = np.unique(np.quantile(scores, np.linspace(0, 1, CUTOFFS)))
-    curves = [threshold.sweep(query.permuted, np.zeros(query.permuted.shape[1]), grid) for query in queries]
-    retention, overlap = (np.mean([curve[name] for curve in curves], axis=0) for name in ("retention", "overlap"))
-    return retention, overlap, (audit.figures["retention"].value, audit.figures["overlap"].value)
+
+    def scores() -> Iterator[np.ndarray]:
+        return (query.permuted for query, is_tested in zip(audit.queries, tested, strict=True) if is_tested)
+
+    every = array("d")
+    for rows in scores():
+        every.frombytes(np.ascontiguousarray(rows, float).tobytes())
+    grid = np.unique(np.quantile(np.array(every), np.linspace(0, 1, CUTOFFS)))
+    retention, overlap = np.zeros(len(grid)), np.zeros(len(grid))
+    for rows in scores():
+        sets = threshold.retained(rows, grid[:, None, None])
+        retention += threshold.retention(sets)
+        overlap += threshold.overlap(sets)
+    count = tested.sum()
+    return retention / count, overlap / count, (audit.figures["retention"].value, audit.figures["overlap"].value)

@@ -159,18 +159,30 @@ def _counts(last: int) -> Array:
     return np.arange(1, last + 1, -(-last // 10))
 
 
+MOST_DRAWN = 400
+"""Queries that one figure draws: of more, those in equal steps of their order, the first and the last among them."""
+
+
+def _some(values: Array) -> Array:
+    """Of sorted values, or rows, as many as a figure draws."""
+    if len(values) <= MOST_DRAWN:
+        return values
+    chosen: Array = values[np.linspace(0, len(values) - 1, MOST_DRAWN).round().astype(int)]
+    return chosen
+
+
 def spread(title: str, quality: dict[str, Array], styles: dict[str, Style], measure: str) -> str:
     """Per-query quality over permutations: worst to best as a line, the mean as a dot (paper, Fig. 3a). Values are (Q, M)."""
 
     def paint(axes: Any) -> None:
         rows = np.atleast_1d(axes)
         for row, (name, values) in zip(rows, quality.items(), strict=True):
-            values = values[np.argsort(values.mean(axis=1), kind="stable")]
-            at = np.arange(1, len(values) + 1)
+            fall = float((values.mean(axis=1) - values.min(axis=1)).mean())
+            order = np.argsort(values.mean(axis=1), kind="stable")
+            at, values = _some(np.arange(1, len(values) + 1)), values[_some(order)]
             colour = styles[name].colour
             row.vlines(at, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.45, linewidth=min(5.0, 130 / len(at)))
             row.plot(at, values.mean(axis=1), styles[name].marker, color=colour, markersize=min(4.0, 120 / len(at)))
-            fall = float((values.mean(axis=1) - values.min(axis=1)).mean())
             row.set_title(f"{_shorten(name)}: spread {fall:.3f}", loc="left", fontsize=9.5)
             row.set_ylim(-0.03, 1.03)
             row.set_ylabel(measure)
@@ -211,7 +223,7 @@ def by_query(title: str, values: dict[str, Array], styles: dict[str, Style], mea
             found = np.sort(found[~np.isnan(found)])
             at = 100 * (np.arange(len(found)) + 0.5) / len(found)
             marker = styles[name].marker if len(found) <= 40 else None
-            ax.plot(at, found, color=styles[name].colour, marker=marker, markersize=4, linewidth=1.4)
+            ax.plot(_some(at), _some(found), color=styles[name].colour, marker=marker, markersize=4, linewidth=1.4)
         ax.set_xlim(0, 100)
         ax.set_ylim(-0.03, 1.03)
         ax.set_xlabel("queries in ascending order, %")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -98,10 +97,16 @@ def _why_unknown(audit: Audit) -> str:
     return f"the threshold has no cutoff ({audit.measured.cutoff.how})."
 
 
-def quality_by_query(audit: Audit, k: int) -> Array:
-    """(Q, M) nDCG@k by query and permutation, to the fewest permutations any query has; unjudged queries left out."""
-    fewest = min(len(q.permuted) for q in audit.queries)
-    by_query = np.stack([example.quality(q, k)[:fewest] for q in audit.queries])
+def quality_by_query(audit: Audit, k: int, counted: Array | None = None) -> Array:
+    """(Q, M) nDCG@k by query and permutation, to the fewest permutations any query has; unjudged queries left out.
+
+    `counted` (Q,) says which queries are looked at; otherwise all are.
+    """
+    chosen = np.ones(len(audit.queries), bool) if counted is None else counted
+    fewest = min(len(q.permuted) for q, is_chosen in zip(audit.queries, chosen, strict=True) if is_chosen)
+    by_query = np.empty((int(chosen.sum()), fewest))
+    for row, query in zip(by_query, (q for q, is_chosen in zip(audit.queries, chosen, strict=True) if is_chosen), strict=True):
+        row[:] = example.quality(query, k)[:fewest]
     judged: Array = by_query[~np.isnan(by_query).any(axis=1)]
     return judged
 
@@ -109,8 +114,7 @@ def quality_by_query(audit: Audit, k: int) -> Array:
 def quality_movement(audit: Audit, decision: str, k: int) -> float:
     """Mean absolute difference between two permutations of the collection's nDCG@k, over the queries the decision counts."""
     counted = ~np.isnan(audit.measured.values[decision])
-    subset = replace(audit, queries=[q for q, is_counted in zip(audit.queries, counted, strict=True) if is_counted])
-    by_query = quality_by_query(subset, k)
+    by_query = quality_by_query(audit, k, counted)
     if not by_query.size or by_query.shape[1] < 2:
         return float("nan")
     reported = by_query.mean(axis=0)

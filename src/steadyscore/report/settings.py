@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..audits.names import in_words
 from ..audits.result import Audit
 from ..scoring.starts import start_remarks, starts_of, unwatched_parts
+
+LISTED = 100
+"""Queries or windows that one sentence names."""
 
 
 def describe_settings(audit: Audit) -> list[tuple[str, str]]:
@@ -57,7 +62,7 @@ def describe_settings(audit: Audit) -> list[tuple[str, str]]:
 
 
 def describe_left_out(audit: Audit) -> list[str]:
-    """Everything that is in no mean, counts as 0 or was cut, by name."""
+    """Everything that is in no mean, counts as 0 or was cut, by name; of many the first ones."""
     scoring, measured = audit.record.get("coverage", {}), audit.measured.coverage
     asked = scoring.get("queries", measured.queries)
     by_reason = {
@@ -70,4 +75,9 @@ def describe_left_out(audit: Audit) -> list[str]:
             f"{s['query_id']}, window {s['window']}, {s['chars']} characters kept" for s in scoring.get("shrunk", [])
         ],
     }
-    return [f"{len(names)} {what}: {'; '.join(names)}." for what, names in by_reason.items() if names]
+    return [f"{len(names)} {what}: {_listed(names)}." for what, names in by_reason.items() if names]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f"; and {len(names) - LISTED:,} more, which run.json and summary.json name" if len(names) > LISTED else ""
+    return "; ".join(names[:LISTED]) + more

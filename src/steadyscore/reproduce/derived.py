@@ -11,9 +11,6 @@ import numpy as np
 from ..collection import Source, open_collection, write
 from ..scoring.perturbation import (
     forced_position,
-    neighbour_swaps,
-    perturbed_rank,
-    pool_replace,
     score_noise,
     strongest_candidate,
 )
@@ -52,7 +49,7 @@ def derived_name(data: Content) -> str:
 def derive(source: Source, data: Content) -> Iterator[Instance]:
     """The instances of a part, each pool arranged. A pool without a relevant candidate has no forced position and stays."""
     value = data.value
-    for place, instance in enumerate(source.instances(reserve=value["arrangement"] == "churn")):
+    for place, instance in enumerate(source.instances()):
         if value["part"] is not None and place % value["part"][1] != value["part"][0]:
             continue
         if value["first_stage"]:
@@ -61,7 +58,7 @@ def derive(source: Source, data: Content) -> Iterator[Instance]:
 
 
 def arranged(instance: Instance, arrangement: Arrangement, tag: str = "") -> Instance:
-    """An instance whose pool stands in another order, ranked anew. The candidates stay the same, except for `churn`."""
+    """An instance whose pool stands in another order, ranked anew. The candidates stay the same."""
     order = pool_order(instance, arrangement, tag)
     ranked = (replace(instance.pool[int(i)], rank=place, score=None) for place, i in enumerate(order, start=1))
     return replace(instance, pool=tuple(ranked))
@@ -76,11 +73,7 @@ def pool_order(instance: Instance, arrangement: Arrangement, tag: str = "") -> n
     if arrangement in ("top", "middle", "bottom"):
         best = strongest_candidate([c.relevance or 0 for c in instance.pool], [c.id for c in instance.pool])
         return np.arange(n) if best is None else forced_position(n, best, arrangement)
-    if arrangement == "swaps":
-        return np.asarray(neighbour_swaps(n, n, rng))
     if arrangement == "noise":
         scores = [-float(i) if c.score is None else c.score for i, c in enumerate(instance.pool)]
         return np.asarray(score_noise(scores, 0.3, rng))
-    if arrangement == "churn" and n > 1:
-        return np.asarray(pool_replace(n - 1, perturbed_rank(n - 1, seed=SEED, query_id=instance.id)))
     return np.arange(n)

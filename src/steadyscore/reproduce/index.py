@@ -1,4 +1,4 @@
-"""How far an artifact is: what can be measured, what the store holds, and the page that lists it all."""
+"""How far an artifact is: what the store holds of it, what it needs, and the page that lists it all."""
 
 from __future__ import annotations
 
@@ -14,37 +14,28 @@ from .scale import Choices
 
 class Status(NamedTuple):
     status: str
-    """`complete`, `part of it`, `not run`, `needs code`, `diagram`; the first two of the runs in the store."""
+    """`complete`, `part of it`, `not run`, `diagram`; the first two of the runs in the store."""
     runs: int
     done: int
     cells: int
-    possible: int
-    """Cells that some code here measures."""
     missing: list[str]
     """What is not there, one sentence each."""
 
 
 def status_of(artifact: Artifact, choices: Choices, store: Store) -> Status:
-    """What of an artifact can be measured, and how many of its runs are in the store."""
+    """How many of an artifact's runs are in the store."""
     if artifact.is_diagram:
-        return Status("diagram", 0, 0, 0, 0, [])
+        return Status("diagram", 0, 0, 0, [])
     cells = list(artifact.cells())
-    possible = [cell for cell in cells if cell.statistic != "not_measured"]
-    jobs = jobs_of(requests_of(possible, choices), choices)
+    jobs = jobs_of(requests_of(cells, choices), choices)
     done = sum(store.is_done(job, choices) for job in jobs)
     missing = [f"{len(jobs) - done} of {len(jobs)} runs are not scored yet"] if done < len(jobs) else []
-    missing += missing_code(artifact)
-    return Status(_word(len(possible), len(jobs), done), len(jobs), done, len(cells), len(possible), missing)
-
-
-def _word(possible: int, runs: int, done: int) -> str:
-    if not possible:
-        return "needs code"
-    return "complete" if done == runs else "part of it" if done else "not run"
+    word = "complete" if done == len(jobs) else "part of it" if done else "not run"
+    return Status(word, len(jobs), done, len(cells), missing)
 
 
 def needs_of(artifact: Artifact) -> list[str]:
-    """What an artifact asks for beside scores, and what no code does yet, in words."""
+    """What an artifact asks for beside scores, in words."""
     cells = list(artifact.cells())
     sides = [side for cell in cells if not cell.text for _, side in cell.sides()]
     trained = {side.system for side in sides if side.system} - {"off-the-shelf"}
@@ -62,11 +53,6 @@ def needs_of(artifact: Artifact) -> list[str]:
     if any(len(side.seeds) > 1 for side in sides):
         found.append("three seeds")
     return found
-
-
-def missing_code(artifact: Artifact) -> list[str]:
-    """What no code here measures yet."""
-    return list(dict.fromkeys(cell.text for cell in artifact.cells() if cell.statistic == "not_measured"))
 
 
 PAGE = """\
@@ -114,14 +100,5 @@ def index_page() -> str:
         if artifact.is_diagram:
             rows.append(f"| {artifact.number} ({artifact.label}) | {artifact.title} | - | a diagram: nothing to measure | - |")
             continue
-        cells = list(artifact.cells())
-        possible = sum(cell.statistic != "not_measured" for cell in cells)
-        status = "runs" if possible == len(cells) else "needs code" if not possible else f"{possible} of {len(cells)} cells run"
-        rows.append(f"| {artifact.number} ({artifact.label}) | {artifact.title} | {command} | {status} | {needs} |")
-    lacking = [
-        f"- {artifact.number} ({artifact.label}): {reason}."
-        for artifact in ARTIFACTS.values()
-        for reason in missing_code(artifact)
-    ]
-    below = "## What no code measures yet\n\n" + "\n".join(lacking) if lacking else "Every cell has code that measures it."
-    return PAGE + "\n".join(rows) + f"\n\n{below}\n"
+        rows.append(f"| {artifact.number} ({artifact.label}) | {artifact.title} | {command} | runs | {needs} |")
+    return PAGE + "\n".join(rows) + "\n\nEvery cell has code that measures it.\n"

@@ -19,7 +19,7 @@ from ..measures.observations import Observation
 from ..measures.reading import Reading
 from ..measures.registry import MEASURES
 from ..readers.outputs import ReaderResult, reader_label, reader_results
-from ..runs.folder import Run
+from ..runs.folder import Run, find_run
 from ..runs.table import Scored
 from ..scoring.rereads import average_reads
 from ..scoring.timing import query_seconds, read_timings
@@ -206,7 +206,7 @@ class Library:
 
 def fitting_run(folder: Path, collection: str) -> Run:
     """A finished run of the user, where it scored the collection that is asked for."""
-    run = Run.open(folder)
+    run = find_run(folder)
     if not run.is_complete:
         raise MissingRun(f"{folder} is not complete. Run the command that made it again first.")
     names = {run.record["collection"], run.record.get("source")}

@@ -24,7 +24,7 @@ class Origin(NamedTuple):
 
 def origins_of(artifact: Artifact, choices: Choices) -> list[Origin]:
     """Every system and reader of an artifact; of several bases, seeds and tasks the first stands for all."""
-    requests = requests_of((cell for cell in artifact.cells() if cell.statistic != "not_measured"), choices)
+    requests = requests_of(artifact.cells(), choices)
     systems: dict[str, Scoring] = {}
     for asked in requests:
         if asked.system not in systems:

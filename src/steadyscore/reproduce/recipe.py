@@ -12,9 +12,9 @@ from ..scoring.perturbation import Perturbation
 from ..terms import Markers, Partition, Placeholder, Readout, Ties
 from .names import SEEDS, bases_in, collections_in
 
-Arrangement = Literal["first-stage", "reverse", "top", "middle", "bottom", "swaps", "noise", "churn"]
+Arrangement = Literal["first-stage", "reverse", "top", "middle", "bottom", "noise"]
 """How a pool stands before it is permuted: as the first stage has it, reversed, with its strongest candidate moved to the
-top, middle or bottom, after neighbour swaps or score noise, or with one candidate replaced."""
+top, middle or bottom, or after score noise."""
 Form = Literal["level", "signed", "percent", "closed", "count", "of", "interval", "with_interval", "range", "spread", "sd"]
 """How a number is printed: as it is, with its sign, as a share in percent, as percent of a gap, as a whole number, as n/N,
 as its interval alone, with its interval, as lowest to highest, with its seed SD, as its seed SD alone."""
@@ -141,7 +141,7 @@ class Cell(Side):
     at: float = 0
     """Where it stands on the x axis of a figure; the slot of a slot profile."""
     text: str = ""
-    """What the cell says without being measured; with the statistic `not_measured`, what would be needed."""
+    """What the cell says without being measured."""
 
     def sides(self) -> list[tuple[int, Side]]:
         """The runs that a cell weighs against each other, with their signs."""

@@ -383,8 +383,6 @@ STATISTICS: dict[str, Statistic] = {
 
 def value_of(cell: Cell, library: Library) -> Value:
     """The number of a cell, or the reason why there is none."""
-    if cell.statistic == "not_measured":
-        return Value(reason=cell.text)
     if cell.text:
         return Value(text=cell.text)
     try:

@@ -62,7 +62,7 @@ class _Block:
         self.query_ids = pa.array([query.query_id for query in queries], pa.string())
         self.candidate_ids = pa.array([id for query in queries for id in query.candidate_ids], pa.string())
         self.sizes = _Ends([len(query.candidate_ids) for query in queries])
-        self.partitions = [query.partition for query in queries]
+        self.partitions, self.ties = ([getattr(query, name) for query in queries] for name in ("partition", "ties"))
         self.permutations = _Column([query.permutations for query in queries])
         self.scores = _Column([query.scores for query in queries])
         self.slots = _Column([query.slots for query in queries])
@@ -101,6 +101,7 @@ class _Block:
             relevance=self.relevance.flat(i),
             ideal=self.ideal.flat(i),
             partition=self.partitions[i],
+            ties=self.ties[i],
         )
 
 
@@ -113,7 +114,7 @@ class _Ends:
     """Where the values of each query end."""
 
     def __init__(self, counts: Iterable[int]):
-        self._ends = np.fromiter(accumulate(counts, initial=0), np.int64)
+        self._ends = _smallest(np.fromiter(accumulate(counts, initial=0), np.int64))
 
     def span(self, i: int) -> tuple[int, int]:
         return int(self._ends[i]), int(self._ends[i + 1])

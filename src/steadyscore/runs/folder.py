@@ -25,6 +25,8 @@ import numpy as np
 from ..errors import DamagedFile, InputError, RunMismatch
 from ..machine.checksums import record_state
 from ..machine.disk import explaining_os_errors, read_json, set_aside, write_parquet, write_record, write_tables
+from ..machine.mirrors import Place, mirror_of, name_of
+from ..machine.working_copies import local_folder
 from ..terms import Array
 from .compact import CompactQueries
 from .growth import has_more_permutations, is_growth
@@ -62,6 +64,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("steadyscore")
 
 
+HELD_HERE, HELD_FOR_A_STORE = 1.0, 20.0
+"""Seconds of work that are held before they are written: a kill loses less. A store is paid for each object that is written."""
+
+
 class Run:
     """The folder of one scorer on one collection."""
 
@@ -69,6 +75,7 @@ class Run:
         self.folder, self.record = folder, record
         self._buffer: list[pa.Table] = []
         self._flushed = time.monotonic()
+        self._seconds_held = HELD_HERE if mirror_of(folder) is None else HELD_FOR_A_STORE
         self._next_shard: int | None = None
 
     # -- creating and resuming
@@ -171,7 +178,7 @@ class Run:
             file = self.folder / finding.file
             if file.exists():
                 set_aside(file, (self.folder / DAMAGED_FOLDER / finding.file).parent)
-            log.warning("%s %s. %s", file, finding.words, finding.remedy)
+            log.warning("%s %s. %s", name_of(file), finding.words, finding.remedy)
         if damage:
             lost = {finding.file for finding in damage}
             moved = [SetAside(file=f.file, reason=f.words, time=_now()) for f in damage]
@@ -204,14 +211,14 @@ class Run:
         self.record.setdefault("sessions", []).append(session)
         return session
 
-    def append(self, scored: Scored, *, at_once: bool = False, seconds: float = 1.0, rows: int = 200_000) -> None:
+    def append(self, scored: Scored, *, at_once: bool = False, rows: int = 200_000) -> None:
         """Keep a query, written out as a shard once a second's work is held: a kill loses less, and files stay few.
 
         A query that took longer is written by itself, and so is each one of a scorer that charges (`at_once`).
         """
         self._buffer.append(to_table(scored))
         held = time.monotonic() - self._flushed
-        if at_once or held >= seconds or sum(t.num_rows for t in self._buffer) >= rows:
+        if at_once or held >= self._seconds_held or sum(t.num_rows for t in self._buffer) >= rows:
             self.flush()
 
     def flush(self) -> None:
@@ -237,6 +244,8 @@ class Run:
             write_tables(self.folder / SCORES_FILE, score_schema(), join(self._shards(), order))
             shutil.rmtree(self.folder / SHARDS_FOLDER, ignore_errors=True)
             (self.folder / EARLIER_FILE).unlink(missing_ok=True)
+            for session in self.record.get("sessions", []):
+                session.pop("parts", None)  # the parts are gone: what they cost is not summed again
             self.record["status"], self.record["coverage"] = "complete", coverage
             self._list_tables(QUERIES_FILE, SCORES_FILE)
 
@@ -335,19 +344,21 @@ def read_run_record(folder: Path) -> RunRecord:
     return cast("RunRecord", {key: value for key, value in record.items() if key != "sha256"})
 
 
-def find_folders(folders: Sequence[Path]) -> list[Path]:
-    """The run folders in and below some folders."""
+def find_folders(places: Sequence[Place]) -> list[Path]:
+    """The run folders in and below some folders; a folder's own run is the first of its runs."""
     runs = []
-    for folder in folders:
-        files = [folder / RECORD_FILE] if (folder / RECORD_FILE).exists() else sorted(folder.glob("**/run.json"))
-        if not files:
-            raise InputError(f"{folder} holds no run: neither it nor a folder below it has a run.json.")
-        runs += [file.parent for file in files]
+    for place in places:
+        folder = local_folder(place)
+        below = sorted((file.parent for file in folder.glob(f"**/{RECORD_FILE}")), key=lambda run: (run != folder, run))
+        if not below:
+            raise InputError(f"{name_of(folder)} holds no run: neither it nor a folder below it has a run.json.")
+        runs += below
     return runs
 
 
-def find_runs(folders: Sequence[Path]) -> list[Run]:
+def find_runs(places: Sequence[Place]) -> list[Run]:
     """The runs in and below some folders; those of an attack, which are to be read together, only where each is named."""
+    folders = [local_folder(place) for place in places]
     if attacks := [
         file.parent.parent
         for folder in folders
@@ -362,6 +373,20 @@ def find_runs(folders: Sequence[Path]) -> list[Run]:
             ]
         )
     return [Run.open(folder) for folder in find_folders(folders)]
+
+
+def find_run(place: Place) -> Run:
+    """The run of a folder: its own, or the only one below it."""
+    folder = local_folder(place)
+    return Run.open(own_or_only(folder, find_folders([folder])))
+
+
+def own_or_only(folder: Path, runs: Sequence[Path]) -> Path:
+    """Of the run folders in and below a folder, the one that is meant by its name."""
+    if folder in runs or len(runs) == 1:
+        return folder if folder in runs else runs[0]
+    named = ", ".join(str(run.relative_to(folder)) for run in runs[:5]) + ", ..." * (len(runs) > 5)
+    raise InputError(f"{name_of(folder)} holds {len(runs)} runs, and one is asked for here. Name one of them: {named}.")
 
 
 def _now() -> str:

@@ -43,14 +43,19 @@ def inspect_run(folder: Path, record: RunRecord) -> list[Finding]:
     """Every file of a run folder, and whether its rows are what run.json says."""
     findings = [Finding(RECORD_FILE, record_state(read_json(folder / RECORD_FILE)))]
     findings += [_inspect_table(folder, name, record.get("files", [])) for name in _table_names(folder, record)]
-    findings += [_inspect_table(folder, name) for name in MADE_ANEW if (folder / name).exists()]
-    findings += [_inspect_json(folder / name) for name in (SUMMARY_FILE, DERIVED_FILE) if (folder / name).exists()]
+    findings += inspect_results(folder)
     if record["status"] == "complete" and all(finding.state != "damaged" for finding in findings):
         findings += [Finding("rows", "damaged", mistake) for mistake in _row_mistakes(folder, record)] or [Finding("rows", "OK")]
     scratch, set_aside = _names(folder, "**/.*.tmp*"), _names(folder, f"{DAMAGED_FOLDER}/**/*.parquet*")
     findings += [Finding(name, "OK", "left by a process that was killed; nothing reads it") for name in scratch]
     findings += [Finding(name, "OK", "set aside earlier; nothing reads it") for name in set_aside]
     return findings
+
+
+def inspect_results(folder: Path) -> list[Finding]:
+    """What an audit made from its runs and wrote beside them: tables and summary, each made anew by the next one."""
+    tables = [_inspect_table(folder, name) for name in MADE_ANEW if (folder / name).exists()]
+    return tables + [_inspect_json(folder / name) for name in (SUMMARY_FILE, DERIVED_FILE) if (folder / name).exists()]
 
 
 def _names(folder: Path, pattern: str) -> list[str]:

@@ -177,8 +177,8 @@ class Session(TypedDict, total=False):
 
     start: int
     """Its place among `starts`."""
-    part: str
-    """The part that a worker scored, and the number of its session on it (`parts.py`)."""
+    parts: int
+    """Of workers that found the same: their sessions on the parts in `shards/`, summed here until the run is complete."""
     seconds: float
     windows: int
     tokens: int

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 from typing_extensions import TypedDict
 
 from ..errors import DamagedFile, RunMismatch
-from ..machine.disk import set_aside, write_parquet, write_record_once
+from ..machine.disk import remove_leftovers, set_aside, write_parquet, write_record_once
+from ..machine.mirrors import fetch, name_of
 from .folder import Run, check_same_command, new_record
 from .layout import DAMAGED_FOLDER, RECORD_FILE, SHARDS_FOLDER, FailedQuery, Session, score_schema
 from .table import Scored, check_file, from_table, read_table, to_table
@@ -56,9 +57,15 @@ def part_file(folder: Path, part: str) -> Path:
     return folder / SHARDS_FOLDER / f"part-{part}.parquet"
 
 
+def is_record(name: str) -> bool:
+    """Whether a worker needs a file of the folder from the beginning; parts it gets one by one, when it comes to them."""
+    return name.rpartition("/")[2] == RECORD_FILE
+
+
 def join_run(folder: Path, fingerprint: dict[str, Any], **about: Any) -> Run:
     """The run that workers share: the first one writes run.json, the others find it, and none changes it."""
     (folder / SHARDS_FOLDER).mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder / SHARDS_FOLDER)
     write_record_once(folder / RECORD_FILE, new_record(fingerprint, about))
     run = Run.open(folder)
     check_same_command(folder, run.record["fingerprint"], fingerprint)
@@ -70,6 +77,7 @@ def read_part(folder: Path, part: str) -> tuple[list[Scored], PartRecord]:
     import pyarrow.parquet as pq
 
     file = part_file(folder, part)
+    fetch(file)
     if not file.exists():
         return [], PartRecord(sessions=[], failed=[])
     try:
@@ -77,7 +85,7 @@ def read_part(folder: Path, part: str) -> tuple[list[Scored], PartRecord]:
         return list(from_table(read_table(file))), _record(pq.read_schema(file))
     except DamagedFile as damage:
         kept = set_aside(file, folder / DAMAGED_FOLDER / SHARDS_FOLDER)
-        log.warning("%s %s. It was moved to %s, and its queries are scored again.", file, damage.what, kept)
+        log.warning("%s %s. It was moved to %s, and its queries are scored again.", name_of(file), damage.what, name_of(kept))
         return [], PartRecord(sessions=[], failed=[])
 
 
@@ -87,7 +95,8 @@ def write_part(folder: Path, part: str, queries: Sequence[Scored], record: PartR
 
     table = pa.concat_tables([to_table(query) for query in queries]) if queries else score_schema().empty_table()
     metadata = {METADATA_KEY: json.dumps(record, ensure_ascii=False).encode()}
-    write_parquet(part_file(folder, part), table.replace_schema_metadata(metadata))
+    # Without a look for leftovers: among a million parts, the list of the folder would take longer than the part.
+    write_parquet(part_file(folder, part), table.replace_schema_metadata(metadata), sweep=False)
 
 
 def part_records(folder: Path) -> Iterator[tuple[str, PartRecord]]:

@@ -42,7 +42,7 @@ def estimate(
     """Windows, tokens and cost of a run, without loading a model or a tokenizer; how long it takes is not known that way."""
     opened = open_collection(source)
     collection, task = opened.collection, TASKS[opened.collection.task]
-    settings, width = _presentation(address, collection, config)
+    settings, width = presentation_of(address, collection, config)
     passes = config.permutations + config.canonical
     queries = windows = 0
     characters = grades = 0.0
@@ -62,7 +62,7 @@ def estimate(
     return Estimate(queries, windows, tokens, None, money)
 
 
-def _presentation(address: str, collection: Collection, config: AuditConfig) -> tuple[Settings, int | None]:
+def presentation_of(address: str, collection: Collection, config: AuditConfig) -> tuple[Settings, int | None]:
     """Settings and width that `scorer_for` will give the scorer of an address, found without opening it."""
     kind, _, rest = parse_address(address)
     folder = split_address(rest)[1] if kind == "hf" or (kind == "vllm" and "@http" not in rest) else None

@@ -15,15 +15,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from ..collection import Data, Source, open_collection
 from ..errors import InputError
+from ..machine.stopping import finishing
 from ..runs.layout import FailedQuery, Session
 from ..runs.parts import PartSession, join_run, part_id, read_part, write_part
 from ..terms import Failure, Instance
 from .score import AuditConfig, about_run, cut_instances, fingerprint_of, naming_failures, score_query, windows_of
 from .scorer import PoolScorer
 from .starts import start_of
+
+T = TypeVar("T")
 
 PART_WINDOWS = 128
 """Windows after which a part ends: minutes of work, so that a lost worker costs little, and few files."""
@@ -79,22 +83,23 @@ class PartResult:
 def plan_parts(scorer: PoolScorer, source: Source, config: AuditConfig, *, windows: int = PART_WINDOWS) -> list[Part]:
     """The parts of a collection under a scorer, in order; every worker plans the same ones."""
     fingerprint = fingerprint_of(scorer, source, config)
-    parts: list[Part] = []
-    ids: list[str] = []
+    orders = config.permutations + config.canonical
+    counted = ((i.id, windows_of(scorer, i, orders)) for i in cut_instances(source.instances(), config.cut))
+    return [Part(part_id(fingerprint, ids), tuple(ids), total) for ids, total in cut_stretches(counted, windows)]
+
+
+def cut_stretches(counted: Iterable[tuple[T, int]], windows: int = PART_WINDOWS) -> Iterator[tuple[list[T], int]]:
+    """Queries with their windows, cut into stretches that end after so many windows."""
+    stretch: list[T] = []
     total = 0
-
-    def end_part() -> None:
-        parts.append(Part(part_id(fingerprint, ids), tuple(ids), total))
-
-    for instance in cut_instances(source.instances(), config.cut):
-        ids.append(instance.id)
-        total += windows_of(scorer, instance, config.permutations + config.canonical)
+    for query, count in counted:
+        stretch.append(query)
+        total += count
         if total >= windows:
-            end_part()
-            ids, total = [], 0
-    if ids:
-        end_part()
-    return parts
+            yield stretch, total
+            stretch, total = [], 0
+    if stretch:
+        yield stretch, total
 
 
 class Worker:
@@ -123,14 +128,15 @@ class Worker:
         try:
             for instance in self._read(number):
                 if instance.id not in there:
-                    with naming_failures(failed, instance.id):
+                    with finishing(f"query {instance.id}"), naming_failures(failed, instance.id):
                         queries.append(score_query(self._scorer, instance, self._config, session))
         finally:
             session["seconds"] = round(time.monotonic() - began, 1)
             session["spent"] = self._scorer.backend.spent_since(spent)
             record["sessions"].append(PartSession(session=session, start=start_of(self._scorer.backend).to_json()))
             record["failed"] = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
-            write_part(self._folder, part.id, queries, record)
+            with finishing("writing what was scored"):
+                write_part(self._folder, part.id, queries, record)
         scored = len(queries) - len(there)
         return PartResult(part.id, len(part.query_ids), scored, session["windows"], session["seconds"], tuple(failed))
 

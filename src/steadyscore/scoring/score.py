@@ -6,24 +6,25 @@ Scoring is slow and resumable (`score_collection`); measuring reads the table an
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import groupby, islice
-from operator import itemgetter
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from ..collection import Data, Source, open_collection
+from ..collection.apart import shared_mistakes
 from ..engines import Backend, Engine, EngineOptions
 from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
 from ..machine.bounds import Positive
 from ..machine.credentials import redact
 from ..machine.disk import lock_folder
+from ..machine.stopping import finishing
 from ..measures.measurement import Threshold
 from ..measures.planning import balanced_orders
 from ..measures.reading import Reading
@@ -38,7 +39,7 @@ from ..terms import Candidate, Collection, Failure, Instance, Prompt, Window
 from ..window.presentation import generator, permutations
 from .mitigations import count_windows
 from .scorer import PoolScorer, Scorer, Settings, ideal_gains, resolve_settings
-from .starts import Start, collect_parts, note_start, start_of
+from .starts import Start, collect_parts, note_start, start_of, sum_sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,9 @@ class AuditConfig:
     """Read every window of every query so often for the noise floor, shuffled over all queries (default: 3 times, 20 queries)."""
 
 
+GIVEN = "scores"
+"""What stands for the name of a collection where scores were given, and nothing is known of their texts."""
+
 Progress = Callable[[Iterable[Instance], int | None], Iterable[Instance]]
 """Instances as they come, and how many there will be -> the same instances, with progress shown to the user."""
 
@@ -106,6 +110,16 @@ def check_query_ids(sources: Sequence[Source], cut: Cut) -> None:
     mistakes = [f"no query has the id {', '.join(unknown)} in {', '.join(there)}."] if unknown else []
     mistakes += [f"{name} has none of the queries that were named by id." for name, ids in there.items() if not ids]
     if mistakes:
+        raise InputError(mistakes)
+
+
+def check_apart(sources: Sequence[Source], cut: Cut, apart_from: Sequence[Data]) -> None:
+    """Refuse collections that share queries or candidates with others, such as those that a scorer was trained on."""
+
+    def scored_part(source: Source) -> Iterator[Instance]:
+        return cut_instances(source.instances(), cut)
+
+    if mistakes := [m for source in sources for m in shared_mistakes(source.name, partial(scored_part, source), apart_from)]:
         raise InputError(mistakes)
 
 
@@ -248,17 +262,18 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     everyone = _count(source.collection, config.cut)
     try:
         for instance in progress(missing(), everyone and everyone - len(done)) if progress else missing():
-            with naming_failures(failed, instance.id):
+            with finishing(f"query {instance.id}"), naming_failures(failed, instance.id):
                 scored = score_query(scorer, instance, config, session, earlier.take(instance.id))
                 account()
                 run.append(scored, at_once=charges)
     finally:  # what was scored before a mistake or a stop stays, and so does what it cost
         account()
-        run.flush()
+        with finishing("writing what was scored"):
+            run.flush()
     refuse_none_scored(scorer.name, failed, len(order))
     named = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
     counts = Coverage(queries=len(order), scored=len(order) - len(failed), failed=named)
-    coverage: Coverage = {**counts, **_sum_sessions(run.record["sessions"])}
+    coverage: Coverage = {**counts, **sum_sessions(run.record["sessions"])}
     run.finish(coverage, order, map(_query_row, cut_instances(source.instances(), config.cut)))
 
 
@@ -285,28 +300,12 @@ def windows_of(scorer: PoolScorer, instance: Instance, orders: int) -> int:
     return round(count_windows(len(instance.pool), width, scorer.mitigations, orders))
 
 
-def _sum_sessions(sessions: list[Session]) -> Session:
-    """What all sessions of a run cost. A query that was scored again, as its shard was lost, has the cuts of the last time."""
-    shrunk: dict[str, list[ShrunkWindow]] = {}
-    charged: Counter[str] = Counter()
-    for session in sessions:
-        shrunk |= {query_id: list(cuts) for query_id, cuts in groupby(session.get("shrunk", []), key=itemgetter("query_id"))}
-        charged.update(session.get("spent", {}))
-    return {
-        "shrunk": [cut for cuts in shrunk.values() for cut in cuts],
-        "seconds": round(sum(session.get("seconds", 0) for session in sessions), 1),
-        "windows": sum(session.get("windows", 0) for session in sessions),
-        "tokens": sum(session.get("tokens", 0) for session in sessions),
-        **({"spent": dict(charged)} if charged else {}),
-    }
-
-
 def keep_scores(
     queries: Sequence[Scored], name: str, digests: Sequence[str], folder: Path, command: list[str] | None = None
 ) -> Run:
     """Scores that somebody else gave, as a run folder like any other: for a page, a gate, a comparison."""
     fingerprint = {"scores": list(digests)}
-    about = {"name": name, "collection": "scores", "task": "passage_reranking"}
+    about = {"name": name, "collection": GIVEN, "task": "passage_reranking"}
     with lock_folder(folder):
         run = Run.create_or_resume(folder, fingerprint, **about, command=command or [])
         note_start(run, Start(versions()))

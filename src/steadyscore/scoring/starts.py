@@ -8,15 +8,19 @@ and said, not refused: an upgrade should not cost a run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from ..engines import Backend
 from ..errors import RunMismatch
 from ..runs.folder import Run, versions
-from ..runs.layout import RunRecord
+from ..runs.layout import RunRecord, Session, ShrunkWindow
 from ..runs.parts import part_records
 
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
@@ -69,25 +73,59 @@ def note_start(run: Run, now: Start, *, allow_scorer_change: bool = False) -> No
             raise RunMismatch(_refusal(run, changed))
         now = replace(now, changed=tuple(changed), queries_before=len(run.scored_ids()))
     time = datetime.now(UTC).isoformat(timespec="seconds")
-    if noted and not now.changed and now == replace(noted[-1], changed=(), queries_before=0, times=()):
+    if noted and not now.changed and _is_same(now, noted[-1]):
         noted[-1] = replace(noted[-1], times=(*noted[-1].times, time))
     else:
         noted.append(replace(now, times=(time,)))
     run.update_record(starts=[start.to_json() for start in noted])
 
 
+def _is_same(one: Start, other: Start) -> bool:
+    """Whether the same stood behind the scorer at two starts."""
+    return one == replace(other, changed=one.changed, queries_before=one.queries_before, times=one.times)
+
+
 def collect_parts(run: Run, *, allow_scorer_change: bool = False) -> None:
-    """Take what workers did into the run's own record: what scored each part, and what it cost. Each session counts once."""
+    """Take what workers did into the run's own record: what scored the parts, and what that cost, summed for each start.
+
+    The sums are made anew from the parts as long as these are on disk, so each session counts once, however often a command
+    begins to collect; and run.json stays small, however many parts there are.
+    """
     if run.is_complete:
         return
-    known = {session["part"] for session in run.record.get("sessions", []) if "part" in session}
-    for part, record in part_records(run.folder):
-        for number, work in enumerate(record["sessions"]):
-            if (name := f"{part}:{number}") not in known:
-                note_start(run, Start.from_json(work["start"]), allow_scorer_change=allow_scorer_change)
-                session = run.begin_session()
-                session.update(work["session"])
-                session["part"] = name
+    by_start: dict[str, list[Session]] = {}
+    for _, record in part_records(run.folder):
+        for work in record["sessions"]:
+            by_start.setdefault(json.dumps(work["start"], sort_keys=True), []).append(work["session"])
+    if not by_start:
+        return
+    run.update_record(sessions=[session for session in run.record.get("sessions", []) if "parts" not in session])
+    for text, sessions in by_start.items():
+        start = Start.from_json(json.loads(text))
+        if not any(_is_same(start, noted) for noted in starts_of(run.record)):
+            note_start(run, start, allow_scorer_change=allow_scorer_change)
+        place = next(i for i, noted in enumerate(starts_of(run.record)) if _is_same(start, noted))
+        run.begin_session().update({**sum_sessions(sessions), "start": place, "parts": len(sessions)})
+
+
+def sum_sessions(sessions: Iterable[Session]) -> Session:
+    """What all sessions cost. A query that was scored again, as its shard was lost, has the cuts of the last time."""
+    shrunk: dict[str, list[ShrunkWindow]] = {}
+    charged: Counter[str] = Counter()
+    seconds, windows, tokens = 0.0, 0, 0
+    for session in sessions:
+        shrunk |= {query_id: list(cuts) for query_id, cuts in groupby(session.get("shrunk", []), key=itemgetter("query_id"))}
+        charged.update(session.get("spent", {}))
+        seconds += session.get("seconds", 0)
+        windows += session.get("windows", 0)
+        tokens += session.get("tokens", 0)
+    return {
+        "shrunk": [cut for cuts in shrunk.values() for cut in cuts],
+        "seconds": round(seconds, 1),
+        "windows": windows,
+        "tokens": tokens,
+        **({"spent": dict(charged)} if charged else {}),
+    }
 
 
 def starts_of(record: RunRecord) -> list[Start]:

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..collection import open_collection
+from ..collection.apart import shared_mistakes
 from ..errors import SteadyscoreError
 from ..machine.disk import is_there
+from ..machine.mirrors import is_address
 from ..models.embedded import base_address_mistake, base_shape
-from ..runs.layout import LABELS_FILE
+from ..scoring.score import Cut, cut_instances
+from .labels import has_labels
 from .plan import SEVERAL_VIEWS, SHUFFLED, WEIGHTED, layer_indices
 from .recipe import TrainConfig, to_json, value_mistakes
 
@@ -102,6 +105,18 @@ def _held_out_mistake(config: TrainConfig) -> str | None:
     return f"held_out {config.held_out} leaves nothing of {queries} queries to train on; hold out fewer"
 
 
+def _apart_mistake(config: TrainConfig) -> str | None:
+    if not (config.apart_from and config.data):
+        return None
+    cut = Cut(config.queries, config.pool)
+    try:
+        source = open_collection(config.data)
+        found = shared_mistakes(config.data, lambda: cut_instances(source.instances(), cut), config.apart_from)
+    except SteadyscoreError as error:
+        return str(error)
+    return "\n".join(found) or None
+
+
 def _layers_mistake(config: TrainConfig) -> str | None:
     if config.layers is None:
         return None
@@ -122,6 +137,7 @@ RULES = (
     Rule(("ramp", "steps"), _ramp_mistake),
     Rule(("evaluate_every", "held_out", "held_out_data"), _evaluation_mistake),
     Rule(("held_out", "data", "queries"), _held_out_mistake),
+    Rule(("data", "apart_from", "queries", "pool"), _apart_mistake),
 )
 
 
@@ -163,9 +179,10 @@ def place_mistakes(config: TrainConfig) -> list[str]:
     """Models, collections and folders that a config names and that are not there."""
     mistakes = [
         base_address_mistake(config.base) if config.base else None,
-        *(_data_mistake(name) for name in (config.data, config.held_out_data) if name),
+        *(_data_mistake(name) for name in (config.data, config.held_out_data, *config.apart_from) if name),
         _labels_mistake(config),
         _initial_mistake(config),
+        _out_mistake(config),
     ]
     return [mistake for mistake in mistakes if mistake]
 
@@ -179,8 +196,11 @@ def _data_mistake(name: str) -> str | None:
 
 
 def _labels_mistake(config: TrainConfig) -> str | None:
-    if config.labels in ("", "judgements") or is_there(Path(config.labels) / LABELS_FILE):
-        return None
+    try:
+        if config.labels in ("", "judgements") or has_labels(config.labels):
+            return None
+    except SteadyscoreError as error:  # a store that cannot be reached
+        return str(error)
     return f"{config.labels} holds no labels.parquet; make it with: {_label_command(config)}"
 
 
@@ -190,6 +210,10 @@ def _label_command(config: TrainConfig) -> str:
     for name in ("queries", "pool"):
         words += [f"--{name}", str(getattr(config, name))] if getattr(config, name) else []
     return shlex.join([*words, "--out", config.labels])
+
+
+def _out_mistake(config: TrainConfig) -> str | None:
+    return f"out is {config.out}, and adapters are written here: give a path of this machine" if is_address(config.out) else None
 
 
 def _initial_mistake(config: TrainConfig) -> str | None:

@@ -1,6 +1,7 @@
 """Checkpoints of a training run: adapter, optimizer moments and history, as safetensors and JSON; no pickles.
 
-    checkpoints/step-000100/   adapter_config.json, adapter_model.safetensors   usable as an adapter once card.json is there
+    checkpoints/step-000100/   adapter_config.json, adapter_model.safetensors,
+                               card.json, README.md                             usable as an adapter
                                optimizer.safetensors                            AdamW moments, and the EMA where there is one
                                state.json                                       step and evaluation history
 
@@ -10,14 +11,14 @@ moment leaves whole checkpoints only. Tensors of sharded models are gathered, so
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import StorageError
-from ..machine.disk import atomic_folder, explaining_os_errors, read_json, write_json
+from ..machine.disk import atomic_folder, explaining_os_errors, read_json, remove_folder, remove_leftovers, write_json
 from ..models.adapter import WEIGHTS
+from ..models.card import Card, write_card
 from ..runs.folder import check_same_command
 from .held_out import HeldOut
 
@@ -55,13 +56,19 @@ def save_adapter(folder: Path, adapter: dict[str, Any], config: Any) -> None:
 
 
 def save(
-    out: Path, step: int, adapter: dict[str, Any], lora: Any, tensors: dict[str, Any], state: dict[str, Any], keep: set[int]
-) -> Path:
-    """Write a checkpoint whole or not at all, then remove those that are not in `keep`."""
+    out: Path,
+    card: Card,
+    adapter: dict[str, Any],
+    lora: Any,
+    tensors: dict[str, Any],
+    state: dict[str, Any],
+    keep: set[int],
+) -> None:
+    """Write a checkpoint, its card included, whole or not at all; then remove those that are not in `keep`."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
-    root = out / "checkpoints"
+    root, step = out / "checkpoints", card["steps"]
     folder = root / f"step-{step:06d}"
     with explaining_os_errors(folder):
         try:
@@ -69,14 +76,15 @@ def save(
                 save_adapter(scratch, adapter, lora)
                 save_file(tensors, scratch / "optimizer.safetensors")
                 write_json(scratch / "state.json", {"step": step, **state})
+                write_card(scratch, card)
         except SafetensorError as refusal:  # its own class, also when the disk is full
             raise StorageError(
                 f"cannot write {folder}: {refusal}. The last checkpoint is kept; make room and run the same command again."
             ) from refusal
         for old in root.glob("step-*"):
             if int(old.name.removeprefix("step-")) not in keep | {step}:
-                shutil.rmtree(old)
-    return folder
+                remove_folder(old)
+        remove_leftovers(root)
 
 
 def steps_to_keep(step: int, history: Sequence[HeldOut], on_disk: list[int], keep: int) -> set[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ..collection import open_collection
@@ -49,7 +48,7 @@ def estimate(config: TrainConfig, processes: int = 1) -> TrainingEstimate:
     source = open_collection(config.data)
     plan = resolve_plan(config, source.collection)
     width = sum(plan.widths) / len(plan.widths)
-    labelled = None if config.labels == "judgements" else {label.query_id for label in read_labels(Path(config.labels))}
+    labelled = None if config.labels == "judgements" else {label.query_id for label in read_labels(config.labels)}
     orders = plan.pool_views or 1
     sizes: list[_Size] = []
     for instance in cut_instances(source.instances(), Cut(config.queries, config.pool)):

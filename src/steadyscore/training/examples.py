@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -197,12 +196,12 @@ def training_data(config: TrainConfig) -> Data:
 
 def has_partial_labels(config: TrainConfig) -> bool:
     """Whether only some queries are meant to have labels: judged ones, or a subset."""
-    return config.labels == "judgements" or is_subset(Path(config.labels))
+    return config.labels == "judgements" or is_subset(config.labels)
 
 
 def _labels(config: TrainConfig, pools: list[Instance]) -> dict[str, Label]:
     if config.labels != "judgements":
-        return {label.query_id: label for label in read_labels(Path(config.labels))}
+        return {label.query_id: label for label in read_labels(config.labels)}
     labels = {instance.id: from_judgements(instance, config.judged_top) for instance in pools}
     judged = {query_id: label for query_id, label in labels.items() if label is not None}
     if not judged:

@@ -14,12 +14,17 @@ from ..engines.address import open_engine
 from ..engines.objects import open_object
 from ..errors import InputError
 from ..machine.bounds import Positive
+from ..machine.mirrors import Place, name_of, parse_place
 from ..machine.progress import bar
+from ..machine.working_copies import local_folder, open_folder
 from ..runs.folder import Run
+from ..runs.parts import is_record
 from ..scoring.parts import Worker
+from ..scoring.ray_launcher import Cluster
 from ..scoring.score import AuditConfig, cut_instances, scorer_for
 from ..scoring.scorer import Scorer
 from ..scoring.starts import start_remarks, unwatched_parts
+from ..scoring.workers import score_on
 from ..tasks import TASKS
 from ..terms import Collection, Failure
 from .labels import (
@@ -78,7 +83,7 @@ class Labelled:
     """Queries that were to be labelled."""
 
     def to_json(self) -> dict[str, Any]:
-        return self.quality | {"failed": [failure.to_json() for failure in self.failed], "out": str(self.folder)}
+        return self.quality | {"failed": [failure.to_json() for failure in self.failed], "out": name_of(self.folder)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class _Work:
     """One call of `label`."""
 
     teacher: Any
-    start: Path | None
+    start: Place | None
     source: Source
     out: Path
     config: LabelConfig
@@ -116,6 +121,7 @@ def label(
     command: Sequence[str] = (),
     allow_scorer_change: bool = False,
     say: Callable[[str], None] | None = None,
+    on: str | Cluster | None = None,
     **settings: Any,
 ) -> Labelled:
     """Label the pools of a collection into the folder `out`, for `train`; the same call resumes what was stopped.
@@ -124,27 +130,35 @@ def label(
               "judgements" for the human ones
     data      the training collection, in any form that `audit` takes
     start     derive from this label folder instead of scoring
+    on        "ray", "ray:auto", "ray://head:10001" or a `Cluster`: score there, into `out`, which all machines see
     settings  teacher_orders=10, scale="sigmoid", width=5, queries=100, ...: fields of `LabelConfig`, and what a teacher is shown
     """
     if (scorer is None) == (start is None) or data is None or not out:
         raise InputError("label needs either a scorer or a label folder to start from, the data, and the folder `out`.")
-    from ..audits.audit import configure  # with all that an audit imports, which the flags of `label` do without
+    from ..audits.configuration import configure  # with all that scoring imports, which the flags of `label` do without
 
     own, presentation = _split_settings(settings)
-    work = _Work(
-        teacher=scorer,
-        start=None if start is None else Path(start),
-        source=open_collection(data),
-        out=Path(out),
-        config=replace(config or LabelConfig(), **own),
-        shown=configure(shown or AuditConfig(), **presentation),
-        options=options or EngineOptions(),
-        quiet=quiet,
-        command=command,
-        allow_scorer_change=allow_scorer_change,
-        say=say or (lambda remark: print(remark, file=sys.stderr)),
-    )
-    return _label(work)
+    source, place = open_collection(data), parse_place(out)
+    how, options = replace(config or LabelConfig(), **own), options or EngineOptions()
+    shown = configure(shown or AuditConfig(), **presentation)
+    say = say or (lambda remark: print(remark, file=sys.stderr))
+    if on is not None:
+        score_on(on, LabelWork(scorer, data, place, how, shown, options, quiet, command), say)
+    with open_folder(place) as folder:
+        work = _Work(
+            teacher=scorer,
+            start=None if start is None else parse_place(start),
+            source=source,
+            out=folder,
+            config=how,
+            shown=shown,
+            options=options,
+            quiet=quiet,
+            command=command,
+            allow_scorer_change=allow_scorer_change,
+            say=say,
+        )
+        return _label(work)
 
 
 def _split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -181,7 +195,7 @@ class LabelWork:
 
     teacher: Any
     data: Data
-    out: Path
+    out: Place
     config: LabelConfig
     shown: AuditConfig
     options: EngineOptions
@@ -192,7 +206,8 @@ class LabelWork:
         source = open_collection(self.data)
         shown = orders_of(self.config, self.shown)
         scorer = _open_teacher(self.teacher, self.options, source.collection, shown)
-        yield f"labels of {scorer.name} for {source.collection.name}", Worker(scorer, source, self.out, shown, self.command)
+        folder = local_folder(self.out, is_record)
+        yield f"labels of {scorer.name} for {source.collection.name}", Worker(scorer, source, folder, shown, self.command)
 
 
 def orders_of(config: LabelConfig, shown: AuditConfig) -> AuditConfig:
@@ -250,7 +265,7 @@ def _change(labels: list[Label], work: _Work) -> tuple[list[Label], list[Failure
     """Labels recalibrated, replaced by a control or cut to a subset, and the queries that the reference does not have."""
     config, unmatched = work.config, []
     if config.recalibrate_to:
-        reference = {label.query_id: label for label in read_labels(Path(config.recalibrate_to))}
+        reference = {label.query_id: label for label in read_labels(config.recalibrate_to)}
         reason = f"no label in {config.recalibrate_to}"
         unmatched = [Failure(label.query_id, reason) for label in labels if label.query_id not in reference]
         labels = [recalibrate(label, reference[label.query_id]) for label in labels if label.query_id in reference]

@@ -18,6 +18,8 @@ import numpy as np
 from ..collection import Data, open_collection
 from ..errors import InputError
 from ..machine.disk import explaining_os_errors, is_there, read_json, sha256, write_parquet, write_record
+from ..machine.mirrors import Place
+from ..machine.working_copies import local_folder
 from ..measures.decomposition import silver_beta
 from ..measures.ranking import ndcg
 from ..runs.folder import Run
@@ -194,9 +196,14 @@ def write_labels(folder: Path, labels: Sequence[Label], record: dict[str, Any] |
         write_parquet(folder / LABELS_FILE, pa.Table.from_pylist(rows, schema=label_schema()))
 
 
-def read_labels(folder: Path) -> list[Label]:
+def has_labels(place: Place) -> bool:
+    return is_there(local_folder(place) / LABELS_FILE)
+
+
+def read_labels(place: Place) -> list[Label]:
+    folder = local_folder(place)
     if not is_there(folder / LABELS_FILE):
-        raise InputError(f"{folder} holds no labels.parquet. Make it with: steadyscore label ... --out {folder}")
+        raise InputError(f"{place} holds no labels.parquet. Make it with: steadyscore label ... --out {place}")
     remedy = "Make it again with the `steadyscore label` command that made it."
     table = read_table(folder / LABELS_FILE, remedy=remedy).to_pydict()
     rows_of: dict[str, list[int]] = {}
@@ -209,16 +216,16 @@ def read_labels(folder: Path) -> list[Label]:
         first = None if table["first"][rows[0]] is None else np.array([table["first"][r] for r in rows])
         if vectors.min() < -1e-6 or vectors.max() > TOP + 1e-6 or not np.isfinite(vectors).all():
             raise InputError(
-                f"labels of query {query_id} in {folder} are on another scale: {vectors.min():.3g} to {vectors.max():.3g}, "
+                f"labels of query {query_id} in {place} are on another scale: {vectors.min():.3g} to {vectors.max():.3g}, "
                 "training needs grades from 0 to 3. Label again with --scale."
             )
         labels.append(Label(query_id, tuple(table["candidate_id"][r] for r in rows), vectors, grades, first))
     return labels
 
 
-def is_subset(folder: Path) -> bool:
+def is_subset(place: Place) -> bool:
     """Whether a label folder was made with --subset: queries without a label are then left out, not missing."""
-    file = folder / DERIVED_FILE
+    file = local_folder(place) / DERIVED_FILE
     return is_there(file) and read_json(file).get("subset") is not None
 
 
@@ -234,8 +241,8 @@ def labels_identity(source: str) -> dict[str, Any]:
     """What a training card says about its labels."""
     if source == "judgements":
         return {"source": "judgements"}
-    folder = Path(source)
-    record: dict[str, Any] = {"source": folder.name, "sha256": sha256(folder / LABELS_FILE)[:16]}
+    folder = local_folder(source)
+    record: dict[str, Any] = {"source": Path(source).name, "sha256": sha256(folder / LABELS_FILE)[:16]}
     if (folder / RECORD_FILE).exists():
         asked = Run.open(folder).record["fingerprint"]
         record |= {"teacher": asked.get("scorer"), "teacher_orders": asked.get("permutations"), "width": asked.get("width")}

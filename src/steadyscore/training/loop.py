@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +19,7 @@ from peft import get_peft_model_state_dict
 from safetensors.torch import load_file
 
 from ..errors import InputError, ModelError
-from ..machine.disk import explaining_os_errors, write_json
+from ..machine.disk import explaining_os_errors, lock_folder, write_json
 from ..machine.progress import job
 from ..models.adapter import WEIGHTS
 from ..models.card import Card, read_card, write_card
@@ -37,6 +38,12 @@ from .student import add_lora, make_accelerator, open_base
 
 def train_adapter(config: TrainConfig, *, command: Sequence[str] = ()) -> Card:
     """Train an adapter into `config.out`, resuming after the last checkpoint there. Returns its card."""
+    with ExitStack() as held:
+        return _train_adapter(config, command, held)
+
+
+def _train_adapter(config: TrainConfig, command: Sequence[str], held: ExitStack) -> Card:
+    """`held` is closed by the caller, however this ends."""
     accelerator = make_accelerator(config)
     if mistakes := config_mistakes(config, accelerator.num_processes):
         raise InputError(mistakes)
@@ -54,6 +61,8 @@ def train_adapter(config: TrainConfig, *, command: Sequence[str] = ()) -> Card:
         engine = open_base(config, accelerator)
     scorer = Scorer(engine, plan.task, plan.settings)
     card = new_card(data, scorer, schedule)
+    if accelerator.is_main_process:  # the only one that writes
+        held.enter_context(lock_folder(out))
     record = checkpoints.begin(
         out,
         fingerprint(plan, card),
@@ -89,8 +98,9 @@ def train_adapter(config: TrainConfig, *, command: Sequence[str] = ()) -> Card:
         tensors = checkpoints.optimizer_tensors(optimizer.optimizer, named, ema)
         if accelerator.is_main_process:
             keep = checkpoints.steps_to_keep(step, history, checkpoints.steps_on_disk(out), config.keep)
-            folder = checkpoints.save(out, step, adapter, student.peft_config["default"], tensors, {"history": history}, keep)
-            write_card(folder, {**card, "steps": step, "held_out": card_curve(history)})
+            now: Card = {**card, "steps": step, "held_out": card_curve(history)}
+            log.sync()  # before the checkpoint: a run that resumes from it has the rows up to it
+            checkpoints.save(out, now, adapter, student.peft_config["default"], tensors, {"history": history}, keep)
             log.remember_rate(steps)
         accelerator.wait_for_everyone()
 

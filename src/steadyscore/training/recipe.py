@@ -127,6 +127,8 @@ class TrainConfig:
     """cpu, cuda, cuda:1 (default: CUDA where there is one)."""
     gradient_checkpointing: bool = False
     """Trade time for memory."""
+    apart_from: tuple[str, ...] = ()
+    """Refuse to train on data that shares a query (by id or text) or a candidate (by text) with these collections."""
     held_out: NotNegative = 0
     """The last queries of the collection: evaluated, never trained on."""
     held_out_data: str | None = None

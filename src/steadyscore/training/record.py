@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from accelerate import Accelerator
 
 from ..collection import path_of
 from ..engines.hf import TransformersEngine
-from ..machine.disk import explaining_os_errors, sha256
+from ..machine.disk import atomic, explaining_os_errors, sha256
 from ..models.adapter import WEIGHTS, card_for_base
 from ..models.card import Card, TrainedSettings
 from ..runs.folder import versions
@@ -25,7 +26,9 @@ from .recipe import to_json
 from .step import StepRow
 from .student import stacked_experts
 
-NOT_LEARNED = ("out", "device", "keep", "trackers", "checkpoint_every", "data", "held_out_data", "labels", "initial")
+NOT_LEARNED = (
+    "out", "device", "keep", "trackers", "checkpoint_every", "data", "apart_from", "held_out_data", "labels", "initial",
+)  # fmt: skip
 """Fields that name places or habits: they do not change what is learned; contents are in the fingerprint by hash."""
 
 
@@ -40,12 +43,8 @@ class Log:
                 "steadyscore", config={k: v for k, v in to_json(plan.config).items() if isinstance(v, int | float | str)}
             )
         if accelerator.is_main_process and self.file.exists():
-            rows = [
-                line
-                for line in self.file.read_text().splitlines(keepends=True)
-                if line.endswith("\n") and json.loads(line)["step"] < step
-            ]
-            self.file.write_text("".join(rows))
+            with open(self.file, "rb") as before, atomic(self.file) as stream:
+                stream.writelines(line for line in before if _is_row_before(step, line))
 
     def write(self, row: StepRow, seconds: float) -> None:
         self.steps, self.seconds = self.steps + 1, self.seconds + seconds
@@ -55,6 +54,11 @@ class Log:
         if self.tracked:
             self.accelerator.log({k: v for k, v in row.items() if k != "step"}, step=row["step"])
 
+    def sync(self) -> None:
+        """Have a power cut not take the rows back."""
+        with explaining_os_errors(self.file), open(self.file, "ab") as stream:
+            os.fsync(stream.fileno())
+
     def remember_rate(self, steps: int) -> None:
         """Keep how fast this machine takes steps, in the tokens that an estimate counts; evaluation is not in it."""
         tokens = self.cost.tokens * self.steps / steps
@@ -63,6 +67,14 @@ class Log:
     @cached_property
     def cost(self) -> TrainingEstimate:
         return estimate(self.plan.config)
+
+
+def _is_row_before(step: int, line: bytes) -> bool:
+    """Whether a line of the log is the row of an earlier step. Behind the last synced row a power cut may leave anything."""
+    try:
+        return line.endswith(b"\n") and json.loads(line)["step"] < step
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def new_card(data: Data, scorer: Scorer, schedule: Schedule) -> Card:

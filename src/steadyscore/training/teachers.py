@@ -88,7 +88,7 @@ def study_teachers(pairs: Iterable[tuple[str | Path, Given]], data: Data | None 
     for (folder, _), audits in zip(given, students, strict=True):
         if lost := [audit.collection for audit in audits if measure not in audit.measured.values]:
             raise InputError(f"{audits[0].name} has no {measure} on {', '.join(lost)}: a student's quality needs judgements.")
-        labels = read_labels(Path(folder))
+        labels = read_labels(folder)
         beta = silver_beta([label.vectors for label in labels])
         own = None if source is None else label_quality(labels, source, task.quality_cutoff)[measure]
         quality = collection_mean([audit.measured.values[measure] for audit in audits])

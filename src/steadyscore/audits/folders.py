@@ -1,0 +1,36 @@
+"""Where the runs of an audit stand below `--out`: a folder for every scorer on every collection, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..collection import Source
+from ..machine.names import slug
+from ..runs.layout import RECORD_FILE
+from .decision_run import RECORD_FILE as DECISION_RECORD
+
+
+def run_folders(out: Path, scorers: Iterable[str], sources: Sequence[Source]) -> dict[tuple[str, str], Path]:
+    """(scorer, collection) -> where its run goes."""
+    pairs = [(name, source) for name in scorers for source in sources]
+    if len(pairs) == 1:
+        ((name, source),) = pairs
+        return {(name, source.name): only_run_folder(out, source.collection.name, name)}
+    return {(name, source.name): _run_folder(out, source.collection.name, name) for name, source in pairs}
+
+
+def decision_folders(out: Path, scorers: Sequence[str]) -> list[Path]:
+    """Where the audit of decisions of each scorer goes; one that an earlier version began in `out` itself goes on there."""
+    if len(scorers) == 1 and (out / DECISION_RECORD).exists():
+        return [out]
+    return [out / slug(scorer) for scorer in scorers]
+
+
+def only_run_folder(out: Path, collection: str, scorer: str) -> Path:
+    """Where the run goes of an audit that has one: where earlier versions put it if it began there, in `out` itself."""
+    return out if (out / RECORD_FILE).exists() else _run_folder(out, collection, scorer)
+
+
+def _run_folder(out: Path, collection: str, scorer: str) -> Path:
+    return out / slug(collection) / slug(scorer)

@@ -1,0 +1,31 @@
+"""Whether data is apart from other collections: training data from what is tested on, test data from what was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ..terms import Instance
+from . import Data, open_collection
+from .splits import find_shared_passages, shared_queries
+
+EXAMPLES = 3
+
+
+def shared_mistakes(name: str, instances: Callable[[], Iterable[Instance]], others: Sequence[Data]) -> list[str]:
+    """A sentence for every collection that shares queries, by id or text, or candidates, by text, with these; none is no mistake.
+
+    instances  gives them anew at every call, as large data is not held
+    """
+    mistakes = []
+    for other in map(open_collection, others):
+        queries = shared_queries(other.instances(), instances())
+        passages = find_shared_passages(other.instances(), instances())
+        if queries or passages.shared:
+            kept = EXAMPLES - bool(passages.shared)  # one example of a candidate, where there is one
+            examples = "; ".join([*queries[:kept], *passages.examples][:EXAMPLES])
+            shares = f"{len(queries):,} queries and {passages.shared:,} of {passages.candidates:,} candidates"
+            mistakes.append(
+                f"{name} is not apart from {other.name}: it shares {shares} with it, such as: {examples}. "
+                "Leave these out of one of the two, or name other data."
+            )
+    return mistakes

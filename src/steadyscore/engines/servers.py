@@ -1,0 +1,111 @@
+"""Several servers of one model behind one address: which of them is asked next, and which is left alone for a while."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from ..errors import InputError
+from ..machine.credentials import NEXT, check_credentials, redact
+
+log = logging.getLogger("steadyscore.engines")
+
+FIRST_REST, LONGEST_REST = 1.0, 60.0
+"""Seconds that a server is left alone after it gave no answer: doubled each time, until it answers again."""
+
+
+@dataclass(eq=False, slots=True)
+class Server:
+    """One of the servers, and how it is doing."""
+
+    base: str
+    asked: int = 0
+    """Requests that wait for its answer."""
+    failed: int = 0
+    """Times in a row that it gave none."""
+    rests_until: float = 0.0
+
+
+class Servers:
+    """The servers of one address: a request goes to the one that has the fewest to answer.
+
+    One that gives no answer is left out for a while, and what it was asked goes to the others. Used by several threads.
+    """
+
+    def __init__(self, bases: Sequence[str], clock: Callable[[], float] = time.monotonic):
+        self.all = tuple(Server(base) for base in bases)
+        self._clock, self._lock, self._turn = clock, threading.Lock(), 0
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def choose(self, tried: Collection[Server] = ()) -> Server | None:
+        """The server to ask now, of those that were not tried; None where every other one rests. One is asked in any case."""
+        with self._lock:
+            self._turn += 1
+            others = [server for server in self.all if server not in tried]
+            awake = [server for server in others if server.rests_until <= self._clock()]
+            if not awake:
+                return None if tried else min(others, key=lambda server: server.rests_until)
+            first = self._turn % len(awake)  # equals take turns
+            return min(awake[first:] + awake[:first], key=lambda server: server.asked)
+
+    @contextmanager
+    def asking(self, server: Server) -> Iterator[None]:
+        """Count a request while it waits for its answer."""
+        with self._lock:
+            server.asked += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                server.asked -= 1
+
+    def note_answer(self, server: Server) -> None:
+        with self._lock:
+            was_left_out, server.failed, server.rests_until = server.failed > 0, 0, 0.0
+        if was_left_out and len(self) > 1:
+            log.warning("%s answers again.", server.base)
+
+    def note_silence(self, server: Server, reason: str, asked: float = 0.0) -> None:
+        """Leave a server out: for as long as it asked to be left alone, or longer each time."""
+        with self._lock:
+            now = self._clock()
+            if server.rests_until > now:  # requests that were under way when it fell silent
+                return
+            server.failed += 1
+            rest = max(asked, min(LONGEST_REST, FIRST_REST * 2 ** min(server.failed - 1, 16)))
+            server.rests_until = now + rest
+            is_first = server.failed == 1
+        if is_first and len(self) > 1:
+            log.warning("%s gives no answer (%s) and is left out; the other servers are asked.", server.base, reason)
+
+
+def split_bases(base: str) -> tuple[str, ...]:
+    """The addresses of one or several servers, `http://a:8000/v1,http://b:8000/v1`, checked: they differ in their hosts alone."""
+    bases = tuple(one.rstrip("/") for one in NEXT.split(base))
+    for one in bases:
+        check_base(one)
+    if len(set(bases)) < len(bases):
+        raise InputError(f"{base} names a server twice. Name each once.")
+    if len({(parts.path, parts.query) for parts in map(urlsplit, bases)}) > 1:
+        raise InputError(f"{base}: servers of one model differ in host and port alone. Write the same path behind each.")
+    return bases
+
+
+def check_base(base: str) -> None:
+    """Refuse what is not the address of an endpoint, or carries a secret."""
+    check_credentials(base)
+    if not base.startswith(("http://", "https://")):
+        raise InputError(f"{base!r} is not an address: it begins with http:// or https://.")
+    try:
+        port = urlsplit(base).port
+    except ValueError:
+        port = -1
+    if port == -1 or not base.isprintable() or " " in base:
+        raise InputError(f"{redact(base)!r} is not an address: write http://host:port/path.")

@@ -1,0 +1,84 @@
+"""What only a whole collection has, gathered stack by stack: benchmark ranges, Zeng's PSI, variance shares, the slot profile.
+
+Of a query only its quality at 1 and at 10 under every permutation is kept; all else is sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..runs.table import FIRST_STAGE, Scored
+from ..terms import Array
+from . import decomposition, instability, preference
+from .registry import Stack
+
+
+class WholeCollection:
+    """Stacks of equally sized queries are added, then the figures of all of them read."""
+
+    def __init__(self, width: int):
+        self._stacks: dict[tuple[Any, ...], list[tuple[bool, Array, Array, Array | None]]] = {}
+        """By shape: whether anything is judged, quality at 1 and at 10, and the buckets of what was shown."""
+        self._components, self._with_components = np.zeros(4), 0
+        """Sums over the queries that have all variance components, and how many those are."""
+        self._profile, self._in_slot = np.zeros(width), np.zeros(width, int)
+        """Sums of the queries' slot profiles, and how many queries each slot was occupied in."""
+        self._placed = 0
+
+    def add(self, stack: Stack) -> None:
+        is_judged, shape = not np.isnan(stack.ideal).all(), stack.scores.shape
+        nothing = np.full(shape[:2], np.nan)
+        first, tenth = (stack.quality(1), stack.quality(10)) if is_judged else (nothing, nothing)
+        labels = None if stack.orders is None else instability.buckets(stack.orders, stack.relevance).astype(np.int8)
+        kind = (shape[1:], stack.first_stage is None, stack.orders is None)
+        self._stacks.setdefault(kind, []).append((is_judged, first, tenth, labels))
+
+    def add_places(self, queries: list[Scored]) -> None:
+        """Queries of one shape, whose places are known under two permutations or more."""
+        scores, slots, windows = (np.stack(arrays) for arrays in zip(*map(placed_scores, queries), strict=True))
+        known = decomposition.known_components(decomposition.unbiased_components(scores, slots, windows))
+        self._components += known.sum(axis=0)
+        self._with_components += len(known)
+        profiles = decomposition.slot_profiles(decomposition.order_residual(scores), slots, len(self._profile))
+        self._profile += np.nansum(profiles, axis=0)
+        self._in_slot += (~np.isnan(profiles)).sum(axis=0)
+        self._placed += len(queries)
+
+    def overall(self) -> dict[str, float]:
+        """Measures that no single query has; those that are not defined are left out."""
+        found: dict[str, float] = {}
+        judged = [parts for parts in self._stacks.values() if any(part[0] for part in parts)]
+        permutations = {parts[0][1].shape[1] for parts in judged}
+        # What a benchmark reports under a permutation is a mean over its queries, so all must have it; their pools may differ.
+        if len(permutations) == 1 and min(permutations) > 1:
+            every = [part for parts in judged for part in parts]
+            first = np.concatenate([part[1] for part in every])
+            found["benchmark_range@1"], found["benchmark_sd@1"] = (
+                preference.benchmark_range(first),
+                preference.benchmark_sd(first),
+            )
+            if shown := [(tenth, labels) for _, _, tenth, labels in every if labels is not None]:
+                tenth, labels = (np.concatenate(arrays) for arrays in zip(*shown, strict=True))
+                found["zeng_psi_corpus@10"] = instability.zeng_psi_corpus(tenth, labels)
+        if self._placed:
+            count = self._with_components
+            shares = decomposition.shares_of(self._components / count if count else np.full(4, np.nan))
+            found |= {"slot_share": shares.slot, "window_share": shares.window, "companion_share": shares.companion}
+            found["slot_rms"] = self._slots().rms
+        return {name: float(value) for name, value in found.items() if np.isfinite(value)}
+
+    def slot_profile(self) -> list[float]:
+        """ψ(p) of the collection; empty where no places are known."""
+        return [float(value) for value in self._slots().profile] if self._placed else []
+
+    def _slots(self) -> decomposition.SlotResidual:
+        seen = self._in_slot
+        return decomposition.with_rms(np.where(seen > 0, self._profile / np.maximum(seen, 1), np.nan))
+
+
+def placed_scores(query: Scored) -> tuple[Array, Array, Array]:
+    """(M, n) scores, slots and windows of the permutations, without the row of the first-stage order."""
+    keep = query.permutations != FIRST_STAGE
+    return query.permuted, query.slots[keep], query.windows[keep]  # type: ignore[index]

@@ -1,0 +1,119 @@
+"""A collection scored in its own order, query by query, and the candidates of each ranked: what `steadyscore score` gives.
+
+The scores are kept in a run folder while they are made, so a stopped command resumes and workers share the work; the rankings
+are read off it one query at a time, so that a collection may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..collection import Data, open_collection
+from ..engines import EngineOptions
+from ..errors import InputError
+from ..machine.progress import bar
+from ..machine.working_copies import local_folder, open_folder
+from ..runs.folder import Run
+from ..runs.parts import is_record
+from ..runs.table import Scored
+from ..terms import Failure
+from .parts import Worker
+from .score import AuditConfig, open_scorer, score_collection
+
+
+class Place(NamedTuple):
+    """A candidate in the ranking of its query."""
+
+    query_id: str
+    rank: int
+    candidate_id: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class RankingWork:
+    """One call of `rank_collection`; also what workers are told (`scoring.workers.Work`)."""
+
+    scorer: str
+    data: Data
+    folder: str | Path | None
+    """Where scores are kept until all are there; None: in a temporary one."""
+    config: AuditConfig
+    options: EngineOptions = field(default_factory=EngineOptions)
+    quiet: bool = False
+    command: Sequence[str] = ()
+    allow_scorer_change: bool = False
+
+    @property
+    def one_order(self) -> AuditConfig:
+        """The pool's own order and no other."""
+        return replace(self.config, permutations=0, canonical=True)
+
+    def workers(self) -> Iterator[tuple[str, Worker]]:
+        if self.folder is None:
+            raise InputError("workers need a file that all of them see. Say where it is with --out.")
+        source = open_collection(self.data)
+        scorer = open_scorer(self.scorer, source.collection, self.one_order, self.options)
+        name = f"{self.scorer} on {source.collection.name}"
+        yield name, Worker(scorer, source, local_folder(self.folder, is_record), self.one_order, self.command)
+
+
+@dataclass(frozen=True, slots=True)
+class Rankings:
+    """The ranked candidates of every query, in the order of the collection; read anew by every iteration."""
+
+    run: Run
+    top: int | None = None
+    """Only the first K of each query."""
+
+    @property
+    def queries(self) -> int:
+        return self.run.record["coverage"]["queries"]
+
+    @property
+    def failed(self) -> list[Failure]:
+        return [Failure(**failure) for failure in self.run.record["coverage"]["failed"]]
+
+    def __iter__(self) -> Iterator[Place]:
+        for query in self.run.iter_queries():
+            yield from _rank(query, self.top)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"queries": self.queries, "failed": [asdict(failure) for failure in self.failed]}
+
+
+def _rank(query: Scored, top: int | None) -> Iterator[Place]:
+    """Ties by candidate id, which is how the columns are sorted."""
+    scores = query.scores[0]
+    for rank, i in enumerate(sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:top], 1):
+        yield Place(query.query_id, rank, query.candidate_ids[i], float(scores[i]))
+
+
+@contextmanager
+def rank_collection(work: RankingWork, top: int | None = None) -> Iterator[Rankings]:
+    """Score what is not on disk yet and give the rankings, for the block to use.
+
+    The folder goes with the end of the block, where every query was scored; else the same call tries again those that failed.
+    """
+    source = open_collection(work.data)
+    scorer = open_scorer(work.scorer, source.collection, work.one_order, work.options)
+    with (
+        tempfile.TemporaryDirectory(prefix="steadyscore-") as temporary,
+        open_folder(work.folder or Path(temporary) / "run") as folder,
+    ):
+        run = score_collection(
+            scorer, source, folder, work.one_order, command=list(work.command), progress=bar(work.scorer, work.quiet),
+            allow_scorer_change=work.allow_scorer_change,
+        )  # fmt: skip
+        if not any(True for _ in run.iter_queries()):
+            raise InputError(f"{scorer.name} holds no scores of the pools in their own order, and cannot score anew.")
+        rankings = Rankings(run, top)
+        yield rankings
+        if work.folder is not None and not rankings.failed:
+            shutil.rmtree(folder)

@@ -1,0 +1,65 @@
+"""The small audit that faults disturb: a collection of a few queries, a scorer that is slow enough to be killed at work."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet  # noqa: F401  # here, so that a copy of this process begins at once
+
+from steadyscore.collection import open_collection
+from steadyscore.engines.address import open_engine
+from steadyscore.engines.objects import open_object
+from steadyscore.runs.folder import Run
+from steadyscore.scoring import parts
+from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
+from steadyscore.scoring.scorer import Scorer
+from tests.helpers.pools import some_instances, write_collection
+
+QUERIES, POOL = 24, 5
+PART_WINDOWS = 9
+"""Windows of a part here: three queries, so that there are eight parts."""
+SECONDS = 0.001
+"""What a call of the scorer takes."""
+
+
+CALLS = "STEADYSCORE_TEST_CALLS"
+"""The environment variable that names the file in which calls are counted."""
+
+
+def slow(query: str, texts: list[str]) -> list[float]:
+    """Scores that depend on the texts and on their order. A byte is written for every call, where that is asked for."""
+    if CALLS in os.environ:
+        with open(os.environ[CALLS], "ab", buffering=0) as calls:
+            calls.write(b".")
+    time.sleep(SECONDS)
+    return [round(len(set(query) & set(text)) + 0.1 * slot, 3) for slot, text in enumerate(texts)]
+
+
+CONFIG = AuditConfig(permutations=2)
+
+
+def make_collection(folder: Path, queries: int = QUERIES) -> Path:
+    return write_collection(folder / "pools.jsonl", some_instances(queries=queries, candidates=POOL))
+
+
+def open_slow(data: Path, scorer: Any = slow) -> Scorer:
+    """The scorer at work on a collection: a function, or an address."""
+    collection = open_collection(str(data)).collection
+    return scorer_for(open_engine(scorer) if isinstance(scorer, str) else open_object(scorer), collection, CONFIG)
+
+
+def audit(data: Path, out: Path, scorer: Any = slow, *, seconds: float = 0.02) -> None:
+    """The command that completes a run, which keeps what it scored every so many seconds."""
+    Run.append.__kwdefaults__["seconds"] = seconds
+    score_collection(open_slow(data, scorer), str(data), out, CONFIG)
+
+
+def score_share(data: Path, out: Path, number: int, workers: int, scorer: Any = slow) -> None:
+    """The command with `--shard number/workers`."""
+    parts.plan_parts.__kwdefaults__["windows"] = PART_WINDOWS
+    worker = parts.Worker(open_slow(data, scorer), str(data), out, CONFIG)
+    for part in parts.Share(number, workers).parts(len(worker.parts)):
+        worker.score(part)
