@@ -87,6 +87,8 @@ class Run:
 
         `about` are further keys of run.json: name, collection, task, source, capabilities, command.
         """
+        if links := [name for name in (SHARDS_FOLDER, DAMAGED_FOLDER) if (folder / name).is_symlink()]:
+            raise InputError(f"{folder / links[0]} leads out of the run folder, and scores would go there. Remove the link.")
         file = folder / RECORD_FILE
         if file.exists() and not (run := cls.open(folder)).is_empty:
             run._undo_half_growth()
