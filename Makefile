@@ -9,7 +9,7 @@ export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
 .PHONY: setup browser demo lint lock audit-dependencies sbom bench docs gallery examples clean
-.PHONY: test coverage test-python test-newest test-slow test-vllm test-stores test-wheel
+.PHONY: test coverage test-python test-newest test-slow test-vllm test-ray test-stores test-wheel
 .PHONY: fuzz fuzz-guided soak kills faults memory
 
 setup: $(STAMP)
@@ -99,6 +99,12 @@ endif
 VLLM_PYTHON ?= $(BIN)/python
 test-vllm: setup
 	$(VLLM_PYTHON) -m pytest -m slow -W ignore -s tests/engines/test_vllm.py tests/engines/test_vllm_decisions.py
+
+# Ray on two nodes of this machine: the table of one process, how much faster, nodes and actors that die, the simulated scheduler.
+# It has a venv of its own where the tests' own lacks it: make test-ray RAY_PYTHON=... Skips with a reason where Ray is absent.
+RAY_PYTHON ?= $(BIN)/python
+test-ray: setup
+	RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 $(RAY_PYTHON) -m pytest -m slow -W ignore -s tests/scoring/test_ray.py tests/faults/test_faults.py -k ray
 
 # Object stores against a local S3 server. moto brings much that nothing else here needs, so it has a venv of its own, which sees
 # the packages of .venv.

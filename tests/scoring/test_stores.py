@@ -8,8 +8,7 @@ import fsspec
 import pytest
 
 import steadyscore
-from steadyscore.audits.audit import Additions, Output, audit
-from steadyscore.audits.workers import AuditWork
+from steadyscore.audits.audit import Additions, AuditWork, Output, audit
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions

@@ -25,17 +25,8 @@ from ..scoring.rate import Rate
 from ..scoring.score import AuditConfig, check_query_ids, score_collection, scorer_for, settings_for
 from ..tasks import TASKS
 from .attack_result import AttackAudit, load_attack
-from .audit import (
-    Additions,
-    OrderSettings,
-    Output,
-    configure,
-    name_scorers,
-    open_backend,
-    open_sources,
-    stored_threshold,
-    working_folder,
-)
+from .audit import Additions, Output, name_scorers, open_backend, open_sources, stored_threshold, working_folder
+from .configuration import OrderSettings, configure
 from .estimate import AuditEstimates, estimate_audit
 from .load import match_threshold
 

@@ -52,7 +52,7 @@ class AuditEstimate:
             for f in sizing.fleets
         ]
         table = text_table(("workers", "hours", "busy", "tail", "parts in it", "cost"), rows)
-        return f"\n{about}; {sizing.seconds_per_window:.4g} s a window{opened}.\n{table}"
+        return f"\n{about}; {sizing.seconds_per_window:.4g} s a window{opened}.\n{table}{sizing.hours_text()}"
 
     @property
     def total_cost(self) -> float | None:

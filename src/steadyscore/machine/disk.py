@@ -185,12 +185,16 @@ def is_running(process: str) -> bool:
 
 
 @contextmanager
-def atomic(path: Path, give_name: Callable[[Path, Path], None] | None = None) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only when it is whole: written beside it, synced, renamed. Gzip by its ending."""
+def atomic(path: Path, give_name: Callable[[Path, Path], None] | None = None, *, sweep: bool = True) -> Iterator[IO[bytes]]:
+    """A file that appears under its name only when it is whole: written beside it, synced, renamed. Gzip by its ending.
+
+    `sweep`: look for what killed processes left beside it, which takes a list of its whole folder.
+    """
     scratch = scratch_beside(path)
     with explaining_os_errors(path):
         make_folder(path.parent)
-        remove_leftovers(path.parent, path.name)
+        if sweep:
+            remove_leftovers(path.parent, path.name)
         try:
             with open_to_write(scratch, "wb") as raw:
                 if path.suffix == ".gz":  # without a name and a time, so that equal contents are equal files
@@ -309,15 +313,15 @@ def read_json(file: Path) -> dict[str, Any]:
 _JSON_KINDS = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false", type(None): "null"}
 
 
-def write_parquet(file: Path, table: pa.Table) -> None:
-    write_tables(file, table.schema, [table])
+def write_parquet(file: Path, table: pa.Table, *, sweep: bool = True) -> None:
+    write_tables(file, table.schema, [table], sweep=sweep)
 
 
-def write_tables(file: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+def write_tables(file: Path, schema: pa.Schema, tables: Iterable[pa.Table], *, sweep: bool = True) -> None:
     """One Parquet file of tables that need not be in memory at once, with a checksum for each page and one for the whole."""
     import pyarrow.parquet as pq
 
-    with atomic(file) as stream:
+    with atomic(file, sweep=sweep) as stream:
         with pq.ParquetWriter(stream, schema, write_page_checksum=True) as writer:
             for table in tables:
                 writer.write_table(table)

@@ -388,7 +388,7 @@ def own_or_only(folder: Path, runs: Sequence[Path]) -> Path:
     if folder in runs or len(runs) == 1:
         return folder if folder in runs else runs[0]
     named = ", ".join(str(run.relative_to(folder)) for run in runs[:5]) + ", ..." * (len(runs) > 5)
-    raise InputError(f"{folder} holds {len(runs)} runs, and one is asked for here. Name one of them: {named}.")
+    raise InputError(f"{name_of(folder)} holds {len(runs)} runs, and one is asked for here. Name one of them: {named}.")
 
 
 def _now() -> str:

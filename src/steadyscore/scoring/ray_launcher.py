@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import InputError, SteadyscoreError
 from ..machine.credentials import redact
@@ -18,6 +21,7 @@ AHEAD = 2
 """Blocks that wait at an actor, so that it never waits for one: all others stay where they are until somebody has room."""
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +51,64 @@ class Cluster:
 
 
 def connect(cluster: Cluster) -> Any:
-    """Ray, connected to the cluster."""
+    """Ray, with its data sets, connected to the cluster."""
     check_installed("--on ray", "ray")
     import ray
+    import ray.data
 
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     if not ray.is_initialized():
-        ray.init(cluster.address, log_to_driver=False)
+        ray.init(cluster.address, log_to_driver=False, logging_level=logging.WARNING)
     return ray
 
 
-class Actor:
-    """Opens what it works with once, and does the rows it is handed; `work(argument)` gives the function of a row."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a row: what was given back, or why nothing was."""
 
-    def __init__(self, work: Callable[[Any], Callable[[Row], Any]], argument: Any):
-        self._work, self._argument = work, argument
+    value: Any = None
+    error: str = ""
+
+
+def map_on_ray(
+    cluster: Cluster, open_work: Callable[[T], Callable[[Row], Any]], argument: T, rows: Sequence[Row], *, quiet: bool = False
+) -> list[Answer]:
+    """`open_work(argument)(row)` for every row, by actors that call `open_work` once each; answers in the order of the rows.
+
+    Rows and answers are what JSON can hold. An actor takes rows as it has room for them, the others wait in the data set; one
+    that dies, alone or with its node, is begun again, and so is the row that it had.
+    """
+    ray = connect(cluster)
+    if not rows:
+        return []
+    context = ray.data.DataContext.get_current()
+    context.max_errored_blocks, context.enable_progress_bars = -1, not quiet
+    fit = int(ray.cluster_resources().get("CPU", 1) // cluster.cpus) if cluster.cpus else len(rows)
+    most = min(cluster.actors or max(1, fit), len(rows))
+    texts = [{"number": number, "row": json.dumps(row)} for number, row in enumerate(rows)]
+    with warnings.catch_warnings():
+        # Ray drops remote arguments without a name of their own in 2.64, and with them the bound on retries: pyproject.toml
+        # stays below it.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        given = _run_all(ray, texts, most, (open_work, argument), cluster)
+    answers = {row["number"]: Answer(None, row["error"]) if row["error"] else Answer(json.loads(row["answer"])) for row in given}
+    return [answers.get(number, Answer(None, f"its actor died {RETRIES + 1} times")) for number in range(len(rows))]
+
+
+def _run_all(ray: Any, rows: Sequence[Row], actors: int, work: tuple[Any, Any], cluster: Cluster) -> list[Row]:
+    pool = ray.data.ActorPoolStrategy(min_size=1, max_size=actors, initial_size=actors, max_tasks_in_flight_per_actor=AHEAD)
+    blocks = ray.data.from_items(rows, override_num_blocks=min(len(rows), MOST_BLOCKS))
+    given: list[Row] = blocks.map_batches(
+        Actor, fn_constructor_args=work, batch_size=1, compute=pool, max_task_retries=RETRIES, **cluster.resources
+    ).take_all()
+    return given
+
+
+class Actor:
+    """A Ray actor: opens what it works with once, and does the rows it is handed."""
+
+    def __init__(self, open_work: Callable[[Any], Callable[[Row], Any]], argument: Any):
+        self._open_work, self._argument = open_work, argument
         self._do: Callable[[Row], Any] | None = None
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
@@ -70,11 +118,9 @@ class Actor:
 
     def _answer(self, row: str) -> tuple[str, str]:
         """(answer, error) as texts. A failure becomes a value: one that is raised would end the whole data set."""
-        import json
-
         try:
             if self._do is None:
-                self._do = self._work(self._argument)
+                self._do = self._open_work(self._argument)
             return json.dumps(self._do(json.loads(row))), ""
         except Exception as fault:
             is_ours = isinstance(fault, SteadyscoreError)
