@@ -8,18 +8,49 @@ export OMP_NUM_THREADS ?= 2
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
-.PHONY: setup browser demo lint bench docs gallery examples clean
-.PHONY: test coverage test-python test-newest test-slow test-vllm test-stores test-wheel
-.PHONY: fuzz kills faults memory
+.PHONY: setup browser demo lint lock audit-dependencies sbom bench docs gallery examples clean
+.PHONY: test coverage test-python test-newest test-slow test-vllm test-ray test-stores test-wheel
+.PHONY: fuzz fuzz-guided soak kills faults memory
 
 setup: $(STAMP)
 	@$(BIN)/steadyscore models get smollm2-135m >/dev/null
 
-# torch first and exactly, in the same call as everything else, under the constraints: a wider pin takes the CUDA build.
-$(STAMP): pyproject.toml constraints.txt
+# Every package by its hash, from the lock; then the package itself, built by what the lock installed. The lock holds torch's CPU
+# build for Linux and Python 3.11. Where no index or PIP_FIND_LINKS has that one, and with LOCK= (nothing), versions come from
+# constraints.txt, without hashes: torch exactly and in the same call as everything else, since a wider pin takes the CUDA build.
+LOCK ?= requirements-lock.txt
+$(STAMP): pyproject.toml constraints.txt $(LOCK)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0 --editable '.[dev]'
+	@install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; set -e; \
+	if [ -n "$(LOCK)" ] && $$install --dry-run --no-deps "$$(grep -o '^torch==[^ ]*' $(LOCK))" 2>/dev/null; then \
+	  $$install --no-deps --require-hashes --requirement $(LOCK); \
+	  $$install --no-deps --no-build-isolation --editable .; \
+	else \
+	  echo "setup: $(if $(LOCK),torch's CPU build of $(LOCK) is not offered here,LOCK is empty): versions of constraints.txt, without hashes"; \
+	  $$install --constraint constraints.txt torch==2.13.0 --editable '.[dev]'; \
+	fi
 	@touch $(STAMP)
+
+# Tools of the supply chain, in an environment of their own: `make lock` after a change of constraints.txt or pyproject.toml keeps
+# every other version (make lock UPGRADE=--upgrade takes the newest); `make audit-dependencies` asks PyPI for known
+# vulnerabilities of what the lock names, and fails where PyPI does not answer; `make sbom` lists what is installed, as CycloneDX.
+SUPPLY := .venv-supply
+$(SUPPLY)/bin/uv:
+	$(PYTHON) -m venv $(SUPPLY)
+	$(SUPPLY)/bin/python -m pip install --quiet --disable-pip-version-check uv==0.13.8 pip-audit==2.10.1 cyclonedx-bom==7.5.0
+
+lock: $(SUPPLY)/bin/uv
+	$(SUPPLY)/bin/uv pip compile pyproject.toml --extra dev --constraint constraints.txt --python-version 3.11 --generate-hashes --quiet \
+	  --system-certs --default-index https://pypi.org/simple $(addprefix --find-links ,$(PIP_FIND_LINKS)) $(UPGRADE) \
+	  --custom-compile-command "make lock" --output-file requirements-lock.txt
+
+audit-dependencies: $(SUPPLY)/bin/uv
+	sed -n 's/^\([^ ]*==[^+ ]*\).*/\1/p' requirements-lock.txt > $(SUPPLY)/versions.txt
+	$(SUPPLY)/bin/pip-audit --strict --no-deps --disable-pip --requirement $(SUPPLY)/versions.txt
+
+sbom: setup $(SUPPLY)/bin/uv
+	$(SUPPLY)/bin/cyclonedx-py environment $(VENV) --pyproject pyproject.toml --output-reproducible --output-file sbom.json
+	@echo "sbom.json: $$(grep -c '"bom-ref"' sbom.json) components"
 
 demo: setup
 	$(BIN)/steadyscore demo --out runs/demo
@@ -69,12 +100,18 @@ VLLM_PYTHON ?= $(BIN)/python
 test-vllm: setup
 	$(VLLM_PYTHON) -m pytest -m slow -W ignore -s tests/engines/test_vllm.py tests/engines/test_vllm_decisions.py
 
+# Ray on two nodes of this machine: the table of one process, how much faster, nodes and actors that die, the simulated scheduler.
+# It has a venv of its own where the tests' own lacks it: make test-ray RAY_PYTHON=... Skips with a reason where Ray is absent.
+RAY_PYTHON ?= $(BIN)/python
+test-ray: setup
+	RAY_ENABLE_UV_RUN_RUNTIME_ENV=0 $(RAY_PYTHON) -m pytest -m slow -W ignore -s tests/scoring/test_ray.py tests/faults/test_faults.py -k ray
+
 # Object stores against a local S3 server. moto brings much that nothing else here needs, so it has a venv of its own, which sees
 # the packages of .venv.
 STORES := .venv-stores
 test-stores: setup
 	test -x $(STORES)/bin/python || $(PYTHON) -m venv $(STORES)
-	$(BIN)/python -c 'import site; print(*site.getsitepackages())' > $$(ls -d $(STORES)/lib/python*/site-packages)/main.pth
+	$(BIN)/python -c 'import site; print(*site.getsitepackages(), "$(CURDIR)/src", sep="\n")' > $$(ls -d $(STORES)/lib/python*/site-packages)/main.pth
 	$(STORES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 's3fs>=2025.2' 'moto[server]>=5.1'
 	$(STORES)/bin/python -m pytest -m 'slow or not slow' tests/machine/test_stores.py tests/machine/test_s3.py tests/scoring/test_stores.py
 
@@ -94,8 +131,10 @@ kills: setup
 
 # Every fault that the package must survive, injected and counted: one table, also put into docs/reliability.md.
 # One of them: make faults ONLY="disk full"; without the page then.
+# Those of a Ray cluster with a Python that has Ray: make faults FAULTS_PYTHON=...
+FAULTS_PYTHON ?= $(BIN)/python
 faults: setup
-	$(BIN)/python -m tests.faults.run $(if $(ONLY),--only "$(ONLY)")
+	$(FAULTS_PYTHON) -m tests.faults.run $(if $(ONLY),--only "$(ONLY)")
 
 # Peak memory of audit, report and compare at two numbers of queries, and what a query adds: make memory SIZES="5000 100000"
 memory: setup
@@ -127,5 +166,20 @@ N ?= 1000
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.run -n $(N) $(FORMATS)
 
+# The same formats steered by coverage, until each has had N cases; stopped at any moment it goes on from .fuzz the next time.
+# make fuzz-guided N=100000 SECONDS=300
+SECONDS ?= 3600
+ATHERIS := .fuzz/atheris
+$(ATHERIS):
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(ATHERIS) atheris==3.0.0
+fuzz-guided: setup $(ATHERIS)
+	PYTHONPATH=$(ATHERIS) $(BIN)/python -m tests.fuzz.guided -n $(N) --seconds $(SECONDS) $(FORMATS)
+
+# A server under mixed traffic, its memory sampled all the while: make soak MINUTES=30 RATE=6
+MINUTES ?= 30
+RATE ?= 6
+soak: setup
+	$(BIN)/python -m tests.helpers.soak $(MINUTES) --rate $(RATE)
+
 clean:
-	rm -rf $(VENV) .venv-core $(STORES) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis runs site
+	rm -rf $(VENV) .venv-core $(STORES) $(SUPPLY) .fuzz sbom.json build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis runs site

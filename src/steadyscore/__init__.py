@@ -32,6 +32,7 @@ _MODULES = {
     "training.labelling": "LabelConfig Labelled label",
     "training.teachers": "TeacherStudy study_teachers",
     "scoring.scorer": "Scorer Settings",
+    "scoring.ray_launcher": "Cluster",
     "runs.table": "Scored",
     "runs.score_file": "read_scores",
     "runs.folder": "Run",

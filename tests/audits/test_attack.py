@@ -14,9 +14,10 @@ import steadyscore
 from steadyscore.audits.attack import attack
 from steadyscore.cli import main
 from steadyscore.errors import GateFailed, InputError
-from steadyscore.runs.folder import Run
+from steadyscore.runs.folder import Run, find_runs
+from steadyscore.runs.layout import CLEAN
 from steadyscore.scoring import attacks
-from steadyscore.scoring.attacks import ATTACKS, CLEAN
+from steadyscore.scoring.attacks import ATTACKS
 from tests.helpers.models import byte_tokenizer, tiny_causal
 from tests.helpers.pools import some_instances, write_collection
 
@@ -262,6 +263,29 @@ def test_bad_input_is_one_sentence(arguments, code, said, tmp_path, monkeypatch,
     assert main(["attack", *arguments]) == code
     assert said in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_wrong_scorer_and_a_wrong_collection_are_named_together(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for plan in ([], ["--dry-run"]):
+        assert main(["attack", "--scorer", "nothing:like-it", "--data", "no-such", "--out", "out", *plan]) == 1
+        said = capsys.readouterr().err
+        assert "nothing:like-it" in said
+        assert "no-such" in said
+        assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", [["report"], ["gate", "--max", "tau_psi=1"], ["compare"]])
+def test_other_verbs_name_the_one_that_reads_an_attack(audit, command, capsys):
+    for folder in (audit.folder, audit.folder.parent):
+        assert main([command[0], str(folder), *command[1:]]) == 1
+        said = capsys.readouterr().err
+        assert f"{audit.folder} is the folder of an attack: `steadyscore attack --runs {audit.folder}`" in said
+    assert not (audit.folder / "report").exists()
+
+
+def test_a_single_run_of_an_attack_is_read_as_a_run(audit):
+    assert [run.folder for run in find_runs([audit.folder / CLEAN])] == [audit.folder / CLEAN]
 
 
 # -- the page

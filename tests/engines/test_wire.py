@@ -83,6 +83,8 @@ def test_a_server_that_drips_its_body_or_its_headers_does_not_outlast_the_timeou
     ("answer", "why"),
     [
         (body(b"this is not gzip", b"content-encoding: gzip"), "not decompressed"),
+        (body(gzip.compress(b"{}")[:-9], b"content-encoding: gzip"), "not decompressed: the gzip stream is cut short"),
+        (body(b"\x28\xb5\x2f\xfd", b"content-encoding: zstd"), "not decompressed: packed with 'zstd'"),
         (body(b"[" * 100_000), "not JSON"),
         (body(b"\xff\xfe{"), "not JSON"),
         (b"garbage\r\n\r\n", "RemoteProtocolError"),

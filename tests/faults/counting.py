@@ -33,13 +33,27 @@ def compare_rows(rows: Sequence[Row], expected: Sequence[Row]) -> Counts:
     )
 
 
-def compare_runs(folder: Path, whole: Path) -> Counts:
+def compare_runs(folder: Path, whole: Path, *, tolerance: float = 0.0) -> Counts:
     """How the tables of a run differ from those of an undisturbed one, value by value."""
     counts = Counts()
     for name, keys in KEYS.items():
         if (whole / name).exists():
-            counts += compare_rows(_rows_of(folder / name, keys), _rows_of(whole / name, keys))
+            rows, expected = _rows_of(folder / name, keys), _rows_of(whole / name, keys)
+            if tolerance:
+                known = dict(expected)
+                rows = [(key, _snapped(row, known.get(key), tolerance)) for key, row in rows]
+            counts += compare_rows(rows, expected)
     return counts
+
+
+def _snapped(value: Any, expected: Any, tolerance: float) -> Any:
+    """A value whose numbers are the expected ones wherever they are as near as that."""
+    if isinstance(value, dict) and isinstance(expected, dict):
+        return {key: _snapped(part, expected.get(key), tolerance) for key, part in value.items()}
+    if isinstance(value, list) and isinstance(expected, list) and len(value) == len(expected):
+        return [_snapped(one, other, tolerance) for one, other in zip(value, expected, strict=True)]
+    both = isinstance(value, float) and isinstance(expected, float)
+    return expected if both and abs(value - expected) <= tolerance else value
 
 
 def _rows_of(file: Path, keys: Iterable[str]) -> list[Row]:

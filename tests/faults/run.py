@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import resource
 import sys
 import tempfile
 import time
@@ -18,8 +19,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from tests.faults.fault import Counts, Fault, Unavailable, all_faults
+from tests.faults.processes import run_forked
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 BLOCK = re.compile(r"(?<=<!-- written by make faults -->\n).*(?=<!-- end of what make faults wrote -->)", re.DOTALL)
@@ -51,25 +54,48 @@ class Outcome:
 
 
 def inject(fault: Fault, times: int) -> Outcome:
+    """In a process of its own: no fault sees the threads, limits and mounts of another."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="steadyscore-faults-") as folder:
+    with tempfile.TemporaryDirectory(prefix="steadyscore-faults-") as top:
+        (folder := Path(top) / "work").mkdir()
         try:
-            counts, problem, is_unavailable = fault.inject(Path(folder), times), "", False
-            assert counts.times, "it was never injected"
-        except Unavailable as lack:
-            counts, problem, is_unavailable = None, f"not run: {lack}", True
+            run_forked(_inject_here, fault, times, folder, Path(top) / "outcome.json")
+            result = json.loads((Path(top) / "outcome.json").read_text())
         except Exception as failure:
-            traceback.print_exc()
-            counts, problem, is_unavailable = None, f"FAILED: {failure!r}"[:300], False
-    return Outcome(fault.name, fault.how, time.monotonic() - began, counts, problem, is_unavailable)
+            result = {"problem": f"FAILED: {failure!r}"}
+    if "counts" in result:
+        result["counts"] = Counts(**result["counts"])
+    return Outcome(fault.name, fault.how, round(time.monotonic() - began, 1), **result)
 
 
-def inject_all(faults: Sequence[Fault]) -> Iterator[Outcome]:
+def _inject_here(fault: Fault, times: int, folder: Path, outcome: Path) -> None:
+    result: dict[str, Any]
+    try:
+        counts = fault.inject(folder, times)
+        assert counts.times, "it was never injected"
+        result = {"counts": asdict(counts)}
+    except Unavailable as lack:
+        result = {"problem": f"not run: {lack}", "is_unavailable": True}
+    except Exception as failure:
+        traceback.print_exc()
+        result = {"problem": f"FAILED: {failure!r}"[:300]}
+    outcome.write_text(json.dumps(result))
+
+
+def inject_all(faults: Sequence[Fault], *, is_few: bool) -> Iterator[Outcome]:
     for number, fault in enumerate(faults, 1):
-        print(f"{number} of {len(faults)}: {fault.name}, {fault.times} times ...", file=sys.stderr, flush=True)
-        outcome = inject(fault, fault.times)
-        print(f"{number} of {len(faults)}: {fault.name}, {outcome.seconds:.0f} s", file=sys.stderr, flush=True)
+        times = fault.few if is_few else fault.times
+        print(f"{number} of {len(faults)}: {fault.name}, {times} times ...", file=sys.stderr, flush=True)
+        before = _processor_seconds()
+        outcome = inject(fault, times)
+        took = f"{outcome.seconds:.0f} s, {_processor_seconds() - before:.1f} s of a core"
+        print(f"{number} of {len(faults)}: {fault.name}, {took}", file=sys.stderr, flush=True)
         yield outcome
+
+
+def _processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def markdown(outcomes: Sequence[Outcome]) -> str:
@@ -91,6 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only", action="append", choices=sorted(faults), metavar="NAME", help="only this fault; may be repeated"
     )
+    parser.add_argument("--few", action="store_true", help="as few times as the test suite injects them, without the page")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
     parser.add_argument("--list", action="store_true", help="print the names and how each is injected, inject nothing")
     args = parser.parse_args(argv)
@@ -99,10 +126,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     chosen = [fault for fault in faults.values() if not args.only or fault.name in args.only]
     began = time.monotonic()
-    outcomes = list(inject_all(chosen))
+    outcomes = list(inject_all(chosen, is_few=args.few))
     print(json.dumps([asdict(outcome) for outcome in outcomes], indent=2) if args.json else markdown(outcomes), end="\n")
     is_sound = all(outcome.is_sound for outcome in outcomes)
-    if is_sound and not args.only:  # a table with a hole or a fault in it is not the page's
+    if is_sound and not (args.only or args.few):  # a table with a hole or a fault in it is not the page's
         write_page(outcomes, time.monotonic() - began)
     return 0 if is_sound else 1
 

@@ -1,22 +1,45 @@
 """A few of every fault that `make faults` injects many of: no row lost, doubled or wrong."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from tests.faults import run
 from tests.faults.counting import compare_files, compare_rows
 from tests.faults.fault import Counts, Fault, Unavailable, all_faults
+from tests.helpers.paths import ROOT
 
 
-@pytest.mark.parametrize(
-    "fault", [pytest.param(f, id=f.name, marks=[pytest.mark.slow] if f.is_slow else []) for f in all_faults().values()]
-)
-def test_no_row_is_lost_doubled_or_wrong(fault, tmp_path):
-    try:
-        counts = fault.inject(tmp_path, fault.few)
-    except Unavailable as lack:
-        pytest.skip(str(lack))
-    assert counts.times >= 1
-    assert counts == Counts(times=counts.times)
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, dict]:
+    """The quick ones, a few of each, from one process that has no threads yet: faults are injected into copies of it."""
+    return inject(*(fault.name for fault in all_faults().values() if not fault.is_slow))
+
+
+def inject(*names: str) -> dict[str, dict]:
+    words = [sys.executable, "-m", "tests.faults.run", "--few", "--json", *(f"--only={name}" for name in names)]
+    ended = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return {outcome["name"]: outcome for outcome in json.loads(ended.stdout)}
+
+
+def check(outcome: dict) -> None:
+    if outcome["is_unavailable"]:
+        pytest.skip(outcome["problem"])
+    assert outcome["problem"] == ""
+    assert {key: count for key, count in outcome["counts"].items() if key != "times"} == {"lost": 0, "doubled": 0, "wrong": 0}
+
+
+@pytest.mark.parametrize("name", [fault.name for fault in all_faults().values() if not fault.is_slow])
+def test_no_row_is_lost_doubled_or_wrong(name, outcomes):
+    check(outcomes[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [fault.name for fault in all_faults().values() if fault.is_slow])
+def test_no_row_is_lost_doubled_or_wrong_by_what_takes_longer(name):
+    check(inject(name)[name])
 
 
 def test_rows_that_are_lost_doubled_changed_or_invented_are_counted():

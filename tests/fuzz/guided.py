@@ -156,7 +156,8 @@ def main() -> int:
     findings = {name: sorted((args.folder / name / "findings").glob("*.txt")) for name in states}
     crashes = {name: sorted((args.folder / name / "findings").glob("libfuzzer-*")) for name in states}
     print(
-        f"{'format':<12}{'cases':>9}{'accepted':>10}{'refused':>9}{'cpu s':>8}{'cases/s':>9}{'coverage':>10}{'peak MB':>9}{'findings':>10}"
+        f"{'format':<12}{'cases':>9}{'accepted':>10}{'refused':>9}{'cpu s':>8}{'cases/s':>9}{'coverage':>10}{'peak MB':>9}"
+        f"{'findings':>10}"
     )
     for name, state in states.items():
         found = len(findings[name]) + len(crashes[name])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +17,7 @@ SLOW = 1.0
 
 
 class Server:
-    """`answer(path, body)` is the honest answer; `spoiled(kind, answer)` one result short, or with a NaN in it."""
+    """`answer(path, body)` is the honest answer; `spoiled(kind, answer)` a wrong one: one result short, with a NaN in it."""
 
     def __init__(self, answer: Callable[[str, Any], Any], spoiled: Callable[[str, Any], Any] = lambda kind, answer: answer):
         self.answer, self.spoiled = answer, spoiled
@@ -50,12 +52,22 @@ class Server:
                     extra = {"retry-after": "0.05"} if fault == "429" else {}
                     return self.reply(int(fault), json.dumps({"error": outer.refusal}).encode(), extra)
                 answer = outer.answer(self.path, body)
-                if fault in ("short", "nan"):
+                if fault == "reset":
+                    return self.reset()
+                if fault and fault not in ("slow", "truncated", "cut"):
                     answer = outer.spoiled(fault, answer)
                 words = json.dumps(answer).encode()
                 if fault == "slow":
                     time.sleep(SLOW)
+                if fault == "cut":  # fewer bytes than the header says
+                    self.close_connection = True
+                    return self.reply(200, words[: len(words) // 2], {"content-length": str(len(words))})
                 self.reply(200, words[: len(words) // 2] if fault == "truncated" else words)
+
+            def reset(self) -> None:
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.connection.close()
+                self.close_connection = True
 
             def reply(self, status: int, words: bytes, extra: dict[str, str] | None = None) -> None:
                 self.send_response(status)

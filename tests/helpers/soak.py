@@ -194,7 +194,10 @@ def run(minutes: float, clients: int, rate: float, seed: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         model = save(place / "model", decoder())
-        with serving(place, f"tiny=hf:{model}", "planted=synthetic:slot:0.3", "--monitor", "0.2", "--workers", "1") as (url, server):
+        with serving(place, f"tiny=hf:{model}", "planted=synthetic:slot:0.3", "--monitor", "0.2", "--workers", "1") as (
+            url,
+            server,
+        ):
             print(f"{minutes:g} minutes, {clients} clients, about {rate:g} requests a second, seed {seed}")
             print(f"{'minute':>7}{'requests':>10}{'memory MB':>11}{'threads':>9}{'files':>7}", flush=True)
             traffic, began = Traffic(url, clients, rate, seed), time.monotonic()
@@ -216,8 +219,8 @@ def run(minutes: float, clients: int, rate: float, seed: int) -> int:
     mistakes = mistakes_of(measured, traffic.wrong) + ["the server's log holds a stack trace"] * broken
     print(", ".join(f"{name} {count}" for name, count in traffic.sent.items()))
     print(
-        f"{traffic.sent.total():,} requests; after the first {WARM:.0%} of the time memory was {measured[0].memory:.1f} MB, at the "
-        f"end {measured[-1].memory:.1f} MB, at most {most:.1f} MB; median slope {median_slope(measured):+.2f} MB an hour: "
+        f"{traffic.sent.total():,} requests; after the first {WARM:.0%} of the time memory was {measured[0].memory:.1f} MB, at "
+        f"the end {measured[-1].memory:.1f} MB, at most {most:.1f} MB; median slope {median_slope(measured):+.2f} MB an hour: "
         f"{'; '.join(mistakes) or 'flat'}"
     )
     return int(bool(mistakes))

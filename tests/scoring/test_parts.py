@@ -1,23 +1,22 @@
 """Workers share a run folder without a lock, and its table is the one that a single process writes."""
 
 import json
-import os
 import subprocess
 import sys
 
 import pytest
 
-from steadyscore.audits.audit import Additions, Output, audit
-from steadyscore.audits.workers import AuditWork
+from steadyscore.audits.audit import Additions, AuditWork, Output, audit
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions
 from steadyscore.errors import InputError, RunMismatch
-from steadyscore.runs.folder import find_run
+from steadyscore.runs.folder import Run, find_run
 from steadyscore.runs.layout import SCORES_FILE
 from steadyscore.scoring import parts
 from steadyscore.scoring.parts import Share
+from steadyscore.scoring.ray_launcher import Cluster
 from steadyscore.scoring.score import AuditConfig, Cut
-from steadyscore.scoring.workers import Cluster, score_on_ray, score_share
+from steadyscore.scoring.workers import score_share
 
 CONFIG = AuditConfig(permutations=2, cut=Cut(queries=12, pool=6))
 
@@ -82,6 +81,26 @@ def test_the_collecting_call_scores_what_no_worker_did(tmp_path):
     collect(tmp_path)
     collect(tmp_path.with_name("alone"))
     assert table(tmp_path) == table(tmp_path.with_name("alone"))
+
+
+def test_what_parts_cost_is_summed_once_however_often_they_are_collected(tmp_path, monkeypatch):
+    score_share(work(tmp_path), Share(1, 2))
+    score_share(work(tmp_path), Share(2, 2))
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "finish", stop)
+            with pytest.raises(KeyboardInterrupt):
+                collect(tmp_path)
+        summed = [session for session in find_run(tmp_path).record["sessions"] if "parts" in session]
+        assert [(session["parts"], session["windows"]) for session in summed] == [(4, 36)]
+    (audited,) = collect(tmp_path)
+    assert audited.record["coverage"]["windows"] == 36
+    assert not any("parts" in session for session in audited.record["sessions"])
+    assert len(audited.record["starts"]) == 1
 
 
 def test_a_stop_in_the_middle_of_a_part_keeps_its_queries(tmp_path, monkeypatch):
@@ -173,16 +192,3 @@ def test_processes_that_begin_at_the_same_moment_share_a_run(tmp_path):
 def test_a_cluster_that_is_none_is_refused(text):
     with pytest.raises(InputError, match="ray://HEAD:PORT"):
         Cluster.parse(text)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_ray_gives_the_table_of_one_process(tmp_path):
-    pytest.importorskip("ray", reason="ray is not installed")
-    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
-    manifest = score_on_ray(work(tmp_path / "shared"), Cluster(actors=2))
-    assert not manifest.lost
-    assert sum(row.scored for row in manifest.rows) == 12
-    collect(tmp_path / "shared")
-    collect(tmp_path / "alone")
-    assert table(tmp_path / "shared") == table(tmp_path / "alone")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import threading
@@ -303,6 +304,18 @@ def test_a_body_that_is_too_large_stated_or_not():
         assert client.post("/v1/rerank", content=body).status_code == 413
         assert client.post("/v1/rerank", content=iter([body[:500], body[500:]])).status_code == 413
         assert post(client, "/v1/rerank", query="q", documents=["d"])
+
+
+def test_a_body_that_is_packed_is_not_unpacked():
+    with TestClient(app_of(planted())) as client:
+        for packing in ("gzip", "zstd", "x" * 500):
+            body = gzip.compress(json.dumps({"query": "q", "documents": [" " * (3 << 20)]}).encode())
+            answer = client.post("/v1/rerank", content=body, headers={"Content-Encoding": packing})
+            assert answer.status_code == 415
+            assert "Send it without Content-Encoding." in answer.json()["message"]
+        plain = json.dumps({"query": "q", "documents": ["d"]}).encode()
+        headers = {"Content-Encoding": "identity", "Content-Type": "application/json"}
+        assert client.post("/v1/rerank", content=plain, headers=headers).status_code == 200
 
 
 def test_a_window_that_does_not_fit_is_named(tiny_engine):

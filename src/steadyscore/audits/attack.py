@@ -11,21 +11,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..collection import Data, open_collection
+from ..collection import Data
 from ..engines import EngineOptions, Recording
 from ..errors import InputError
 from ..machine.disk import explaining_os_errors, write_record
 from ..machine.mirrors import parse_place
 from ..machine.progress import bar
 from ..measures.reading import Reading
-from ..runs.layout import SUMMARY_FILE
-from ..scoring.attacks import CLEAN, Wording, attacked_sources, choose_attacks
+from ..runs.layout import CLEAN, SUMMARY_FILE
+from ..scoring.attacks import Wording, attacked_sources, choose_attacks
 from ..scoring.estimate import Estimate, estimate
 from ..scoring.rate import Rate
 from ..scoring.score import AuditConfig, check_query_ids, score_collection, scorer_for, settings_for
 from ..tasks import TASKS
 from .attack_result import AttackAudit, load_attack
-from .audit import Additions, OrderSettings, Output, configure, name_scorers, open_backend, stored_threshold, working_folder
+from .audit import Additions, Output, name_scorers, open_backend, open_sources, stored_threshold, working_folder
+from .configuration import OrderSettings, configure
 from .estimate import AuditEstimates, estimate_audit
 from .load import match_threshold
 
@@ -54,7 +55,8 @@ def attack(
     (name, one), *others = name_scorers(scorer).items()
     if others:
         raise InputError(f"one scorer is attacked at a time, and {len(others) + 1} were given.")
-    source, output = open_collection(data), Output(None if out is None else parse_place(out), command=command)
+    (source,) = open_sources({name: one}, [data], Additions())
+    output = Output(None if out is None else parse_place(out), command=command)
     check_query_ids([source], how.cut)
     by = match_threshold(how.threshold, source.collection.name, 1, Reading())
     with working_folder(output) as folder:
@@ -95,7 +97,8 @@ def estimate_attack(
     scorer: str, data: Data, names: Sequence[str], config: AuditConfig, options: EngineOptions | None = None
 ) -> AuditEstimates:
     """Windows, tokens, time and money of every run of an attack; a few windows are timed, of the collection as it is."""
-    source, how = open_collection(data), attack_config(config)
+    how = attack_config(config)
+    (source,) = open_sources({scorer: scorer}, [data], Additions(), is_plan=True)
     (part,) = estimate_audit([scorer], [source], how, Additions(), options).parts
     settings = settings_for(how, source.collection, {})
     wording = Wording(TASKS[source.collection.task], settings.markers, settings.prompt or "paper")

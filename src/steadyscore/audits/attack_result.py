@@ -16,9 +16,9 @@ from ..measures.measurement import Cutoff, Threshold, find_cutoff
 from ..measures.ranking import is_relevant, rank
 from ..measures.reading import Reading
 from ..runs.folder import Run
-from ..runs.layout import RECORD_FILE
+from ..runs.layout import ATTACKS_FOLDER, CLEAN, HARMLESS, RECORD_FILE
 from ..runs.table import FIRST_STAGE, Scored
-from ..scoring.attacks import ATTACKS, ATTACKS_FOLDER, CLEAN, HARMLESS, choose_attacks, choose_victim
+from ..scoring.attacks import ATTACKS, choose_attacks, choose_victim
 from ..terms import Array, Failure
 from .figure import Figure, mean_figure
 from .gate import Bound, Check, Gate, make_bounds

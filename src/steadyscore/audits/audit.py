@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from ..collection import Data, Source, open_collection
 from ..engines import Backend, EngineOptions
@@ -25,7 +25,7 @@ from ..machine.disk import explaining_os_errors, write_record, write_tables
 from ..machine.extras import PAGE, absent_modules
 from ..machine.mirrors import Place, parse_place
 from ..machine.progress import bar, job
-from ..machine.working_copies import open_folder
+from ..machine.working_copies import local_folder, open_folder
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import library_values, parse_measures
 from ..measures.measurement import Threshold
@@ -34,16 +34,21 @@ from ..readers.outputs import reader_label
 from ..readers.reader import ask_reader
 from ..runs.folder import Run
 from ..runs.layout import MEASURES_FILE, SUMMARY_FILE, measure_schema
+from ..runs.parts import is_record
 from ..runs.table import Scored
 from ..scoring.engine_choice import scoring_address
 from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
+from ..scoring.parts import Worker
 from ..scoring.perturbation import Perturbation, score_perturbed
+from ..scoring.ray_launcher import Cluster
 from ..scoring.rereads import noise_floor
-from ..scoring.score import GIVEN, AuditConfig, Cut, check_apart, check_query_ids, keep_scores, score_collection, scorer_for
-from ..scoring.scorer import PoolScorer, Settings
+from ..scoring.score import GIVEN, AuditConfig, check_apart, check_query_ids, keep_scores, score_collection, scorer_for
+from ..scoring.scorer import PoolScorer
+from ..scoring.workers import score_on
 from ..tasks import TASKS, reader_kind
-from ..terms import Failure, Markers, Partition, Placeholder, PromptStyle, Readout, Ties
+from ..terms import Failure
+from .configuration import AuditSettings, configure
 from .figure import mean_figure
 from .folders import only_run_folder, run_folders
 from .load import budget_values, load_run, match_threshold, same_evidence_control
@@ -53,40 +58,6 @@ from .table import measure_tables
 
 Scorers = Any
 """An address, a Python callable, an object with `.predict` or `.rank`, an opened backend; or several, in a list or by name."""
-
-
-class OrderSettings(TypedDict, total=False):
-    """Settings by name of whatever scores one order: fields of `AuditConfig`, `Settings`, `Cut` and `Threshold`."""
-
-    seed: int
-    queries: int | None
-    pool: int | None
-    query_ids: Sequence[str] | None
-    chars: int | None
-    width: int | None
-    partition: Partition
-    markers: Markers
-    marker_seed: int | None
-    placeholder: Placeholder
-    prompt: PromptStyle | None
-    fit: str
-    instruction: str | None
-    cutoff: float | None
-    match_retention: float | str | Path | None
-    keep_first: int | None
-    keep_share: float | None
-
-
-class AuditSettings(OrderSettings, total=False):
-    """Settings of `audit` by name: those of one order, of several, and of `Reading`."""
-
-    permutations: int
-    scheme: str
-    noise_floor: bool
-    noise_reads: int | None
-    threshold_protocol: str
-    readout: Readout
-    ties: Ties
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +120,7 @@ def audit(
     quiet: bool = False,
     command: Sequence[str] = (),
     allow_scorer_change: bool = False,
+    on: str | Cluster | None = None,
     **settings: Unpack[AuditSettings],
 ) -> Audits:
     """Audit scorers on collections: quality, order instability and what their consumers decide, with intervals.
@@ -158,6 +130,7 @@ def audit(
     apart_from  collections that a scorer was trained on: data that shares a query or a passage with one is refused
     scores    measure these instead of scoring: an array (M, n) or (Q, M, n), a frame, a file, or {query id: array}
     out       keep runs, tables and the page here; the same call resumes what was stopped. None keeps nothing.
+    on        "ray", "ray:auto", "ray://head:10001" or a `Cluster`: score there, into `out`, which all machines see; measure here
     settings  permutations=5, width=10, match_retention=0.3, ...: fields of the configuration by name
 
     >>> print(steadyscore.audit(lambda query, texts: [len(text) for text in texts], "passages"))
@@ -167,40 +140,10 @@ def audit(
     output = Output(None if out is None else parse_place(out), report, quiet, command, allow_scorer_change)
     if scores is not None:
         return audit_scores(scores, relevance, how.threshold, additions, output, how.reading)
-    return audit_scorers(name_scorers(scorers), list_sources(data), how, options or EngineOptions(), additions, output)
-
-
-def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
-    """A configuration with some settings changed, each by its own name wherever it stands."""
-    threshold = {"match_retention": "retention", "threshold_protocol": "protocol"}
-    threshold |= {name: name for name in ("cutoff", "keep_first", "keep_share")}
-    parts: dict[str, dict[str, Any]] = {"config": {}, "cut": {}, "settings": {}, "threshold": {}, "reading": {}}
-    unknown = []
-    for name, value in settings.items():
-        if name == "match_retention" and isinstance(value, str | Path):
-            parts["threshold"]["retention_of"] = str(value)
-        elif name in threshold:
-            parts["threshold"][threshold[name]] = value
-        elif name in Reading.__dataclass_fields__:
-            parts["reading"][name] = value
-        elif name in Cut.__dataclass_fields__:
-            parts["cut"][name] = value
-        elif name in AuditConfig.__dataclass_fields__:
-            parts["config"][name] = value
-        elif name in Settings.__dataclass_fields__:
-            parts["settings"][name] = value
-        else:
-            unknown.append(name)
-    if unknown:
-        raise InputError(f"audit has no setting {', '.join(unknown)}. It has {', '.join(AuditSettings.__annotations__)}.")
-    return replace(
-        config,
-        cut=replace(config.cut, **parts["cut"]),
-        settings=replace(config.settings, **parts["settings"]),
-        threshold=replace(config.threshold, **parts["threshold"]),
-        reading=replace(config.reading, **parts["reading"]),
-        **parts["config"],
-    )
+    work = AuditWork(name_scorers(scorers), list_sources(data), how, options or EngineOptions(), additions, output)
+    if on is not None:
+        score_on(on, work, output.say)
+    return audit_scorers(work.scorers, work.data, how, work.options, additions, output)
 
 
 def name_scorers(scorers: Scorers) -> dict[str, Any]:
@@ -222,6 +165,40 @@ def list_sources(data: Data) -> list[Data]:
         raise InputError("there is no data. Give a collection's name (`steadyscore data list` prints them), a file or rows.")
     is_several = isinstance(data, list | tuple) and data and all(isinstance(one, str | Path | Source) for one in data)
     return list(data) if is_several else [data]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditWork:
+    """An audit whose scoring is done by workers (`scoring.workers.Work`).
+
+    Perturbations, readers and the noise floor are left to the call that collects: they are made from complete runs.
+    """
+
+    scorers: Mapping[str, Any]
+    data: Sequence[Data]
+    config: AuditConfig
+    options: EngineOptions
+    additions: Additions
+    output: Output
+
+    @property
+    def quiet(self) -> bool:
+        return self.output.quiet
+
+    def workers(self) -> Iterator[tuple[str, Worker]]:
+        """A worker for every scorer on every collection; a scorer is opened before the first of its collections."""
+        if self.output.folder is None:
+            raise InputError("workers need a run folder that all of them see. Say where it is with --out.")
+        sources = open_sources(self.scorers, self.data, self.additions)
+        check_apart(sources, self.config.cut, self.additions.apart_from)
+        places = run_folders(local_folder(self.output.folder, is_record), self.scorers, sources)
+        for name, scorer in self.scorers.items():
+            folders = [places[name, source.name] for source in sources]
+            with job(f"loading {name}", unit=""):
+                backend = open_backend(name, scorer, self.options, self.additions, folders, self.output)
+            for source, folder in zip(sources, folders, strict=True):
+                served = mitigate(scorer_for(backend, source.collection, self.config), self.additions.mitigations)
+                yield f"{name} on {source.collection.name}", Worker(served, source, folder, self.config, self.output.command)
 
 
 def audit_scorers(

@@ -52,7 +52,7 @@ class AuditEstimate:
             for f in sizing.fleets
         ]
         table = text_table(("workers", "hours", "busy", "tail", "parts in it", "cost"), rows)
-        return f"\n{about}; {sizing.seconds_per_window:.4g} s a window{opened}.\n{table}"
+        return f"\n{about}; {sizing.seconds_per_window:.4g} s a window{opened}.\n{table}{sizing.hours_text()}"
 
     @property
     def total_cost(self) -> float | None:
@@ -110,7 +110,9 @@ def estimate_audit(
     """Windows, tokens, time and money of an audit. A scorer that does not charge is opened, and a few windows are timed."""
     how = options or EngineOptions()
     parts = (part for scorer in scorers for part in _estimate_scorer(scorer, sources, config, additions, how))
-    return AuditEstimates(tuple(parts if workers is None else (_size(part, sources, config, additions, workers) for part in parts)))
+    return AuditEstimates(
+        tuple(parts if workers is None else (_size(part, sources, config, additions, workers) for part in parts))
+    )
 
 
 def _size(

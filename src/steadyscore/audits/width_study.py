@@ -22,7 +22,8 @@ from ..scoring.conditions import CONDITIONS, Condition, has_fixed_answer, under_
 from ..scoring.score import AuditConfig, score_collection, scorer_for
 from ..tasks import TASKS
 from ..terms import Failure
-from .audit import Additions, AuditSettings, Output, configure, name_scorers, open_backend, working_folder
+from .audit import Additions, Output, name_scorers, open_backend, working_folder
+from .configuration import AuditSettings, configure
 from .figure import Figure, mean_figure
 from .table import text_table
 

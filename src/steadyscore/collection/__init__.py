@@ -26,7 +26,7 @@ from ..machine.stores import local_file
 from ..terms import Collection, Instance, TaskName
 from . import memory
 from .catalogue import CATALOGUE
-from .files import Unreadable, encode_line, lines, parse_line
+from .files import Mistakes, Unreadable, encode_line, lines, parse_line
 from .format import collection_from, header_mistakes, header_record, id_of, instance_from, instance_mistakes, instance_record
 
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -117,7 +117,7 @@ def read_instances(path: str | Path) -> Iterator[Instance]:
 def check(path: str | Path) -> list[str]:
     """Every mistake of a file as "FILE:LINE: what is wrong"; an empty list is a file that can be used."""
     path = Path(path)
-    header, found = None, []
+    header, found = None, Mistakes()
     try:
         header = _header(path)
     except InputError as error:

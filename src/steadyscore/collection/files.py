@@ -3,28 +3,57 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ..errors import InputError
+from ..machine.unpacking import expanded_bytes, open_unpacked, text_columns
 from ..terms import Instance
 from .format import instance_mistakes, instance_record
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-LONGEST_RECORD = 1 << 28  # bytes of a line, characters of an array element: beyond this a file is broken, or made to fill memory
+LONGEST_RECORD = 1 << 25  # bytes of a line, characters of an array element: beyond this a file is broken, or made to fill memory
+BATCH, LARGEST_BATCH = 256, 1 << 28  # records of a Parquet file that are unpacked together, and the bytes of their texts
+PIECE = 1 << 20  # characters of an array that are read at once
+BETWEEN = re.compile(r"[, \t\r\n]*")  # the elements of an array
+MOST_MISTAKES, SHOWN = 1000, 20  # of a file: one that is broken as a whole has a mistake in every line
+
+
+def first_mistakes(mistakes: list[str], most: int = SHOWN) -> list[str]:
+    """As many as a reader wants to see, and how many more there are."""
+    return mistakes if len(mistakes) <= most else [*mistakes[:most], f"... and {len(mistakes) - most:,} more."]
+
+
+class Mistakes(list[str]):
+    """Mistakes as they are met; at MOST_MISTAKES they are raised, so that a broken file does not fill memory with them."""
+
+    def append(self, mistake: str) -> None:
+        super().append(mistake)
+        if len(self) >= MOST_MISTAKES:
+            raise InputError([*self[:SHOWN], f"... and more; reading stopped after {MOST_MISTAKES:,} mistakes."])
+
+    def extend(self, mistakes: Iterable[str]) -> None:
+        for mistake in mistakes:
+            self.append(mistake)
+
+    def __iadd__(self, mistakes: Iterable[str]) -> Self:  # type: ignore[override, misc]
+        self.extend(mistakes)
+        return self
 
 
 @dataclass
 class Report:
     """What a conversion met: mistakes stop it, `dropped` counts what its filters left out, `notes` what it only remarks on."""
 
-    mistakes: list[str] = field(default_factory=list)
+    mistakes: list[str] = field(default_factory=Mistakes)
     dropped: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
 
@@ -70,7 +99,7 @@ def _why_not_json(error: ValueError | RecursionError) -> str:
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Number and bytes of every line that is not blank, without line end and byte order mark; gzip by its ending."""
-    with _explaining_read_errors(path), gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb") as file:
+    with _explaining_read_errors(path), open_unpacked(path) as file:
         for number, line in enumerate(iter(lambda: file.readline(LONGEST_RECORD), b""), 1):
             if len(line) == LONGEST_RECORD:
                 raise InputError(f"{path}:{number}: the line is longer than {LONGEST_RECORD >> 20} MB. Give one record per line.")
@@ -93,7 +122,7 @@ def records(paths: Iterable[Path], report: Report) -> Iterator[tuple[str, Any]]:
     for path in paths:
         if path.suffix == ".parquet":
             found = ((f"{path}: record {number}", record) for number, record in enumerate(_parquet(path), 1))
-        elif next(lines(path), (0, b""))[1].lstrip().startswith(b"["):
+        elif _is_array(path):
             found = ((f"{path}: record {number}", record) for number, record in enumerate(_array(path), 1))
         else:
             found = ((f"{path}:{number}", parse_line(line)) for number, line in lines(path))
@@ -157,38 +186,48 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=256):
+        texts = text_columns(pyarrow.parquet.read_metadata(path).schema)
+        with pyarrow.parquet.ParquetFile(path, read_dictionary=texts) as file:
+            for batch in file.iter_batches(batch_size=BATCH):
+                if sum(map(expanded_bytes, batch.columns)) > LARGEST_BATCH:
+                    raise InputError(
+                        f"{path}: {batch.num_rows} records hold more than {LARGEST_BATCH >> 20} MB of text, as in a file "
+                        "that was made to fill memory. Give shorter records."
+                    )
                 yield from batch.to_pylist()
     except (OSError, pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as Parquet: {error}. Copy the file again.") from None
 
 
+def _is_array(path: Path) -> bool:
+    """Whether a file begins as a JSON array does; one may be a single line of any length."""
+    with _explaining_read_errors(path), open_unpacked(path) as file:
+        return file.read(1 << 16).removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"[")
+
+
 def _array(path: Path) -> Iterator[Any]:
     """The elements of a JSON array, one at a time: public QA files hold half a gigabyte in one."""
     decoder = json.JSONDecoder()
-    with (
-        _explaining_read_errors(path),
-        gzip.open(path, "rt", encoding="utf-8-sig") if path.suffix.lower() == ".gz" else path.open(encoding="utf-8-sig") as file,
-    ):
-        rest = file.read(1 << 20).lstrip().removeprefix("[").lstrip()
+    with _explaining_read_errors(path), io.TextIOWrapper(open_unpacked(path), encoding="utf-8-sig") as file:
+        rest = file.read(PIECE).lstrip().removeprefix("[")
+        at = 0
         while True:
-            rest = rest.lstrip(", \t\r\n")
-            if rest.startswith("]"):
+            at = BETWEEN.match(rest, at).end()  # type: ignore[union-attr]
+            if rest.startswith("]", at):
                 return
             try:
-                element, end = decoder.raw_decode(rest)
-                if "\\ud" in rest[:end].lower():
+                element, end = decoder.raw_decode(rest, at)
+                if "\\ud" in rest[at:end].lower():
                     encode_line(element)
             except (ValueError, RecursionError) as error:
-                more = file.read(1 << 20) if isinstance(error, json.JSONDecodeError) else ""
-                if not more or len(rest) > LONGEST_RECORD:
+                more = file.read(PIECE) if isinstance(error, json.JSONDecodeError) else ""
+                if not more or len(rest) - at > LONGEST_RECORD:
                     yield Unreadable(f"the array breaks here: {_why_not_json(error)}; copy the file again")
                     return
-                rest += more
+                rest, at = rest[at:] + more, 0
                 continue
             yield element
-            rest = rest[end:]
+            at = end
 
 
 @contextmanager

@@ -6,11 +6,10 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from ..audits.audit import Additions, Output, audit_scorers, audit_scores
+from ..audits.audit import Additions, AuditWork, Output, audit_scorers, audit_scores
 from ..audits.load import reading_from
 from ..audits.result import Audit
 from ..audits.table import text_table
-from ..audits.workers import AuditWork
 from ..engines.generator import Decoding
 from ..machine.mirrors import parse_place
 from ..measures.answers import EVIDENCE

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..audits.audit import Additions, Output, audit_scorers, configure
+from ..audits.audit import Additions, Output, audit_scorers
+from ..audits.configuration import configure
 from ..audits.result import Audit, Audits
 from ..scoring.score import AuditConfig
 from . import add_engine, can_draw_page, engine_options, examples, name_failed, note, print_audits

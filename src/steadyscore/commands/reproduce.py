@@ -18,8 +18,10 @@ from ..reproduce.plan import Plan, PlannedRuns, TrainingSize, plan_of
 from ..reproduce.recipe import Artifact
 from ..reproduce.render import FORMATS, Shown
 from ..reproduce.scale import SCALES, Choices, choices_from
+from ..reproduce.sharing import SharedJobs, do_on_ray, independent_groups, jobs_of_share
 from . import add_engine, add_json, engine_options, examples, note, print_json, print_table
 from .flags import local_path
+from .workers import add_launch, cluster_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +52,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             sub.add_argument("--intervals", action="store_true", help="print the 95 %% interval of every cell that has one")
         else:
             add_json(sub)
+        if action == "run":
+            add_launch(
+                sub, "worker I of N: make its runs in the store, which all see; the same command without --shard does the rest"
+            )
         if action in ("plan", "run"):
             add_engine(sub)
     examples(
@@ -192,13 +198,18 @@ def _training_cells(size: TrainingSize) -> list[str]:
 
 
 def _run(args: argparse.Namespace, plan: Plan, choices: Choices, store: Store) -> int:
-    workshop = Workshop(store, choices, engine_options(args), args.command, quiet=args.json)
-    failed = do_all(plan.jobs, workshop, note)
-    done = len(plan.jobs) - len(failed)
+    options = engine_options(args)
+    if args.on:
+        shared = SharedJobs(independent_groups(plan.jobs), store, choices, options, args.command)
+        do_on_ray(shared, cluster_of(args), note, quiet=args.json)
+    jobs = jobs_of_share(plan.jobs, args.shard) if args.shard else plan.jobs
+    failed = do_all(jobs, Workshop(store, choices, options, args.command, quiet=args.json), note)
+    done = len(jobs) - len(failed)
     if args.json:
-        print_json({"runs": len(plan.jobs), "done": done, "failed": failed})
+        print_json({"runs": len(jobs), "done": done, "failed": failed})
     else:
-        print(f"{done} of {len(plan.jobs)} runs are complete in {store.folder}.")
+        of_share = f" of share {args.shard}" if args.shard else ""
+        print(f"{done} of {len(jobs)} runs{of_share} are complete in {store.folder}.")
     for sentence in failed:
         note(sentence)
     return 4 if failed else 0

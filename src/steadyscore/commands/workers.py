@@ -14,9 +14,10 @@ from ..collection import Data
 from ..engines import EngineOptions
 from ..errors import InputError
 from ..scoring.parts import Share
+from ..scoring.ray_launcher import Cluster
 from ..scoring.score import AuditConfig, check_apart, check_query_ids
 from ..scoring.sizing import FleetQuestion
-from ..scoring.workers import Cluster, Work, score_on_ray, score_share
+from ..scoring.workers import Work, score_on, score_share
 from . import note, note_failed, price, print_json, print_table
 from .flags import positive
 
@@ -36,15 +37,19 @@ def as_flag(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
-    """Who scores, where it is not this process alone."""
+    """Who scores, where it is not this process alone, and how many of them a dry run is asked about."""
+    group = add_launch(
+        parser, "be worker I of N: score its parts into --out, which all see; the same command without --shard collects"
+    )
+    group.add_argument("--hours", type=_hours, metavar="H", help="with --dry-run: the workers that are needed to end in H hours")
+    group.add_argument("--hourly-price", type=price, metavar="PRICE", help="with --dry-run: what one worker costs an hour")
+
+
+def add_launch(parser: argparse.ArgumentParser, share: str) -> argparse._ArgumentGroup:
+    """A share for this process, or a cluster for all."""
     group = parser.add_argument_group("many machines (docs/scale.md)")
     either = group.add_mutually_exclusive_group()
-    either.add_argument(
-        "--shard",
-        type=as_flag(Share.parse),
-        metavar="I/N",
-        help="be worker I of N: score its parts into --out, which all see; the same command without --shard collects",
-    )
+    either.add_argument("--shard", type=as_flag(Share.parse), metavar="I/N", help=share)
     either.add_argument(
         "--on",
         type=as_flag(Cluster.parse),
@@ -54,8 +59,13 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--actors", type=positive, metavar="N", help="at most this many Ray actors (default: as many as fit)")
     group.add_argument("--actor-cpus", type=positive, default=1, metavar="N", help="processors of an actor (default 1)")
     group.add_argument("--actor-gpus", type=price, default=0.0, metavar="N", help="GPUs of an actor (default 0)")
-    group.add_argument("--hours", type=_hours, metavar="H", help="with --dry-run: the workers that are needed to end in H hours")
-    group.add_argument("--hourly-price", type=price, metavar="PRICE", help="with --dry-run: what one worker costs an hour")
+    return group
+
+
+def cluster_of(args: argparse.Namespace) -> Cluster:
+    """The cluster of --on, with what an actor takes of it."""
+    cluster: Cluster = replace(args.on, actors=args.actors, cpus=args.actor_cpus, gpus=args.actor_gpus)
+    return cluster
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +118,5 @@ def run_workers(args: argparse.Namespace, work: Work) -> int | None:
             print_table([f"share {args.shard}", "count"], manifest.counts().items())
         return note_failed(manifest.failed, f"the queries of share {args.shard}")
     if args.on:
-        cluster = replace(args.on, actors=args.actors, cpus=args.actor_cpus, gpus=args.actor_gpus)
-        for sentence in score_on_ray(work, cluster).lost:
-            note(f"{sentence}. It is scored here now.")
+        score_on(cluster_of(args), work, note)
     return None

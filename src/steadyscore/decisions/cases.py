@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..machine.unpacking import read_whole
 from .questions import Choice, Limits, Noul, Question, State, check_fields, read_object, read_optional_text
 from .system_one import read_question
 
@@ -97,7 +98,7 @@ def read_rows(file: str | Path) -> list[dict[str, Any]]:
 
 def _parse(file: Path) -> list[Any]:
     try:
-        text = file.read_bytes().decode("utf-8")
+        text = read_whole(file).decode("utf-8")
     except (OSError, UnicodeDecodeError) as refusal:
         raise InputError(f"{file} cannot be read: {refusal}. Give a decisions file (JSONL or JSON).") from refusal
     try:

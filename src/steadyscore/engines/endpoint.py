@@ -212,7 +212,7 @@ class Endpoint:
         raise failure(f"{where} gave no usable answer in {self.options.retries + 1} tries, the last: {reason}")
 
     def _tries(self, servers: Servers, faults: Sequence[NoAnswer | Malformed]) -> Iterator[Server]:
-        """The servers to ask until one gives a usable answer: each that is not left out, then again later; `faults` are theirs."""
+        """The servers to ask until one gives a usable answer: each that is not left out, then again later; `faults` so far."""
         for attempt in range(self.options.retries + 1):
             # Full jitter: clients that failed together do not come back together.
             longest = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(attempt, DOUBLINGS))

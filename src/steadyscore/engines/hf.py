@@ -3,7 +3,8 @@
 One forward pass reads all slots of a window: hidden states are gathered at the B slots and projected on the four grade
 rows of the output matrix, so logits over the vocabulary are never made at every position. Windows of similar length
 share a pass, and the prefix that all windows of a query share is computed once. Both can be switched off, to measure
-what they save; neither changes a score by more than 1e-4 (tests/engines/test_hf.py).
+what they save; neither changes a score by more than 1e-4 (tests/engines/test_hf.py). Where memory runs out, fewer windows
+share a pass from then on (`memory.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ from ..window.readout import SlotLogits
 from . import Capabilities, Engine, EngineOptions, hf_isolated, hf_set, set_probe
 from .device import device_of
 from .generator import Generator, Ids, label_log_probabilities
+from .memory import Passes
 
 
 class TransformersEngine(Engine, Generator):
@@ -53,6 +56,7 @@ class TransformersEngine(Engine, Generator):
         )
         self._identity = identity
         self._sets_checked = False
+        self._passes = Passes(options.batch_tokens)
 
     @classmethod
     def open(cls, address: str, options: EngineOptions) -> TransformersEngine:
@@ -99,18 +103,16 @@ class TransformersEngine(Engine, Generator):
                 for i, reading in zip(members, self._read_sets(found, label_mass), strict=True):
                     readings[i] = reading
             elif hf_isolated.recur(found):
-                for i, states in zip(members, hf_isolated.slot_states(self.model, found, self.options.batch_tokens), strict=True):
-                    readings[i] = self._read(states, prompts[i].grade_tokens, label_mass)
+                for i, reading in zip(members, self._read_isolated(found, label_mass), strict=True):
+                    readings[i] = reading
             elif self.options.share_prefix or _is_mostly_prefix(found):
                 together.append((prefix, members))
             else:
                 alone += members
-        for prefix, members in [*together, ((), alone)]:
-            cache = self._prefix_cache(prefix) if prefix else None
-            for batch in _batches(prompts, members, len(prefix), self.options.batch_tokens):
-                hidden = self._slot_states([prompts[i] for i in batch], len(prefix), cache)
-                for i, states in zip(batch, hidden, strict=True):
-                    readings[i] = self._read(states, prompts[i].grade_tokens, label_mass)
+        for prefix, members in [*together, *([((), alone)] if alone else [])]:
+            read = partial(self._read_windows, prompts, members, prefix, label_mass)
+            for i, reading in self._passes.fit(read, [len(prompts[i]) - len(prefix) for i in members]).items():
+                readings[i] = reading
         return [reading for reading in readings if reading is not None]
 
     @torch.inference_mode()
@@ -158,6 +160,26 @@ class TransformersEngine(Engine, Generator):
     def label_log_probabilities(self, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
         return label_log_probabilities(self, prompts, labels)
 
+    def _read_windows(
+        self, prompts: Sequence[Prompt], members: list[int], prefix: Sequence[int], label_mass: bool, tokens: int
+    ) -> dict[int, SlotLogits]:
+        """Windows that begin alike, at most so many tokens in a pass."""
+        cache, found = self._prefix_cache(prefix) if prefix else None, dict[int, SlotLogits]()
+        for batch in _batches(prompts, members, len(prefix), tokens):
+            hidden = self._slot_states([prompts[i] for i in batch], len(prefix), cache)
+            for i, states in zip(batch, hidden, strict=True):
+                found[i] = self._read(states, prompts[i].grade_tokens, label_mass)
+        return found
+
+    def _read_isolated(self, prompts: Sequence[Prompt], label_mass: bool) -> list[SlotLogits]:
+        """Windows of one query whose candidates are read once for all of them."""
+
+        def read(tokens: int) -> list[SlotLogits]:
+            states = hf_isolated.slot_states(self.model, prompts, tokens)
+            return [self._read(rows, prompt.grade_tokens, label_mass) for rows, prompt in zip(states, prompts, strict=True)]
+
+        return self._passes.fit(read, _text_lengths(prompts))
+
     def _prefix_cache(self, prefix: Sequence[int]) -> DynamicCache:
         cache = DynamicCache(config=self.model.config)
         self.model.base_model(input_ids=self._tensor([prefix]), past_key_values=cache, use_cache=True)
@@ -187,7 +209,7 @@ class TransformersEngine(Engine, Generator):
         for prompt in prompts:
             unordered = replace(prompt, slots=())
             if unordered not in known:
-                states = hf_set.member_states(self.model, prompt, self.options.batch_tokens)
+                states = self._passes.fit(partial(hf_set.member_states, self.model, prompt), _text_lengths([prompt]))
                 known[unordered] = self._read(states, prompt.grade_tokens, label_mass)
             yield _pick_rows(known[unordered], set_windows.members(prompt))
 
@@ -216,6 +238,11 @@ class TransformersEngine(Engine, Generator):
 def _pick_rows(read: SlotLogits, rows: Sequence[int]) -> SlotLogits:
     """Some rows of what was read, in the order asked for."""
     return SlotLogits(read.logits[list(rows)], None if read.label_mass is None else read.label_mass[list(rows)])
+
+
+def _text_lengths(prompts: Sequence[Prompt]) -> list[int]:
+    """Tokens of each candidate, which is read by itself."""
+    return [end - first for prompt in prompts for first, _, end in prompt.candidates]
 
 
 def final_scale(logits: torch.Tensor, config: Any) -> torch.Tensor:

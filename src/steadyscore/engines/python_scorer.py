@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..machine.console import foreign_code
+from ..machine.stopping import STOPS
 from . import Capabilities, EngineOptions, Reranker, ScorerFailed, Watch
 from .sources import named_files, watch_modules
 
@@ -51,10 +52,6 @@ class PythonReranker(Reranker):
                 raise
             except BaseException as fault:  # sys.exit() and the like end a query, not the run
                 raise ScorerFailed(f"{self.name} raised {fault!r}") from fault
-
-
-STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-"""Signals that stop a command; SIGHUP is not on every system."""
 
 
 @contextmanager

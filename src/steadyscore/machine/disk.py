@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ..errors import DamagedFile, InputError, StorageError
 from .checksums import BLANK, KEY, seal_parquet, seal_record
 from .mirrors import mirror_of, tell_written
+from .unpacking import LARGEST_WHOLE, read_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,9 +63,10 @@ def make_folder(folder: Path) -> None:
 
 
 def open_to_write(file: Path, mode: str, **how: Any) -> IO[Any]:
-    """A file to be written, private in the cache."""
-    private = file.is_relative_to(cache_folder())
-    return open(file, mode, opener=partial(os.open, mode=PRIVATE_FILE) if private else None, **how)
+    """A file to be written, private in the cache. A link of that name is not followed: it may lead anywhere."""
+    permissions = PRIVATE_FILE if file.is_relative_to(cache_folder()) else 0o666
+    beside = getattr(os, "O_NOFOLLOW", 0)
+    return open(file, mode, opener=lambda path, flags: os.open(path, flags | beside, permissions), **how)
 
 
 @contextmanager
@@ -184,12 +186,16 @@ def is_running(process: str) -> bool:
 
 
 @contextmanager
-def atomic(path: Path, give_name: Callable[[Path, Path], None] | None = None) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only when it is whole: written beside it, synced, renamed. Gzip by its ending."""
+def atomic(path: Path, give_name: Callable[[Path, Path], None] | None = None, *, sweep: bool = True) -> Iterator[IO[bytes]]:
+    """A file that appears under its name only when it is whole: written beside it, synced, renamed. Gzip by its ending.
+
+    `sweep`: look for what killed processes left beside it, which takes a list of its whole folder.
+    """
     scratch = scratch_beside(path)
     with explaining_os_errors(path):
         make_folder(path.parent)
-        remove_leftovers(path.parent, path.name)
+        if sweep:
+            remove_leftovers(path.parent, path.name)
         try:
             with open_to_write(scratch, "wb") as raw:
                 if path.suffix == ".gz":  # without a name and a time, so that equal contents are equal files
@@ -293,9 +299,11 @@ def set_aside(file: Path, folder: Path) -> Path:
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a JSON file, whatever the bytes are; FileNotFoundError is the caller's to word."""
     try:
-        value = json.loads(file.read_bytes().decode("utf-8"))
+        value = json.loads(read_whole(file).decode("utf-8"))
     except FileNotFoundError:
         raise
+    except InputError as refusal:
+        raise DamagedFile(file, f"is larger than {LARGEST_WHOLE >> 20} MB") from refusal
     except (OSError, ValueError, RecursionError) as damage:  # ValueError: bytes that are not UTF-8 or not JSON
         raise DamagedFile(file, f"cannot be read: {' '.join(str(damage).split())}") from damage
     if not isinstance(value, dict):
@@ -306,15 +314,15 @@ def read_json(file: Path) -> dict[str, Any]:
 _JSON_KINDS = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false", type(None): "null"}
 
 
-def write_parquet(file: Path, table: pa.Table) -> None:
-    write_tables(file, table.schema, [table])
+def write_parquet(file: Path, table: pa.Table, *, sweep: bool = True) -> None:
+    write_tables(file, table.schema, [table], sweep=sweep)
 
 
-def write_tables(file: Path, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
+def write_tables(file: Path, schema: pa.Schema, tables: Iterable[pa.Table], *, sweep: bool = True) -> None:
     """One Parquet file of tables that need not be in memory at once, with a checksum for each page and one for the whole."""
     import pyarrow.parquet as pq
 
-    with atomic(file) as stream:
+    with atomic(file, sweep=sweep) as stream:
         with pq.ParquetWriter(stream, schema, write_page_checksum=True) as writer:
             for table in tables:
                 writer.write_table(table)

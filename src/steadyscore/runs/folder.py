@@ -17,6 +17,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,6 +33,8 @@ from .compact import CompactQueries
 from .growth import has_more_permutations, is_growth
 from .inspection import damage_of, repair_command
 from .layout import (
+    ATTACKS_FOLDER,
+    CLEAN,
     DAMAGED_FOLDER,
     EARLIER_FILE,
     FORMAT,
@@ -84,6 +87,8 @@ class Run:
 
         `about` are further keys of run.json: name, collection, task, source, capabilities, command.
         """
+        if links := [name for name in (SHARDS_FOLDER, DAMAGED_FOLDER) if (folder / name).is_symlink()]:
+            raise InputError(f"{folder / links[0]} leads out of the run folder, and scores would go there. Remove the link.")
         file = folder / RECORD_FILE
         if file.exists() and not (run := cls.open(folder)).is_empty:
             run._undo_half_growth()
@@ -207,14 +212,18 @@ class Run:
         self.record.setdefault("sessions", []).append(session)
         return session
 
-    def append(self, scored: Scored, *, at_once: bool = False, rows: int = 200_000) -> None:
+    def append(self, scored: Scored, *, at_once: bool = False, seconds: float | None = None, rows: int = 200_000) -> None:
         """Keep a query, written out as a shard once a second's work is held: a kill loses less, and files stay few.
 
         A query that took longer is written by itself, and so is each one of a scorer that charges (`at_once`).
         """
         self._buffer.append(to_table(scored))
         held = time.monotonic() - self._flushed
-        if at_once or held >= self._seconds_held or sum(t.num_rows for t in self._buffer) >= rows:
+        if (
+            at_once
+            or held >= (self._seconds_held if seconds is None else seconds)
+            or sum(t.num_rows for t in self._buffer) >= rows
+        ):
             self.flush()
 
     def flush(self) -> None:
@@ -353,8 +362,22 @@ def find_folders(places: Sequence[Place]) -> list[Path]:
 
 
 def find_runs(places: Sequence[Place]) -> list[Run]:
-    """The runs in and below some folders."""
-    return [Run.open(folder) for folder in find_folders(places)]
+    """The runs in and below some folders; those of an attack, which are to be read together, only where each is named."""
+    folders = [local_folder(place) for place in places]
+    if attacks := [
+        file.parent.parent
+        for folder in folders
+        for file in sorted(folder.glob(f"**/{CLEAN}/{RECORD_FILE}"))
+        if (file.parent.parent / ATTACKS_FOLDER).is_dir()
+    ]:
+        raise InputError(
+            [
+                f"{attack} is the folder of an attack: `steadyscore attack --runs {attack}` measures it, writes its page and "
+                f"checks bounds. Name single runs of it, such as {attack / CLEAN}, to read them as runs."
+                for attack in attacks
+            ]
+        )
+    return [Run.open(folder) for folder in find_folders(folders)]
 
 
 def find_run(place: Place) -> Run:
@@ -403,6 +426,12 @@ def _excerpt(text: str, place: int) -> str:
 
 def versions() -> dict[str, str]:
     """What produced a run: this package, Python, the machine, and the libraries that were installed."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Looked up once: a worker notes them with every part."""
     import importlib.metadata
 
     known = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}

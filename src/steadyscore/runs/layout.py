@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from ..errors import InputError
+from ..machine.names import is_plain_name
 from ..tasks import TASKS
 from ..terms import Readout, Ties
 
@@ -36,6 +37,8 @@ FORMAT = 1
 RECORD_FILE, SUMMARY_FILE, DERIVED_FILE = "run.json", "summary.json", "derived.json"
 SCORES_FILE, QUERIES_FILE, NOISE_FILE, OUTPUTS_FILE = "scores.parquet", "queries.parquet", "noise.parquet", "outputs.parquet"
 TIMINGS_FILE = "timings.parquet"
+CLEAN, ATTACKS_FOLDER, HARMLESS = "clean", "attacks", "harmless"
+"""Folders below that of an attack, which hold its runs."""
 MEASURES_FILE, LABELS_FILE = "measures.parquet", "labels.parquet"
 EARLIER_FILE = "earlier.parquet"
 SHARDS_FOLDER, DAMAGED_FOLDER = "shards", "damaged"
@@ -272,6 +275,9 @@ def check_run_record(record: dict[str, Any], intro: str, remedy: str) -> None:
         mistakes += kind_mistakes(_FingerprintKeys, record["fingerprint"], "fingerprint")
     if isinstance(task := record.get("task"), str) and task not in TASKS:
         mistakes.append(f"task: use one of {', '.join(TASKS)}")
+    if isinstance(files := record.get("files"), list):
+        elsewhere = [name for name in files if isinstance(name, str) and not is_plain_name(name)]
+        mistakes += [f"files: {name[:80]!r} is not the name of a table in this folder" for name in elsewhere]
     if isinstance(threshold := record.get("threshold"), dict):
         unknown = [key for key in threshold if key not in StoredThreshold.__annotations__]
         mistakes += [f"threshold.{key}: this version does not know the key" for key in unknown]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from typing_extensions import TypedDict
 
 from ..errors import DamagedFile, RunMismatch
-from ..machine.disk import set_aside, write_parquet, write_record_once
+from ..machine.disk import remove_leftovers, set_aside, write_parquet, write_record_once
 from ..machine.mirrors import fetch, name_of
 from .folder import Run, check_same_command, new_record
 from .layout import DAMAGED_FOLDER, RECORD_FILE, SHARDS_FOLDER, FailedQuery, Session, score_schema
@@ -65,6 +65,7 @@ def is_record(name: str) -> bool:
 def join_run(folder: Path, fingerprint: dict[str, Any], **about: Any) -> Run:
     """The run that workers share: the first one writes run.json, the others find it, and none changes it."""
     (folder / SHARDS_FOLDER).mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder / SHARDS_FOLDER)
     write_record_once(folder / RECORD_FILE, new_record(fingerprint, about))
     run = Run.open(folder)
     check_same_command(folder, run.record["fingerprint"], fingerprint)
@@ -94,7 +95,8 @@ def write_part(folder: Path, part: str, queries: Sequence[Scored], record: PartR
 
     table = pa.concat_tables([to_table(query) for query in queries]) if queries else score_schema().empty_table()
     metadata = {METADATA_KEY: json.dumps(record, ensure_ascii=False).encode()}
-    write_parquet(part_file(folder, part), table.replace_schema_metadata(metadata))
+    # Without a look for leftovers: among a million parts, the list of the folder would take longer than the part.
+    write_parquet(part_file(folder, part), table.replace_schema_metadata(metadata), sweep=False)
 
 
 def part_records(folder: Path) -> Iterator[tuple[str, PartRecord]]:

@@ -8,20 +8,20 @@ file into columns as they were written; `score_columns` says what the columns mu
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..collection.files import Report, Unreadable, lines, parse_line
+from ..collection.files import LONGEST_RECORD, Mistakes, Report, Unreadable, first_mistakes, lines, parse_line
 from ..collection.trec import read_qrels, read_trec_run
 from ..errors import InputError
+from ..machine.unpacking import expanded_bytes, open_unpacked, text_columns
 from ..terms import Array
 from .layout import score_schema
 from .score_columns import REQUIRED, Rows, check_columns, check_rows, sort_rows
@@ -74,7 +74,7 @@ def _with_judgements(queries: list[Scored], file: Path) -> list[Scored]:
     report = Report()
     qrels = read_qrels(file, report)
     if report.mistakes:
-        raise InputError(_first_mistakes(report.mistakes))
+        raise InputError(first_mistakes(report.mistakes))
     found = []
     for query in queries:
         mine = qrels.get(query.query_id, {})
@@ -129,8 +129,15 @@ def _read_parquet(file: Path) -> pa.Table:
         # By row group: pyarrow ends the process where the record of a single column is damaged.
         size = sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups))
         refuse_beyond_memory(file, about.num_rows * ROW_BYTES + size, f"{about.num_rows:,} rows")
+        texts = [name for name in text_columns(source.schema) if name in known]
+    with pq.ParquetFile(file, read_dictionary=texts) as source:
         table = source.read(columns=known)
     table.validate(full=True)
+    held = sum(map(expanded_bytes, table.columns))
+    refuse_beyond_memory(file, about.num_rows * ROW_BYTES + held, f"{about.num_rows:,} rows of {held:,} bytes when unpacked")
+    for place, name in enumerate(table.column_names):
+        if name in texts:
+            table = table.set_column(place, name, table.column(name).cast(table.schema.field(name).type.value_type))
     return table
 
 
@@ -138,11 +145,10 @@ def _read_delimited(file: Path) -> pa.Table:
     import pyarrow as pa
     import pyarrow.csv as pc
 
-    content = _content(file)
     header = next((fields for _, fields in _fields_by_line(file, errors="strict")), [])
     if not header:
         raise InputError(f"{file} holds no row.")
-    known = _known_columns(header, file)
+    known, content = _known_columns(header, file), _content(file)
     return pc.read_csv(
         pa.BufferReader(content) if content is not None else str(file),
         parse_options=pc.ParseOptions(delimiter=_delimiter(file)),
@@ -154,14 +160,16 @@ def _read_delimited(file: Path) -> pa.Table:
     )
 
 
-def _content(file: Path) -> bytes | None:
+def _content(file: Path) -> bytearray | None:
     """The text of a gzipped table, or None for a plain one; either way no more than memory holds."""
     most = _memory_bytes() // (2 * SHARE)
     if file.suffix.lower() != ".gz":
         refuse_beyond_memory(file, 2 * file.stat().st_size, f"{file.stat().st_size:,} bytes")
         return None
-    with gzip.open(file) as stream:
-        content = stream.read(most + 1)
+    content = bytearray()  # as it grows: room for the most that is allowed would be taken at once
+    with open_unpacked(file) as stream:
+        while len(content) <= most and (piece := stream.read(1 << 20)):
+            content += piece
     refuse_beyond_memory(file, 2 * len(content), f"more than {most:,} bytes")
     return content
 
@@ -177,7 +185,7 @@ def _read_json_lines(file: Path) -> pa.Table:
     known, seen = score_schema().names, dict[str, None]()
     chunks: dict[str, list[pa.Array]] = {name: [] for name in known}
     waiting: dict[str, list[str | None]] = {name: [] for name in known}
-    mistakes: list[str] = []
+    mistakes = Mistakes()
     count = 0
     for count, (number, line) in enumerate(lines(file), 1):
         record = parse_line(line, parse_int=str, parse_float=_Fraction, parse_constant=_Fraction, object_pairs_hook=_keys_once)
@@ -194,7 +202,7 @@ def _read_json_lines(file: Path) -> pa.Table:
             refuse_beyond_memory(file, count * ROW_BYTES, f"more than {count:,} rows")
             _move_to_chunks(waiting, chunks)
     if mistakes:
-        raise InputError(_first_mistakes(mistakes))
+        raise InputError(first_mistakes(mistakes))
     if not count:
         raise InputError(f"{file} holds no row.")
     _move_to_chunks(waiting, chunks)
@@ -229,28 +237,35 @@ def _delimiter(file: Path) -> str:
 
 def _fields_by_line(file: Path, errors: str = "replace") -> Iterator[tuple[int, list[str]]]:
     """Line number and fields of every record of a delimited file, the header first."""
-    csv.field_size_limit(2**31 - 1)  # a further column may hold whole documents
-    packed = file.suffix.lower() == ".gz"
-    with (
-        gzip.open(file) if packed else file.open("rb") as source,
-        io.TextIOWrapper(source, encoding="utf-8-sig", errors=errors, newline="") as stream,
-    ):
-        reader = csv.reader(stream, delimiter=_delimiter(file))
+    csv.field_size_limit(LONGEST_RECORD)  # a further column may hold whole documents
+    with open_unpacked(file) as source, io.TextIOWrapper(source, encoding="utf-8-sig", errors=errors, newline="") as stream:
+        reader = csv.reader(_bounded_lines(file, stream), delimiter=_delimiter(file))
         yield from ((reader.line_num, fields) for fields in reader if fields)
+
+
+def _bounded_lines(file: Path, stream: IO[str]) -> Iterator[str]:
+    for line in iter(lambda: stream.readline(LONGEST_RECORD), ""):
+        if len(line) == LONGEST_RECORD:
+            raise InputError(f"{file} has a line of more than {LONGEST_RECORD >> 20} MB. Give one row per line.")
+        yield line
 
 
 def _ragged_lines(file: Path) -> list[str]:
     """Lines of a delimited file that have more or fewer fields than its header."""
     if suffix(file) not in DELIMITED:
         return []
+    odd = Mistakes()
     try:
-        (_, header), *rows = [(number, fields) for number, fields in _fields_by_line(file)] or [(0, [])]
+        rows = _fields_by_line(file)
+        _, header = next(rows, (0, []))
+        odd += (
+            f"{file}:{number}: the line has {len(fields)} fields, the header has {len(header)}."
+            for number, fields in rows
+            if len(fields) != len(header)
+        )
     except (OSError, EOFError, zlib.error, csv.Error):
         return []  # damaged as a whole: its reader said how
-    odd = [(number, len(fields)) for number, fields in rows if len(fields) != len(header)]
-    return _first_mistakes(
-        [f"{file}:{number}: the line has {count} fields, the header has {len(header)}." for number, count in odd]
-    )
+    return first_mistakes(odd)
 
 
 def _read_trec_runs(files: Sequence[Path]) -> Rows:
@@ -268,7 +283,7 @@ def _read_trec_runs(files: Sequence[Path]) -> Rows:
             for name, value in zip(REQUIRED, (query, permutation, document, score), strict=True):
                 columns[name].append(value)
     if report.mistakes:
-        raise InputError(_first_mistakes(report.mistakes))
+        raise InputError(first_mistakes(report.mistakes))
     kinds = score_schema()
     table = pa.table(columns, schema=pa.schema([kinds.field(name) for name in REQUIRED]))
     name = ", ".join(str(file) for file in files[:2]) + (", ..." if len(files) > 2 else "")
@@ -301,7 +316,3 @@ def refuse_beyond_memory(file: Path, needed: int, holds: str) -> None:
             f"this machine has {_memory_bytes() / 2**30:,.1f} GB, of which a score file may take half. "
             "Split it by query, or measure it on a larger machine."
         )
-
-
-def _first_mistakes(mistakes: list[str], most: int = 20) -> list[str]:
-    return mistakes if len(mistakes) <= most else [*mistakes[:most], f"... and {len(mistakes) - most:,} more."]

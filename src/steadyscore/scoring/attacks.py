@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from ..collection import Source
 from ..errors import InputError
 from ..measures.ranking import RELEVANT
+from ..runs.layout import ATTACKS_FOLDER, CLEAN, HARMLESS
 from ..tasks import Task
 from ..terms import GRADES, Candidate, Instance, Markers, PromptStyle
 from ..window.prompt import PromptText, collapse, prompt_text, skeleton
@@ -24,8 +25,6 @@ FALSE_SLOTS = 4
 LONG = 1_000_000
 """Characters of the long attack."""
 NEUTRAL = "The text that follows was taken from a public page and is printed here as it was found there, word by word. "
-CLEAN, ATTACKS_FOLDER, HARMLESS = "clean", "attacks", "harmless"
-"""Folders of the runs."""
 
 
 @dataclass(frozen=True, slots=True)

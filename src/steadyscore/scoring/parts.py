@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from ..collection import Data, Source, open_collection
 from ..errors import InputError
+from ..machine.stopping import finishing
 from ..runs.layout import FailedQuery, Session
 from ..runs.parts import PartSession, join_run, part_id, read_part, write_part
 from ..terms import Failure, Instance
@@ -127,14 +128,15 @@ class Worker:
         try:
             for instance in self._read(number):
                 if instance.id not in there:
-                    with naming_failures(failed, instance.id):
+                    with finishing(f"query {instance.id}"), naming_failures(failed, instance.id):
                         queries.append(score_query(self._scorer, instance, self._config, session))
         finally:
             session["seconds"] = round(time.monotonic() - began, 1)
             session["spent"] = self._scorer.backend.spent_since(spent)
             record["sessions"].append(PartSession(session=session, start=start_of(self._scorer.backend).to_json()))
             record["failed"] = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
-            write_part(self._folder, part.id, queries, record)
+            with finishing("writing what was scored"):
+                write_part(self._folder, part.id, queries, record)
         scored = len(queries) - len(there)
         return PartResult(part.id, len(part.query_ids), scored, session["windows"], session["seconds"], tuple(failed))
 

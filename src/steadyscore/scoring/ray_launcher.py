@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import InputError, SteadyscoreError
 from ..machine.credentials import redact
 from ..machine.extras import check_installed
 
 RETRIES = 3
-"""Times that a row is begun again after the death of its actor; then it is named, and the others go on."""
+"""Times that a row is handed out again after the death of its actor; then it is named, and the others go on."""
 MOST_BLOCKS = 10_000
 """Blocks of a Ray data set, each begun by one task; of more rows, several share a block. Ray's own books grow with the blocks."""
 AHEAD = 2
 """Blocks that wait at an actor, so that it never waits for one: all others stay where they are until somebody has room."""
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +51,68 @@ class Cluster:
 
 
 def connect(cluster: Cluster) -> Any:
-    """Ray, connected to the cluster."""
+    """Ray, with its data sets, connected to the cluster."""
     check_installed("--on ray", "ray")
     import ray
+    import ray.data
 
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     if not ray.is_initialized():
-        ray.init(cluster.address, log_to_driver=False)
+        ray.init(cluster.address, log_to_driver=False, logging_level=logging.WARNING)
     return ray
 
 
-class Actor:
-    """Opens what it works with once, and does the rows it is handed; `work(argument)` gives the function of a row."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a row: what was given back, or why nothing was."""
 
-    def __init__(self, work: Callable[[Any], Callable[[Row], Any]], argument: Any):
-        self._work, self._argument = work, argument
+    value: Any = None
+    error: str = ""
+
+
+def map_on_ray(
+    cluster: Cluster, open_work: Callable[[T], Callable[[Row], Any]], argument: T, rows: Sequence[Row], *, quiet: bool = False
+) -> list[Answer]:
+    """`open_work(argument)(row)` for every row, by actors that call `open_work` once each; answers in the order of the rows.
+
+    Rows and answers are what JSON can hold. An actor takes rows as it has room for them, the others wait in the data set; one
+    that dies, alone or with its node, is begun again, and rows that went with it are handed out again.
+    """
+    ray = connect(cluster)
+    context = ray.data.DataContext.get_current()
+    context.max_errored_blocks, context.enable_progress_bars = -1, not quiet
+    fit = int(ray.cluster_resources().get("CPU", 1) // cluster.cpus) if cluster.cpus else len(rows)
+    answers: dict[int, Answer] = {}
+    for _ in range(RETRIES + 1):
+        missing = [{"number": number, "row": json.dumps(row)} for number, row in enumerate(rows) if number not in answers]
+        if missing:
+            actors = min(cluster.actors or max(1, fit), len(missing))
+            for row in _hand_out(ray, missing, actors, (open_work, argument), cluster):
+                answers[row["number"]] = Answer(None, row["error"]) if row["error"] else Answer(json.loads(row["answer"]))
+    lost = Answer(None, f"its actor died each of the {RETRIES + 1} times that it was handed out")
+    return [answers.get(number, lost) for number in range(len(rows))]
+
+
+def _hand_out(ray: Any, rows: Sequence[Row], actors: int, work: tuple[Any, Any], cluster: Cluster) -> list[Row]:
+    """What actors gave back; rows whose actor died are not among it."""
+    pool = ray.data.ActorPoolStrategy(min_size=1, max_size=actors, initial_size=actors, max_tasks_in_flight_per_actor=AHEAD)
+    blocks = ray.data.from_items(rows, override_num_blocks=min(len(rows), MOST_BLOCKS))
+    with warnings.catch_warnings():
+        # Ray takes remote arguments without a name of their own until 2.63 (pyproject.toml stays below 2.64). Without this one
+        # it would begin a row that kills its actor again and again.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        mapped = blocks.map_batches(
+            Actor, fn_constructor_args=work, batch_size=1, compute=pool, max_task_retries=1, **cluster.resources
+        )
+    given: list[Row] = mapped.take_all()
+    return given
+
+
+class Actor:
+    """A Ray actor: opens what it works with once, and does the rows it is handed."""
+
+    def __init__(self, open_work: Callable[[Any], Callable[[Row], Any]], argument: Any):
+        self._open_work, self._argument = open_work, argument
         self._do: Callable[[Row], Any] | None = None
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
@@ -70,11 +122,9 @@ class Actor:
 
     def _answer(self, row: str) -> tuple[str, str]:
         """(answer, error) as texts. A failure becomes a value: one that is raised would end the whole data set."""
-        import json
-
         try:
             if self._do is None:
-                self._do = self._work(self._argument)
+                self._do = self._open_work(self._argument)
             return json.dumps(self._do(json.loads(row))), ""
         except Exception as fault:
             is_ours = isinstance(fault, SteadyscoreError)

@@ -24,6 +24,7 @@ from ..errors import InputError, SteadyscoreError
 from ..machine.bounds import Positive
 from ..machine.credentials import redact
 from ..machine.disk import lock_folder
+from ..machine.stopping import finishing
 from ..measures.measurement import Threshold
 from ..measures.planning import balanced_orders
 from ..measures.reading import Reading
@@ -261,13 +262,14 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     everyone = _count(source.collection, config.cut)
     try:
         for instance in progress(missing(), everyone and everyone - len(done)) if progress else missing():
-            with naming_failures(failed, instance.id):
+            with finishing(f"query {instance.id}"), naming_failures(failed, instance.id):
                 scored = score_query(scorer, instance, config, session, earlier.take(instance.id))
                 account()
                 run.append(scored, at_once=charges)
     finally:  # what was scored before a mistake or a stop stays, and so does what it cost
         account()
-        run.flush()
+        with finishing("writing what was scored"):
+            run.flush()
     refuse_none_scored(scorer.name, failed, len(order))
     named = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
     counts = Coverage(queries=len(order), scored=len(order) - len(failed), failed=named)

@@ -1,4 +1,4 @@
-"""How many workers a run needs: its parts and bytes, and the hours and the money of so many workers, before anything is scored."""
+"""How many workers a run needs: its parts and bytes, and hours and money by number of workers, before anything is scored."""
 
 from __future__ import annotations
 
@@ -71,8 +71,18 @@ class Sizing:
     opening: float | None
     fleets: tuple[Fleet, ...]
     """By number of workers; empty where nothing was timed."""
+    hours: float | None
+    """That were asked about."""
     needed: int | None
-    """Workers for the hours that were asked about; None where no number is enough, or nothing was asked."""
+    """Workers for these hours; None where no number is enough, or nothing was asked."""
+
+    def hours_text(self) -> str:
+        """The answer to the question about hours, as a line; empty where there was none."""
+        if self.hours is None or self.seconds_per_window is None:
+            return ""
+        if self.needed is None:
+            return f"No number of workers ends within {self.hours:g} hours: to open the scorer and score one part takes longer.\n"
+        return f"{self.needed:,} workers end within {self.hours:g} hours.\n"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -91,7 +101,8 @@ def size_fleet(
     shape = _read_shape(address, source, config, mitigations)
     windows = sum(shape.part_windows)
     if timed is None or seconds is None or not windows:
-        return Sizing(len(shape.part_windows), windows, max(shape.part_windows, default=0), shape.bytes, None, None, (), None)
+        largest = max(shape.part_windows, default=0)
+        return Sizing(len(shape.part_windows), windows, largest, shape.bytes, None, None, (), question.hours, None)
     pace = Pace(seconds / windows, timed.spread, timed.opening or 0.0)
     simulated = _merge(shape.part_windows)
     needed = workers_needed(simulated, 3600 * question.hours, pace, in_shares=question.in_shares) if question.hours else None
@@ -99,8 +110,16 @@ def size_fleet(
     usual = {workers for workers in USUAL if workers <= len(shape.part_windows)}
     fleets = tuple(_fleet(simulated, workers, pace, question) for workers in sorted(asked | usual))
     return Sizing(
-        len(shape.part_windows), windows, max(shape.part_windows), shape.bytes, pace.window, timed.opening, fleets, needed
-    )  # fmt: skip
+        parts=len(shape.part_windows),
+        windows=windows,
+        largest_part=max(shape.part_windows),
+        part_bytes=shape.bytes,
+        seconds_per_window=pace.window,
+        opening=timed.opening,
+        fleets=fleets,
+        hours=question.hours,
+        needed=needed,
+    )
 
 
 def _fleet(parts: Sequence[int], workers: int, pace: Pace, question: FleetQuestion) -> Fleet:

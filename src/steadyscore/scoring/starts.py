@@ -105,7 +105,7 @@ def collect_parts(run: Run, *, allow_scorer_change: bool = False) -> None:
         if not any(_is_same(start, noted) for noted in starts_of(run.record)):
             note_start(run, start, allow_scorer_change=allow_scorer_change)
         place = next(i for i, noted in enumerate(starts_of(run.record)) if _is_same(start, noted))
-        run.begin_session().update(sum_sessions(sessions), start=place, parts=len(sessions))
+        run.begin_session().update({**sum_sessions(sessions), "start": place, "parts": len(sessions)})
 
 
 def sum_sessions(sessions: Iterable[Session]) -> Session:

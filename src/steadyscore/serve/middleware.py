@@ -105,6 +105,12 @@ class RequestMiddleware:
         if keys and path not in OPEN_PATHS and not token_matches(headers.get(b"authorization", b""), keys):
             sentence = "this server needs a token. Send the header Authorization: Bearer <token>."
             return Refusal(401, sentence, "token", [(b"www-authenticate", b"Bearer")])
+        packing = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()
+        if packing not in ("", "identity"):  # a few kilobytes can be packed so that they fill any memory
+            sentence = (
+                f"this server unpacks no body, and this one is packed with {packing[:80]!r}. Send it without Content-Encoding."
+            )
+            return Refusal(415, sentence, "packed", [(b"accept-encoding", b"identity"), (b"connection", b"close")])
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length[:20]) > self.settings.limits.body_bytes:
             return Refusal(413, self._too_large(), "size", [(b"connection", b"close")])

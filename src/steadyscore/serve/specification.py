@@ -18,6 +18,7 @@ from .settings import Limits, ServerSettings
 ANYWHERE = {
     "408": "the request did not arrive in time",
     "413": "the body is too large",
+    "415": "the body is packed",
     "421": "a host that this server does not answer for",
     "500": "the server failed",
     "503": "shutting down, or every connection is at work",

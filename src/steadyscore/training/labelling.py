@@ -20,9 +20,11 @@ from ..machine.working_copies import local_folder, open_folder
 from ..runs.folder import Run
 from ..runs.parts import is_record
 from ..scoring.parts import Worker
+from ..scoring.ray_launcher import Cluster
 from ..scoring.score import AuditConfig, cut_instances, scorer_for
 from ..scoring.scorer import Scorer
 from ..scoring.starts import start_remarks, unwatched_parts
+from ..scoring.workers import score_on
 from ..tasks import TASKS
 from ..terms import Collection, Failure
 from .labels import (
@@ -119,6 +121,7 @@ def label(
     command: Sequence[str] = (),
     allow_scorer_change: bool = False,
     say: Callable[[str], None] | None = None,
+    on: str | Cluster | None = None,
     **settings: Any,
 ) -> Labelled:
     """Label the pools of a collection into the folder `out`, for `train`; the same call resumes what was stopped.
@@ -127,27 +130,33 @@ def label(
               "judgements" for the human ones
     data      the training collection, in any form that `audit` takes
     start     derive from this label folder instead of scoring
+    on        "ray", "ray:auto", "ray://head:10001" or a `Cluster`: score there, into `out`, which all machines see
     settings  teacher_orders=10, scale="sigmoid", width=5, queries=100, ...: fields of `LabelConfig`, and what a teacher is shown
     """
     if (scorer is None) == (start is None) or data is None or not out:
         raise InputError("label needs either a scorer or a label folder to start from, the data, and the folder `out`.")
-    from ..audits.audit import configure  # with all that an audit imports, which the flags of `label` do without
+    from ..audits.configuration import configure  # with all that scoring imports, which the flags of `label` do without
 
     own, presentation = _split_settings(settings)
-    source = open_collection(data)
-    with open_folder(parse_place(out)) as folder:
+    source, place = open_collection(data), parse_place(out)
+    how, options = replace(config or LabelConfig(), **own), options or EngineOptions()
+    shown = configure(shown or AuditConfig(), **presentation)
+    say = say or (lambda remark: print(remark, file=sys.stderr))
+    if on is not None:
+        score_on(on, LabelWork(scorer, data, place, how, shown, options, quiet, command), say)
+    with open_folder(place) as folder:
         work = _Work(
             teacher=scorer,
             start=None if start is None else parse_place(start),
             source=source,
             out=folder,
-            config=replace(config or LabelConfig(), **own),
-            shown=configure(shown or AuditConfig(), **presentation),
-            options=options or EngineOptions(),
+            config=how,
+            shown=shown,
+            options=options,
             quiet=quiet,
             command=command,
             allow_scorer_change=allow_scorer_change,
-            say=say or (lambda remark: print(remark, file=sys.stderr)),
+            say=say,
         )
         return _label(work)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 from ..errors import InputError
 from ..machine.bounds import AboveZero, BelowOne, NotNegative, Positive, Share, ZeroOrMore
 from ..machine.extras import check_installed
+from ..machine.unpacking import read_whole
 from ..terms import Markers, Placeholder, PromptStyle
 from .objectives import Convention
 
@@ -244,7 +245,7 @@ def read_recipe(name: str) -> dict[str, Any]:
     if not file.exists():
         raise InputError(f"recipe {name} does not exist. Shipped: {', '.join(recipe_names())}; a file ends in .yaml.")
     try:
-        values = yaml.safe_load(file.read_bytes().decode("utf-8"))
+        values = yaml.safe_load(read_whole(file).decode("utf-8"))
     except UnicodeDecodeError as damage:
         raise InputError(f"{file} is not text in UTF-8: {damage}. Save it as UTF-8.") from damage
     except OSError as refusal:
@@ -253,7 +254,17 @@ def read_recipe(name: str) -> dict[str, Any]:
         raise InputError(f"{file} is not YAML: {' '.join(str(damage).split())}") from damage
     if not isinstance(values, dict):
         raise InputError(f"{file} holds no keys. A recipe is a list of `key: value` lines.")
+    # Lists of aliases of lists are short as YAML and without end as text: refused before anything shows or checks them.
+    if nested := [key for key, value in values.items() if isinstance(value, dict) or _holds_lists(value)]:
+        names = ", ".join(str(key)[:60] for key in nested[:5])
+        raise InputError(
+            f"{file} holds lists or keys inside the value of {names}. Give one value, or a plain list, for each key."
+        )
     return values
+
+
+def _holds_lists(value: Any) -> bool:
+    return isinstance(value, list | tuple | set) and any(isinstance(one, list | tuple | set | dict) for one in value)
 
 
 def recipe_names() -> list[str]:

@@ -7,7 +7,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tests.faults.audits import audit, make_collection, score_share
+from tests.faults.audits import audit, make_collection, score_share, take_time
 from tests.faults.changes import Ending
 from tests.faults.counting import compare_runs
 from tests.faults.fault import Counts, fault
@@ -15,9 +15,10 @@ from tests.faults.processes import fork, run_forked, wait
 
 
 @fault(
-    "worker killed", "`--shard` workers, two at a time, `kill -9` at random moments, run again until they end", times=60, few=4
+    "worker killed", "`--shard` workers, two at a time, `kill -9` at random moments, run again until they end", times=30, few=2
 )
 def kill_workers(folder: Path, times: int) -> Counts:
+    take_time()
     data, whole, dice = make_collection(folder), folder / "whole", random.Random(0)
     began = time.monotonic()
     run_forked(audit, data, whole)
@@ -41,8 +42,8 @@ def kill_workers(folder: Path, times: int) -> Counts:
 @fault(
     "killed before a rename",
     "an audit or a `--shard` worker kills itself before its n-th rename or link, for every n: what it wrote has no name",
-    times=60,
-    few=4,
+    times=24,
+    few=2,
 )
 def kill_before_rename(folder: Path, times: int) -> Counts:
     return _kill_at_renames(folder, times, after=False)
@@ -51,8 +52,8 @@ def kill_before_rename(folder: Path, times: int) -> Counts:
 @fault(
     "killed after a rename",
     "the same after its n-th rename or link: what it wrote has its name, and nothing else is done",
-    times=60,
-    few=4,
+    times=24,
+    few=2,
 )
 def kill_after_rename(folder: Path, times: int) -> Counts:
     return _kill_at_renames(folder, times, after=True)

@@ -7,12 +7,14 @@ moves a score in its last digits; nothing else a candidate stands with can.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from .. import EngineOptions
 from ..device import device_of
+from ..memory import Passes
 
 T = TypeVar("T", str, list[int])
 Score = Callable[[str, Sequence[str]], list[float]]
@@ -57,11 +59,16 @@ def mono_t5(source: str, revision: str | None, options: EngineOptions) -> Score:
     model, tokenizer = load(AutoModelForSeq2SeqLM, source, revision, options)
     sides = [tokenizer.encode(word, add_special_tokens=False)[0] for word in ("false", "true")]
 
-    @torch.inference_mode()
+    passes = Passes(options.batch_tokens)
+
     def score(query: str, texts: Sequence[str]) -> list[float]:
-        found: list[float] = []
         prompts = [f"Query: {query} Document: {text} Relevant:" for text in texts]
-        for part in _batches(prompts, 4 * options.batch_tokens):  # about four characters a token
+        return passes.fit(partial(read, prompts), [len(prompt) // 4 for prompt in prompts])
+
+    @torch.inference_mode()
+    def read(prompts: list[str], tokens: int) -> list[float]:
+        found: list[float] = []
+        for part in _batches(prompts, 4 * tokens):  # about four characters a token
             inputs = tokenizer(part, padding=True, truncation=True, max_length=512, return_tensors="pt").to(model.device)
             begin = torch.full((len(part), 1), model.config.decoder_start_token_id, device=model.device)
             logits = model(**inputs, decoder_input_ids=begin).logits[:, 0, sides].float()
@@ -141,14 +148,19 @@ def _two_tokens(
     head, tail, sides = encode(before), encode(after), [encode([word])[0] for word in words]
     room = min(most, model.config.max_position_embeddings) - len(head) - len(tail)
 
-    @torch.inference_mode()
+    passes = Passes(options.batch_tokens)
+
     def score(query: str, texts: Sequence[str]) -> list[float]:
-        found: list[float] = []
         rows = [
             [*head, *encode(pieces(strip_markup(tokenizer, query), strip_markup(tokenizer, text)))[:room], *tail]
             for text in texts
         ]
-        for part in _batches(rows, options.batch_tokens):
+        return passes.fit(partial(read, rows), list(map(len, rows)))
+
+    @torch.inference_mode()
+    def read(rows: list[list[int]], tokens: int) -> list[float]:
+        found: list[float] = []
+        for part in _batches(rows, tokens):
             inputs = tokenizer.pad({"input_ids": part}, padding_side="left", return_tensors="pt").to(model.device)
             logits = model(**inputs, logits_to_keep=1).logits[:, -1, sides].float()
             found += (logits[:, 1] - logits[:, 0]).tolist()

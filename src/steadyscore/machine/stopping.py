@@ -1,0 +1,44 @@
+"""A stop that waits for the piece of work at hand: SIGINT, SIGTERM and SIGHUP take effect at its end, a second one at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""Signals that stop a command; Windows has no SIGHUP."""
+
+
+@contextmanager
+def finishing(what: str) -> Iterator[None]:
+    """Finish the block, `what` in words, before a stop. A signal that is ignored stays ignored."""
+    if threading.current_thread() is not threading.main_thread():  # no other thread may set a handler, or is stopped
+        yield
+        return
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in STOPS}
+    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    stops: list[int] = []
+
+    def wait(number: int, frame: Any) -> None:
+        if stops and callable(before[number]):
+            before[number](number, frame)
+        elif stops:  # the system's own answer, which is an end
+            signal.signal(number, before[number])
+            os.kill(os.getpid(), number)
+        stops.append(number)
+        print(f"stopping after {what}; a second signal stops at once", file=sys.stderr, flush=True)
+
+    for number in before:
+        signal.signal(number, wait)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if stops:
+            os.kill(os.getpid(), stops[0])  # as it came, now that what answers to it is back

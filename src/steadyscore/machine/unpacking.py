@@ -1,0 +1,105 @@
+"""How far a file may expand when it is read: a few kilobytes can be packed so that they fill any memory.
+
+Three limits, which an honest file does not meet. A gzip file may expand to 100 times its own size (text reaches 5 to 20, a file
+that was made to fill memory 1,000), and to 64 MB in any case. A file that is read as a whole (a record, a card, a recipe,
+decisions) has at most 64 MB. A column whose rows repeat a long text is measured by what its rows hold, not by what is stored.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_EXPANSION = 100
+"""Times its own size."""
+ALWAYS_ALLOWED = 64 << 20
+"""Bytes that any gzip file may expand to."""
+LARGEST_WHOLE = 64 << 20
+"""Bytes of a file that is read as a whole."""
+PACKINGS = {
+    "gzip": re.compile(rb"\x1f\x8b\x08"),
+    "bzip2": re.compile(rb"BZh[1-9]1AY&SY"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
+    "xz": re.compile(rb"\xfd7zXZ\x00"),
+    "zip": re.compile(rb"PK\x03\x04"),
+}
+"""How packed files begin."""
+
+
+def open_unpacked(path: Path) -> IO[bytes]:
+    """The bytes of a file as a stream; gzip by its ending, refused where it expands without end. Other packings are refused."""
+    stream = path.open("rb")
+    is_gzip = path.suffix.lower() == ".gz"
+    start = stream.peek(10)
+    packing = next((name for name, mark in PACKINGS.items() if mark.match(start)), None)
+    if packing is not None and not (is_gzip and packing == "gzip"):
+        stream.close()
+        remedy = f"Name it {path.name}.gz" if packing == "gzip" else "Unpack it, or pack it with gzip"
+        raise InputError(f"{path} is packed with {packing}, which its ending does not say. {remedy}.")
+    return cast(IO[bytes], io.BufferedReader(_Bounded(path, stream), 1 << 16)) if is_gzip else stream
+
+
+class _Bounded(io.RawIOBase):
+    """A gzip file that may expand by so much and no more."""
+
+    def __init__(self, path: Path, packed: BinaryIO):
+        self._path, self._packed, self._unpacked = path, packed, gzip.GzipFile(fileobj=packed)
+        self._size = path.stat().st_size
+        self._left = max(ALWAYS_ALLOWED, MOST_EXPANSION * self._size)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._unpacked.readinto(buffer)
+        self._left -= count
+        if self._left < 0:
+            raise InputError(
+                f"{self._path} has {self._size:,} bytes and expands to more than {MOST_EXPANSION} times as many, as a file does "
+                "that was made to fill memory. If it is yours, unpack it with gunzip and name the unpacked file."
+            )
+        return count
+
+    def close(self) -> None:
+        self._unpacked.close()
+        self._packed.close()
+        super().close()
+
+
+def read_whole(path: Path) -> bytes:
+    """The bytes of a file that is used as a whole, or a refusal of one that is too large for that."""
+    with path.open("rb") as stream:
+        content = stream.read(LARGEST_WHOLE + 1)
+    if len(content) > LARGEST_WHOLE:
+        raise InputError(f"{path} is larger than {LARGEST_WHOLE >> 20} MB, and it is read as a whole. Split it, or name another.")
+    return content
+
+
+def text_columns(schema: Any) -> list[str]:
+    """Columns of a Parquet file that can be read as a dictionary: a text that many rows repeat is then held once."""
+    leaves = [schema.column(place) for place in range(len(schema))]
+    return [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY" and leaf.logical_type.type in ("STRING", "NONE")]
+
+
+def expanded_bytes(column: pa.Array | pa.ChunkedArray) -> int:
+    """Bytes that a column takes when every row holds its own text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(column, pa.ChunkedArray):
+        return sum(map(expanded_bytes, column.chunks))
+    if isinstance(column, pa.DictionaryArray) and column.type.value_type in (pa.string(), pa.binary()):
+        lengths = pc.cast(pc.fill_null(pc.binary_length(column.dictionary), 0), pa.int64())
+        return int(pc.sum(lengths.take(pc.drop_null(column.indices))).as_py() or 0)
+    if isinstance(column, pa.StructArray | pa.ListArray | pa.LargeListArray):
+        parts = column.flatten()
+        return sum(map(expanded_bytes, parts if isinstance(parts, list) else [parts]))
+    return int(column.nbytes)

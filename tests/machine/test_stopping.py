@@ -1,0 +1,85 @@
+"""A stop waits for the piece of work at hand, once."""
+
+import contextlib
+import os
+import signal
+import threading
+
+import pytest
+
+from steadyscore.engines.python_scorer import reraise_stops
+from steadyscore.machine.stopping import STOPS, finishing
+
+
+@pytest.fixture(autouse=True)
+def raising_handlers():
+    """Every stop raises, as under the command line."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in STOPS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def stop_in_the_middle(done, *numbers):
+    with finishing("query q7"):
+        for number in numbers:
+            os.kill(os.getpid(), number)
+        done.append("rest of the block")
+
+
+@pytest.mark.parametrize("number", STOPS)
+def test_the_block_ends_before_the_stop(number, capsys):
+    done = []
+    with pytest.raises(KeyboardInterrupt):
+        stop_in_the_middle(done, number)
+    assert done == ["rest of the block"]
+    assert capsys.readouterr().err == "stopping after query q7; a second signal stops at once\n"
+    assert signal.getsignal(number) is signal.default_int_handler
+
+
+def test_a_second_one_stops_at_once():
+    done = []
+    with pytest.raises(KeyboardInterrupt):
+        stop_in_the_middle(done, signal.SIGTERM, signal.SIGINT)
+    assert done == []
+
+
+def test_a_second_one_stops_at_once_also_inside_somebody_s_code_that_catches_it():
+    """A function is called under handlers of its own, which give the signal on."""
+    done = []
+
+    def call():
+        with reraise_stops(), contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        done.append("called")
+
+    def score():
+        with finishing("it"):
+            call()
+            call()
+            call()
+
+    with pytest.raises(KeyboardInterrupt):
+        score()
+    assert done == ["called"]
+
+
+def test_an_ignored_signal_stays_ignored_and_handlers_are_put_back():
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with finishing("it"):
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_other_threads_are_left_alone():
+    done = []
+
+    def work():
+        with finishing("it"):
+            done.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == [signal.default_int_handler]
