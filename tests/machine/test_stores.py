@@ -5,6 +5,8 @@ import uuid
 
 import fsspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from steadyscore.errors import InputError, MissingExtra, StorageError
 from steadyscore.machine import leases, working_copies
@@ -238,6 +240,55 @@ def test_an_object_that_goes_between_listing_and_copy_is_listed_again(address, m
     folder = local_folder(address)
     assert [path.name for path in folder.iterdir()] == ["a.txt"]
     assert len(times) == 2
+
+
+def test_a_record_that_changes_while_the_folder_is_copied_has_it_copied_again(address, monkeypatch):
+    """A reader must not find a record that names a table which it has not seen."""
+    put(f"{address}/run.json", b"{}")
+    get = Store.get
+
+    def add_a_table_first(self, files):
+        monkeypatch.setattr(Store, "get", get)
+        put(f"{address}/noise.parquet", b"table")
+        put(f"{address}/run.json", b'{"files": ["noise.parquet"]}')
+        get(self, files)
+
+    monkeypatch.setattr(Store, "get", add_a_table_first)
+    assert sorted(path.name for path in local_folder(address).iterdir()) == ["noise.parquet", "run.json"]
+
+
+NAMES = st.sampled_from(["run.json", "scores.json", "shards/1.json", "shards/2.json", "damaged/1.json"])
+CHANGES = st.one_of(
+    st.tuples(st.just("write"), NAMES, st.integers(0, 9)),
+    st.tuples(st.just("move"), NAMES, NAMES),
+    st.tuples(st.just("remove"), NAMES),
+    st.tuples(st.just("elsewhere")),
+)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(CHANGES, max_size=12))
+def test_after_every_whole_file_the_store_has_what_the_folder_has(changes):
+    """Whatever is written, moved and removed, also when the work goes on on another machine in between."""
+    address = f"memory://{uuid.uuid4().hex}"
+    folder = local_folder(address)
+    for kind, *given_names in changes:
+        if kind == "elsewhere":
+            working_copies.push_changes(address)
+            other_machine()
+            folder = local_folder(address)
+            continue
+        file = folder / given_names[0]
+        if kind == "write":
+            write_json(file, given_names[1])
+        elif kind == "remove":
+            file.unlink(missing_ok=True)
+        elif file.exists():
+            (folder / given_names[1]).parent.mkdir(exist_ok=True)
+            file.replace(folder / given_names[1])
+        if kind == "write":
+            here = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.json")}
+            assert {name: content(f"{address}/{name}") for name in names(address)} == here
 
 
 def test_half_a_copy_is_never_written_back(address, monkeypatch):

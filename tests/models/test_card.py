@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from steadyscore.cli import main
 from steadyscore.errors import InputError
@@ -32,3 +39,34 @@ def test_a_finding_without_a_verdict_is_refused(tmp_path):
     (tmp_path / "card.json").write_text(a_card(findings=[{"collection": "dl19", "helps": "perhaps"}]))
     with pytest.raises(InputError, match="findings"):
         read_card(tmp_path)
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30) | st.sampled_from(
+    [
+        "a | b",
+        "x\n---\nlicense: mit",
+        "[link](javascript:alert(1))",
+        "![i](http://x/y.png)",
+        "<script>x</script>",
+        "`a`",
+        "a: b #c",
+    ]
+)
+
+
+@settings(deadline=None)
+@given(NAMES, NAMES)
+def test_a_readme_shows_hostile_names_as_text(model, data):
+    card = json.loads(a_card())
+    card["base"]["model"], card["data"]["name"], card["licence"] = model, data, data
+    text = model_card(card)
+    front, body = re.fullmatch(r"---\n(.*?)\n---\n(.*)", text, re.S).groups()
+    assert yaml.safe_load(front) == {
+        "base_model": model, "library_name": "peft", "tags": ["steadyscore", "reranking", "order-consistency"], "license": data
+    }  # fmt: skip
+    tokens = MarkdownIt("commonmark").enable("table").parse(body)
+    inside = [inner for token in tokens for inner in token.children or []]
+    assert not {"link_open", "image", "html_inline"} & {token.type for token in inside}
+    assert not {"html_block", "hr", "blockquote_open"} & {token.type for token in tokens}
+    cells = sum(token.type == "td_open" for token in tokens)
+    assert cells == 2 * sum(token.type == "tr_open" for token in tokens) - 2

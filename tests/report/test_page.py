@@ -23,12 +23,13 @@ from steadyscore.audits.load import load_run, load_runs, same_evidence_control
 from steadyscore.audits.result import Audit
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, MissingExtra
+from steadyscore.machine.markdown import markdown_code, markdown_text
 from steadyscore.measures import threshold
 from steadyscore.measures.measurement import Cutoff, Threshold, measure
 from steadyscore.readers.outputs import write_outputs
 from steadyscore.report import example, figures, sentences
 from steadyscore.report.page import write_report
-from steadyscore.report.templating import markdown_code, markdown_text, show_invisible
+from steadyscore.report.templating import show_invisible
 from steadyscore.runs.folder import Run
 from steadyscore.runs.table import Scored
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..collection import Source
+from ..machine.names import slug
 from ..runs.layout import RECORD_FILE
 from .decision_run import RECORD_FILE as DECISION_RECORD
 
@@ -34,8 +34,3 @@ def only_run_folder(out: Path, collection: str, scorer: str) -> Path:
 
 def _run_folder(out: Path, collection: str, scorer: str) -> Path:
     return out / slug(collection) / slug(scorer)
-
-
-def slug(name: str) -> str:
-    """A name as a folder."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[-80:] or "run"

@@ -18,6 +18,7 @@ from ..collection.first_stage import parse_first_stage
 from ..collection.splits import shared_passages, shared_queries, split_parts
 from ..errors import InputError, UsageError
 from ..machine.disk import scratch_beside
+from ..machine.names import PLAIN_RULE, is_plain_name
 from ..machine.progress import bar
 from ..terms import Collection, Instance
 from . import add_json, examples, note, print_json, print_table
@@ -120,6 +121,8 @@ def _make(args: argparse.Namespace) -> int:
         note(f"{args.name} is here already; remove the file to get it again")
         return _print_written({path: open_collection(path).collection.queries or 0}, args)
     known = _catalogue_row(args)
+    if args.out is None and not is_plain_name(args.name):
+        raise UsageError(f"{args.name!r} cannot be the name of a file in the cache: give {PLAIN_RULE}, or say where with --out.")
     spec = args.first_stage or (known.first_stage or "bm25" if (args.k1, args.b) != (None, None) else None)
     stage = parse_first_stage(spec, k1=args.k1, b=args.b) if spec else None
     sizes = args.parts or known.parts
@@ -230,8 +233,8 @@ def _parse_parts(text: str) -> dict[str, int]:
         sizes = {part: int(size) for part, size in (pair.split("=") for pair in text.split(","))}
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text} is not of the form train=29500,held-out=500") from None
-    if not all(part and size > 0 for part, size in sizes.items()):
-        raise argparse.ArgumentTypeError("every part needs a name and at least one query")
+    if not all(is_plain_name(part) and size > 0 for part, size in sizes.items()):
+        raise argparse.ArgumentTypeError(f"every part needs at least one query and a name: {PLAIN_RULE}")
     return sizes
 
 

@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -63,9 +63,10 @@ def make_folder(folder: Path) -> None:
 
 
 def open_to_write(file: Path, mode: str, **how: Any) -> IO[Any]:
-    """A file to be written, private in the cache."""
-    private = file.is_relative_to(cache_folder())
-    return open(file, mode, opener=partial(os.open, mode=PRIVATE_FILE) if private else None, **how)
+    """A file to be written, private in the cache. A link of that name is not followed: it may lead anywhere."""
+    permissions = PRIVATE_FILE if file.is_relative_to(cache_folder()) else 0o666
+    beside = getattr(os, "O_NOFOLLOW", 0)
+    return open(file, mode, opener=lambda path, flags: os.open(path, flags | beside, permissions), **how)
 
 
 @contextmanager

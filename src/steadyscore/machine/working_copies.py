@@ -25,7 +25,7 @@ from .mirrors import Place, add_mirror, is_address, name_addresses_in, parse_pla
 from .stores import Store
 
 ATTEMPTS = 5
-"""Times that a folder is listed again, as an object was removed between its listing and its copy."""
+"""Times that a folder is copied again, as it changed between its listing and its copy."""
 
 _copies: dict[str, WorkingCopy] = {}
 
@@ -39,14 +39,14 @@ class WorkingCopy:
         self._leases: list[Lease] = []
         self._pulled: dict[str, str] = {}
         """Name -> version in the store, of files that are here as they are there."""
-        self._stamps: dict[str, tuple[int, int]] = {}
-        """Name -> size and time of change of the file here when it was last as it is in the store."""
+        self._stamps: dict[str, tuple[int, int, int]] = {}
+        """Name -> what tells that the file here is the one that was last as it is in the store."""
         self.folder, self._lock = _new_folder(address)
 
     # -- from the store
 
     def pull(self, is_wanted: Callable[[str], bool]) -> None:
-        """Have the files that are wanted as the store has them now."""
+        """Have the files that are wanted as the store has them now; records and the tables they name from one moment."""
         for _ in range(ATTEMPTS):
             there = self._store.versions()
             other = [name for name in self._stamps if name not in there or self._pulled.get(name) != there[name]]
@@ -54,11 +54,12 @@ class WorkingCopy:
                 (self.folder / name).unlink(missing_ok=True)
                 self._forget(name)
             absent = [name for name in there if name not in self._stamps and is_wanted(name)]
-            try:
+            with suppress(FileNotFoundError):  # collected by another process meanwhile
                 self._get({name: there[name] for name in absent})
-                return
-            except FileNotFoundError:  # collected by another process meanwhile
-                continue
+                records = [name for name in absent if name.endswith(".json")]
+                now = self._store.versions() if records else there
+                if all(now.get(name) == there[name] for name in records):
+                    return
         raise StorageError(f"{self.address} changed while it was read, {ATTEMPTS} times. Run the command again.")
 
     def fetch(self, file: Path) -> None:
@@ -142,9 +143,9 @@ class WorkingCopy:
             _remove_lock(self._lock)
 
 
-def _stamp(file: Path) -> tuple[int, int]:
+def _stamp(file: Path) -> tuple[int, int, int]:
     about = file.stat()
-    return about.st_size, about.st_mtime_ns
+    return about.st_ino, about.st_size, about.st_mtime_ns  # a clock that ticks slowly gives two files one time
 
 
 def _files_below(folder: Path) -> Iterator[Path]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict, cast
 
 from ..errors import DamagedFile, InputError
 from ..machine.disk import explaining_os_errors, read_json, write_json
+from ..machine.markdown import markdown_text
 from ..terms import Markers, Partition, Placeholder, PromptStyle
 from .embedded import EMBEDDED, shipped_adapters
 
@@ -133,11 +135,15 @@ def model_card(card: Card) -> str:
     model = card["base"]["model"]
     sections = [
         _front_matter(card),
-        [f"# {card['objective']} adapter for {Path(model).name or model}"],
+        [f"# {card['objective']} adapter for {markdown_text(Path(model).name or model)}"],
         ["Grades the candidates of a prompt from 0 to 3. Use it with:"],
-        ["```", f"steadyscore audit --scorer {_address(card)} --data passages --out runs/audit", "```"],
+        ["```", f"steadyscore audit --scorer {' '.join(_address(card).split())} --data passages --out runs/audit", "```"],
         [about] if (about := card.get("about")) else [],
-        ["| setting | value |", "|---|---|", *(f"| {name} | {value} |" for name, value in _settings(card).items())],
+        [
+            "| setting | value |",
+            "|---|---|",
+            *(f"| {name} | {markdown_text(str(value))} |" for name, value in _settings(card).items()),
+        ],
         *_held_out(card),
         *_measured(card),
         *_findings(card),
@@ -146,9 +152,16 @@ def model_card(card: Card) -> str:
 
 
 def _front_matter(card: Card) -> list[str]:
-    licence = [f"license: {card['licence']}"] if card.get("licence") else []
+    licence = [f"license: {_yaml(card['licence'])}"] if card.get("licence") else []
     tags = "tags: [steadyscore, reranking, order-consistency]"
-    return ["---", f"base_model: {card['base']['model']}", "library_name: peft", tags, *licence, "---"]
+    return ["---", f"base_model: {_yaml(card['base']['model'])}", "library_name: peft", tags, *licence, "---"]
+
+
+def _yaml(text: str) -> str:
+    """A text as YAML reads it: as it stands where it is plain, else in quotes, with what YAML does not print by its number."""
+    if re.fullmatch(r"[A-Za-z][\w./-]*", text, re.ASCII):
+        return text
+    return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text) + '"'
 
 
 def _address(card: Card) -> str:
@@ -189,7 +202,7 @@ def _held_out(card: Card) -> list[list[str]]:
 
 
 def _measured(card: Card) -> list[list[str]]:
-    rows = [f"| {name} | {value:.4f} |" for name, value in (card.get("measured") or {}).items()]
+    rows = [f"| {markdown_text(name)} | {value:.4f} |" for name, value in (card.get("measured") or {}).items()]
     return [["## Measured"], ["| measure | value |", "|---|---:|", *rows]] if rows else []
 
 
@@ -197,6 +210,7 @@ def _findings(card: Card) -> list[list[str]]:
     found = card.get("findings") or []
     sections: list[list[str]] = []
     for heading, helps in (("## Where it helps", True), ("## Where it does not", False)):
-        if lines := [f"- {finding['collection']}: {finding['sentence']}" for finding in found if finding["helps"] is helps]:
-            sections += [[heading], lines]
+        chosen = [f"{finding['collection']}: {finding['sentence']}" for finding in found if finding["helps"] is helps]
+        if chosen:
+            sections += [[heading], [f"- {markdown_text(line)}" for line in chosen]]
     return sections

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ..machine.markdown import markdown_code, markdown_text
 from . import sentences
 
 INVISIBLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Control characters, and those that reorder what stands beside them: after U+202E in a name, 0.33 would read 33.0."""
-MARKUP = re.compile(r"[\\`*\[\]|~]|(?<!\w)_|_(?!\w)")
-"""What Markdown takes for markup inside a line; an underscore within a word is none."""
 
 
 def render(template: str, **values: Any) -> str:
@@ -38,18 +37,3 @@ def render(template: str, **values: Any) -> str:
 def show_invisible(text: str) -> str:
     """Text in which characters that hide or reorder others are named by their number."""
     return INVISIBLE.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
-
-
-def markdown_text(text: str) -> str:
-    """Text that Markdown shows as it is: on one line, without markup, links, images or table cells of its own."""
-    line = MARKUP.sub(r"\\\g<0>", " ".join(text.split()))
-    return re.sub(r"&(?=#?\w+;)", "&amp;", line).replace("<", "&lt;")
-
-
-def markdown_code(text: str) -> str:
-    """A line of code: fenced by more backticks than it holds in a row."""
-    line = " ".join(text.splitlines())
-    if "`" not in line:
-        return f"`{line}`"
-    fence = "`" * (max(map(len, re.findall("`+", line))) + 1)
-    return f"{fence} {line} {fence}"

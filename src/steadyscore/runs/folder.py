@@ -17,6 +17,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -86,6 +87,8 @@ class Run:
 
         `about` are further keys of run.json: name, collection, task, source, capabilities, command.
         """
+        if links := [name for name in (SHARDS_FOLDER, DAMAGED_FOLDER) if (folder / name).is_symlink()]:
+            raise InputError(f"{folder / links[0]} leads out of the run folder, and scores would go there. Remove the link.")
         file = folder / RECORD_FILE
         if file.exists() and not (run := cls.open(folder)).is_empty:
             run._undo_half_growth()
@@ -209,14 +212,18 @@ class Run:
         self.record.setdefault("sessions", []).append(session)
         return session
 
-    def append(self, scored: Scored, *, at_once: bool = False, rows: int = 200_000) -> None:
+    def append(self, scored: Scored, *, at_once: bool = False, seconds: float | None = None, rows: int = 200_000) -> None:
         """Keep a query, written out as a shard once a second's work is held: a kill loses less, and files stay few.
 
         A query that took longer is written by itself, and so is each one of a scorer that charges (`at_once`).
         """
         self._buffer.append(to_table(scored))
         held = time.monotonic() - self._flushed
-        if at_once or held >= self._seconds_held or sum(t.num_rows for t in self._buffer) >= rows:
+        if (
+            at_once
+            or held >= (self._seconds_held if seconds is None else seconds)
+            or sum(t.num_rows for t in self._buffer) >= rows
+        ):
             self.flush()
 
     def flush(self) -> None:
@@ -384,7 +391,7 @@ def own_or_only(folder: Path, runs: Sequence[Path]) -> Path:
     if folder in runs or len(runs) == 1:
         return folder if folder in runs else runs[0]
     named = ", ".join(str(run.relative_to(folder)) for run in runs[:5]) + ", ..." * (len(runs) > 5)
-    raise InputError(f"{folder} holds {len(runs)} runs, and one is asked for here. Name one of them: {named}.")
+    raise InputError(f"{name_of(folder)} holds {len(runs)} runs, and one is asked for here. Name one of them: {named}.")
 
 
 def _now() -> str:
@@ -419,6 +426,12 @@ def _excerpt(text: str, place: int) -> str:
 
 def versions() -> dict[str, str]:
     """What produced a run: this package, Python, the machine, and the libraries that were installed."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Looked up once: a worker notes them with every part."""
     import importlib.metadata
 
     known = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from ..errors import InputError
+from ..machine.names import is_plain_name
 from ..tasks import TASKS
 from ..terms import Readout, Ties
 
@@ -274,6 +275,9 @@ def check_run_record(record: dict[str, Any], intro: str, remedy: str) -> None:
         mistakes += kind_mistakes(_FingerprintKeys, record["fingerprint"], "fingerprint")
     if isinstance(task := record.get("task"), str) and task not in TASKS:
         mistakes.append(f"task: use one of {', '.join(TASKS)}")
+    if isinstance(files := record.get("files"), list):
+        elsewhere = [name for name in files if isinstance(name, str) and not is_plain_name(name)]
+        mistakes += [f"files: {name[:80]!r} is not the name of a table in this folder" for name in elsewhere]
     if isinstance(threshold := record.get("threshold"), dict):
         unknown = [key for key in threshold if key not in StoredThreshold.__annotations__]
         mistakes += [f"threshold.{key}: this version does not know the key" for key in unknown]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -114,10 +115,11 @@ def check_query_ids(sources: Sequence[Source], cut: Cut) -> None:
 
 def check_apart(sources: Sequence[Source], cut: Cut, apart_from: Sequence[Data]) -> None:
     """Refuse collections that share queries or candidates with others, such as those that a scorer was trained on."""
-    mistakes = []
-    for source in sources:
-        mistakes += shared_mistakes(source.name, lambda source=source: cut_instances(source.instances(), cut), apart_from)
-    if mistakes:
+
+    def scored_part(source: Source) -> Iterator[Instance]:
+        return cut_instances(source.instances(), cut)
+
+    if mistakes := [m for source in sources for m in shared_mistakes(source.name, partial(scored_part, source), apart_from)]:
         raise InputError(mistakes)
 
 
