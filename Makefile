@@ -131,8 +131,10 @@ kills: setup
 
 # Every fault that the package must survive, injected and counted: one table, also put into docs/reliability.md.
 # One of them: make faults ONLY="disk full"; without the page then.
+# Those of a Ray cluster with a Python that has Ray: make faults FAULTS_PYTHON=...
+FAULTS_PYTHON ?= $(BIN)/python
 faults: setup
-	$(BIN)/python -m tests.faults.run $(if $(ONLY),--only "$(ONLY)")
+	$(FAULTS_PYTHON) -m tests.faults.run $(if $(ONLY),--only "$(ONLY)")
 
 # Peak memory of audit, report and compare at two numbers of queries, and what a query adds: make memory SIZES="5000 100000"
 memory: setup

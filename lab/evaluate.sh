@@ -11,15 +11,15 @@ LAB=${LAB:-/work/lab} PYTHON=${PYTHON:-/work/venvs/lab/bin/python}
 export PYTHONPATH="$here/../src" OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 cuts="dl19-20 43 20 2
 dl21-20 53 20 2
+hotpotqa-10 24 10 2
+2wiki-10 24 10 2
+scifact-20 24 20 2
+antique-20 24 20 2
+climate-20 24 20 2
+rmb-5 24 5 2
+rmbench-6 24 6 2
 dl19-50 43 50 2
-dl21-50 53 50 2
-hotpotqa-10 60 10 2
-2wiki-10 60 10 2
-scifact-20 60 20 2
-antique-20 60 20 2
-climate-20 60 20 2
-rmb-5 60 5 2
-rmbench-6 60 6 2"
+dl21-50 53 50 2"
 name=$1 scorer=$2
 shift 2
 mkdir -p "$here/kept"

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from steadyscore.audits.load import load_run
 from steadyscore.models.adapter import WEIGHTS
 from steadyscore.models.card import read_card, write_card
-from steadyscore.runs.folder import Run
+from steadyscore.runs.folder import find_run
 
 ABOUT = (
     "Trained on windows of TREC DL 2022 (MS MARCO passages: non-commercial research use), SQuAD 1.1 and HotpotQA (CC BY-SA "
@@ -41,7 +41,7 @@ def main() -> None:
     start = {"adapter": "lab/warm-start"}  # as the repository calls it
     card = read_card(args.trained) | {"name": args.out.name, "initial": start, "licence": "other", "about": ABOUT}
     if args.tuned:
-        run = Run.open(args.tuned)
+        run = find_run(args.tuned)
         audit = load_run(run)
         measured = {name: round(audit.figures[name].value, 3) for name in ("overlap", "retention")}
         cutoff = audit.to_json()["cutoff"]

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import time
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet  # noqa: F401  # here, so that a copy of this process begins at once
-
 from steadyscore.collection import open_collection
 from steadyscore.engines.address import open_engine
 from steadyscore.engines.objects import open_object
-from steadyscore.runs.folder import Run
+from steadyscore.runs.folder import Run, versions
 from steadyscore.scoring import parts
 from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
 from steadyscore.scoring.scorer import Scorer
 from tests.helpers.pools import some_instances, write_collection
 
-QUERIES, POOL = 24, 5
+for name in ("filelock", "pandas", "pyarrow.compute", "pyarrow.parquet"):
+    with contextlib.suppress(ImportError):  # imported here, so that copies of this process begin at once
+        importlib.import_module(name)
+
+versions()  # looked up once, by the process that is copied
+QUERIES, POOL = 15, 5
 PART_WINDOWS = 9
-"""Windows of a part here: three queries, so that there are eight parts."""
-SECONDS = 0.001
-"""What a call of the scorer takes."""
-
-
+"""Windows of a part here: three queries, so that there are five parts."""
+SECONDS = {"call": 0.0}
+"""What a call of the scorer takes; `take_time` makes it long enough to be met at work."""
 CALLS = "STEADYSCORE_TEST_CALLS"
 """The environment variable that names the file in which calls are counted."""
 
@@ -34,11 +37,16 @@ def slow(query: str, texts: list[str]) -> list[float]:
     if CALLS in os.environ:
         with open(os.environ[CALLS], "ab", buffering=0) as calls:
             calls.write(b".")
-    time.sleep(SECONDS)
+    if SECONDS["call"]:
+        time.sleep(SECONDS["call"])
     return [round(len(set(query) & set(text)) + 0.1 * slot, 3) for slot, text in enumerate(texts)]
 
 
 CONFIG = AuditConfig(permutations=2)
+
+
+def take_time() -> None:
+    SECONDS["call"] = 0.001
 
 
 def make_collection(folder: Path, queries: int = QUERIES) -> Path:

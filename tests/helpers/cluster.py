@@ -120,8 +120,8 @@ class Nodes:
     def __init__(self, count: int):
         from ray.cluster_utils import Cluster
 
-        # Ray's own niceness is 15, with which actors wait for everybody else on this machine.
-        os.environ |= {"RAY_worker_niceness": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+        # Ray's own niceness is 15, with which actors wait for everybody else on this machine; its patience with a new node is 30 s.
+        os.environ |= {"RAY_worker_niceness": "0", "RAY_raylet_start_wait_time_s": "120", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
         # A dead node must be missed soon: the tests wait for it.
         system = {"health_check_period_ms": 1000, "health_check_failure_threshold": 3, "health_check_initial_delay_ms": 0}
         self._cluster = Cluster(

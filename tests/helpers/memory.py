@@ -95,8 +95,10 @@ def slopes(peaks: list[Peak]) -> dict[str, float]:
 
 def draw(measured: dict[str, list[Peak]], file: Path) -> None:
     """Peak memory against queries, a panel for each verb and a line for each version that was measured."""
+    import matplotlib
     from matplotlib.figure import Figure
 
+    matplotlib.rcParams["svg.fonttype"] = "none"
     figure = Figure(figsize=(9, 2.8), layout="constrained")
     panels = figure.subplots(1, len(VERBS), sharey=True)
     for panel, verb in zip(panels, VERBS, strict=True):
@@ -105,10 +107,10 @@ def draw(measured: dict[str, list[Peak]], file: Path) -> None:
             panel.plot(*zip(*own, strict=True), style, label=version, color="#666666" if style == "o--" else "#0072b2")
         panel.set_title(verb, loc="left")
         panel.set_xlabel("queries")
-        panel.set_ylim(0)
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("peak memory, MB")
-    panels[0].legend(frameon=False)
+    panels[0].set_ylim(0, 1.1 * max(peak.bytes / 1e6 for peaks in measured.values() for peak in peaks))
+    panels[0].legend(frameon=False, loc="lower right")
     figure.savefig(file, metadata={"Date": None})
 
 

@@ -27,7 +27,7 @@ from tests.helpers.cluster import (
 
 pytest.importorskip("ray", reason="ray is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-PARTS = 24
+PARTS = 40
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions
 from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError
-from steadyscore.machine import leases, working_copies
+from steadyscore.machine import working_copies
 from steadyscore.machine.leases import hold
 from steadyscore.machine.stores import Store
 from steadyscore.machine.working_copies import close_copies, open_folder
@@ -25,6 +25,7 @@ from steadyscore.scoring.score import AuditConfig, Cut, score_collection, scorer
 from steadyscore.scoring.workers import score_share
 from steadyscore.training.labels import read_labels
 from tests.helpers.pools import some_instances, write_collection
+from tests.helpers.stores import flip_bit, is_cut_before, without_holders
 
 CONFIG = AuditConfig(permutations=2, cut=Cut(queries=4, pool=4))
 MEMORY = fsspec.filesystem("memory")
@@ -122,70 +123,41 @@ def test_another_command_is_refused_in_the_words_of_the_address(address, capsys)
     assert f"{address} was made by another command" in capsys.readouterr().err
 
 
-class PowerLoss(BaseException):
-    """The process is gone: nothing it would still do reaches the store."""
-
-
 @pytest.fixture
-def stop_at(monkeypatch):
-    """Have a call end before its n-th change in the store; gives whether it came that far."""
-    monkeypatch.setattr(leases, "is_running", lambda process: False)  # what is left of a killed process
-
-    def run(number, call):
-        count = 0
-
-        def counted(change):
-            def do(self, *given):
-                nonlocal count
-                count += 1
-                if count > number:
-                    raise PowerLoss
-                return change(self, *given)
-
-            return do
-
-        with monkeypatch.context() as patch:
-            for change in ("put", "write", "put_once", "remove"):
-                patch.setattr(Store, change, counted(getattr(Store, change)))
-            try:
-                call()
-                return False
-            except PowerLoss:
-                return True
-            finally:
-                close_copies()  # the next command runs on another machine
-
-    return run
+def no_holders():
+    """What is left of the lease of a killed process."""
+    with without_holders():
+        yield
 
 
 @pytest.mark.parametrize("is_grown", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["new", "grown"])
-def test_a_stop_before_any_change_in_the_store_costs_nothing(address, tmp_path, stop_at, is_grown):
+def test_a_stop_before_any_change_in_the_store_costs_nothing(address, tmp_path, no_holders, is_grown):
     permutations = 2 + is_grown
     if is_grown:
         score_only(tmp_path / "here")
     score_only(tmp_path / "here", permutations)
-    number, was_stopped = 0, True
+    number, was_stopped = 1, True
     while was_stopped:
         place = f"{address}-{number}"
         if is_grown:
             score_only(place)
             close_copies()
-        was_stopped = stop_at(number, lambda: score_only(place, permutations))  # noqa: B023
+        was_stopped = is_cut_before(number, lambda: score_only(place, permutations))  # noqa: B023
         resumed = score_only(place, permutations)
         assert same_tables(place, tmp_path / "here"), number
         assert resumed.record["coverage"]["scored"] == 4
         assert not [name for name in names(place) if re.search(r"shards|damaged|\.lease|earlier", name)]
         close_copies()
         number += 1
-    assert number > 12
+    assert number > 13
 
 
-def test_workers_that_are_stopped_anywhere_leave_whole_parts(address, tmp_path, stop_at):
+def test_workers_that_are_stopped_anywhere_leave_whole_parts(address, tmp_path, no_holders):
     score(tmp_path / "here")
-    number, was_stopped = 0, True
+    number, was_stopped = 1, True
     while was_stopped:
         place = f"{address}-{number}"
-        was_stopped = stop_at(number, lambda: score_share(work(place), Share(1, 1)))  # noqa: B023
+        was_stopped = is_cut_before(number, lambda: score_share(work(place), Share(1, 1)))  # noqa: B023
         assert all(re.search(r"(^|/)(run\.json|shards/part-\w+\.parquet)$", name) for name in names(place))
         score_share(work(place), Share(2, 2))
         close_copies()
@@ -193,7 +165,7 @@ def test_workers_that_are_stopped_anywhere_leave_whole_parts(address, tmp_path, 
         assert same_tables(place, tmp_path / "here"), number
         close_copies()
         number += 1
-    assert number > 4
+    assert number > 5
 
 
 def test_a_part_that_another_machine_wrote_meanwhile_is_not_scored_again(address):
@@ -206,18 +178,11 @@ def test_a_part_that_another_machine_wrote_meanwhile_is_not_scored_again(address
     assert len(second.parts) > 1
 
 
-def flip(address, name):
-    path = f"{address.removeprefix('memory:/')}/{name}"
-    bits = bytearray(MEMORY.cat_file(path))
-    bits[len(bits) // 2] ^= 4
-    MEMORY.pipe_file(path, bytes(bits))
-
-
 def test_a_flipped_bit_in_a_part_is_found_set_aside_and_scored_again(address, tmp_path, caplog):
     score(tmp_path / "here")
     score_share(work(address), Share(1, 1))
     part = next(name for name in names(address) if "part-" in name)
-    flip(address, part)
+    flip_bit(MEMORY, f"{address}/{part}")
     close_copies()
     assert sum(row.scored for row in score_share(work(address), Share(1, 1)).rows) > 0
     (aside,) = (name for name in names(address) if "damaged/shards/part-" in name)
@@ -231,7 +196,7 @@ def test_a_flipped_bit_in_a_table_is_found_by_doctor_and_repaired_by_the_same_co
     score(tmp_path / "here")
     score(address)
     close_copies()
-    flip(address, place_of(address, "scores.parquet"))
+    flip_bit(MEMORY, f"{address}/{place_of(address, 'scores.parquet')}")
     assert main(["doctor", address]) == 1
     assert "damaged" in capsys.readouterr().out
     close_copies()

@@ -17,6 +17,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -211,14 +212,18 @@ class Run:
         self.record.setdefault("sessions", []).append(session)
         return session
 
-    def append(self, scored: Scored, *, at_once: bool = False, rows: int = 200_000) -> None:
+    def append(self, scored: Scored, *, at_once: bool = False, seconds: float | None = None, rows: int = 200_000) -> None:
         """Keep a query, written out as a shard once a second's work is held: a kill loses less, and files stay few.
 
         A query that took longer is written by itself, and so is each one of a scorer that charges (`at_once`).
         """
         self._buffer.append(to_table(scored))
         held = time.monotonic() - self._flushed
-        if at_once or held >= self._seconds_held or sum(t.num_rows for t in self._buffer) >= rows:
+        if (
+            at_once
+            or held >= (self._seconds_held if seconds is None else seconds)
+            or sum(t.num_rows for t in self._buffer) >= rows
+        ):
             self.flush()
 
     def flush(self) -> None:
@@ -421,6 +426,12 @@ def _excerpt(text: str, place: int) -> str:
 
 def versions() -> dict[str, str]:
     """What produced a run: this package, Python, the machine, and the libraries that were installed."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Looked up once: a worker notes them with every part."""
     import importlib.metadata
 
     known = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}

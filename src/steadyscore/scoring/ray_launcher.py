@@ -14,7 +14,7 @@ from ..machine.credentials import redact
 from ..machine.extras import check_installed
 
 RETRIES = 3
-"""Times that a row is begun again after the death of its actor; then it is named, and the others go on."""
+"""Times that a row is handed out again after the death of its actor; then it is named, and the others go on."""
 MOST_BLOCKS = 10_000
 """Blocks of a Ray data set, each begun by one task; of more rows, several share a block. Ray's own books grow with the blocks."""
 AHEAD = 2
@@ -76,31 +76,35 @@ def map_on_ray(
     """`open_work(argument)(row)` for every row, by actors that call `open_work` once each; answers in the order of the rows.
 
     Rows and answers are what JSON can hold. An actor takes rows as it has room for them, the others wait in the data set; one
-    that dies, alone or with its node, is begun again, and so is the row that it had.
+    that dies, alone or with its node, is begun again, and rows that went with it are handed out again.
     """
     ray = connect(cluster)
-    if not rows:
-        return []
     context = ray.data.DataContext.get_current()
     context.max_errored_blocks, context.enable_progress_bars = -1, not quiet
     fit = int(ray.cluster_resources().get("CPU", 1) // cluster.cpus) if cluster.cpus else len(rows)
-    most = min(cluster.actors or max(1, fit), len(rows))
-    texts = [{"number": number, "row": json.dumps(row)} for number, row in enumerate(rows)]
-    with warnings.catch_warnings():
-        # Ray drops remote arguments without a name of their own in 2.64, and with them the bound on retries: pyproject.toml
-        # stays below it.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        given = _run_all(ray, texts, most, (open_work, argument), cluster)
-    answers = {row["number"]: Answer(None, row["error"]) if row["error"] else Answer(json.loads(row["answer"])) for row in given}
-    return [answers.get(number, Answer(None, f"its actor died {RETRIES + 1} times")) for number in range(len(rows))]
+    answers: dict[int, Answer] = {}
+    for _ in range(RETRIES + 1):
+        missing = [{"number": number, "row": json.dumps(row)} for number, row in enumerate(rows) if number not in answers]
+        if missing:
+            actors = min(cluster.actors or max(1, fit), len(missing))
+            for row in _hand_out(ray, missing, actors, (open_work, argument), cluster):
+                answers[row["number"]] = Answer(None, row["error"]) if row["error"] else Answer(json.loads(row["answer"]))
+    lost = Answer(None, f"its actor died each of the {RETRIES + 1} times that it was handed out")
+    return [answers.get(number, lost) for number in range(len(rows))]
 
 
-def _run_all(ray: Any, rows: Sequence[Row], actors: int, work: tuple[Any, Any], cluster: Cluster) -> list[Row]:
+def _hand_out(ray: Any, rows: Sequence[Row], actors: int, work: tuple[Any, Any], cluster: Cluster) -> list[Row]:
+    """What actors gave back; rows whose actor died are not among it."""
     pool = ray.data.ActorPoolStrategy(min_size=1, max_size=actors, initial_size=actors, max_tasks_in_flight_per_actor=AHEAD)
     blocks = ray.data.from_items(rows, override_num_blocks=min(len(rows), MOST_BLOCKS))
-    given: list[Row] = blocks.map_batches(
-        Actor, fn_constructor_args=work, batch_size=1, compute=pool, max_task_retries=RETRIES, **cluster.resources
-    ).take_all()
+    with warnings.catch_warnings():
+        # Ray takes remote arguments without a name of their own until 2.63 (pyproject.toml stays below 2.64). Without this one
+        # it would begin a row that kills its actor again and again.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        mapped = blocks.map_batches(
+            Actor, fn_constructor_args=work, batch_size=1, compute=pool, max_task_retries=1, **cluster.resources
+        )
+    given: list[Row] = mapped.take_all()
     return given
 
 

@@ -40,7 +40,7 @@ def stop_half_way(data: Path, out: Path) -> None:
         nonlocal kept
         real(run, scored, **options)
         kept += 1
-        if kept == 15:
+        if kept == 8:
             raise Stop
 
     append.__kwdefaults__ = real.__kwdefaults__ = {**real.__kwdefaults__, "seconds": 0.0}
@@ -87,24 +87,24 @@ def score_share_and_audit(data: Path, out: Path) -> None:
     audit(data, out)
 
 
-@fault("flipped bit", "one bit of a shard, a part or a finished table", times=90, few=3)
+@fault("flipped bit", "one bit of a shard, a part or a finished table", times=24, few=3)
 def flip_bits(folder: Path, times: int) -> Counts:
     return damage(folder, times, flip)
 
 
-@fault("truncated file", "a shard, a part or a finished table cut at any byte", times=45, few=3, is_slow=True)
+@fault("truncated file", "a shard, a part or a finished table cut at any byte", times=12, few=3, is_slow=True)
 def truncate_files(folder: Path, times: int) -> Counts:
     return damage(folder, times, truncate)
 
 
 @fault(
-    "corrupted file", "up to 512 bytes of zeros or noise in a shard, a part or a finished table", times=45, few=3, is_slow=True
+    "corrupted file", "up to 512 bytes of zeros or noise in a shard, a part or a finished table", times=12, few=3, is_slow=True
 )
 def overwrite_files(folder: Path, times: int) -> Counts:
     return damage(folder, times, overwrite)
 
 
-@fault("deleted file", "a shard, a part or a finished table removed", times=30, few=3, is_slow=True)
+@fault("deleted file", "a shard, a part or a finished table removed", times=9, few=3, is_slow=True)
 def delete_files(folder: Path, times: int) -> Counts:
     states, dice, counts = make_states(folder), random.Random(0), Counts()
     for number in range(times):
@@ -144,7 +144,7 @@ EDITS: tuple[Callable[[dict[str, Any]], None], ...] = (
 @fault(
     "run.json edited",
     "a value changed by hand, a key removed, half of the file, or another file: refused until it is put back",
-    times=33,
+    times=11,
     few=5,
 )
 def edit_record(folder: Path, times: int) -> Counts:
@@ -185,7 +185,7 @@ def _is_refused(command: Callable[[Path, Path], None], data: Path, out: Path) ->
 @fault(
     "run.json edited and unsealed",
     "the same without its checksum, as the docs allow: refused, or repaired from the tables",
-    times=27,
+    times=9,
     few=3,
 )
 def unseal_record(folder: Path, times: int) -> Counts:

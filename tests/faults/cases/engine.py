@@ -75,6 +75,8 @@ def take_memory(megabytes: int, engine: Any) -> None:
 
 def disturb(folder: Path, ways: Sequence[tuple[str, Prepare]], inner: int) -> Counts:
     """Audit in each way of reading, disturbed and not."""
+    import steadyscore.engines.hf  # noqa: F401  # before the copies of this process are made
+
     data = write_collection(folder / "pools.jsonl", some_instances(queries=2 if inner < 1000 else 1, candidates=10))
     counts = Counts()
     for number, (prompt, prepare) in enumerate(ways):
@@ -89,7 +91,7 @@ def disturb(folder: Path, ways: Sequence[tuple[str, Prepare]], inner: int) -> Co
 @fault(
     "engine out of memory",
     f"torch refuses passes above a size with its own error, in audits of a tiny model; scores within {TOLERANCE:g}",
-    times=9,
+    times=3,
     is_slow=True,
 )
 def refuse_passes(folder: Path, times: int) -> Counts:
@@ -100,7 +102,7 @@ def refuse_passes(folder: Path, times: int) -> Counts:
 @fault(
     "machine out of memory",
     f"`RLIMIT_AS` leaves an audit 96 MB beside the loaded model, so that malloc itself fails; scores within {TOLERANCE:g}",
-    times=4,
+    times=2,
     is_slow=True,
 )
 def limit_memory(folder: Path, times: int) -> Counts:

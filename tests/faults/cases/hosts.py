@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyscore.errors import InputError
-from tests.faults.audits import audit, make_collection, score_share
+from tests.faults.audits import audit, make_collection, score_share, take_time
 from tests.faults.counting import compare_runs
 from tests.faults.fault import Counts, fault
 from tests.faults.namespaces import fork_on_host
@@ -22,9 +22,10 @@ YEAR = 365 * 24 * 3600.0
 
 
 @fault(
-    "two processes", "a second audit begins in the folder of one at work: it is refused, and the first ends well", times=10, few=1
+    "two processes", "a second audit begins in the folder of one at work: it is refused, and the first ends well", times=6, few=1
 )
 def audit_twice(folder: Path, times: int) -> Counts:
+    take_time()
     data, whole, counts = make_collection(folder), folder / "whole", Counts()
     run_forked(audit, data, whole)
     for number in range(times):
@@ -47,8 +48,9 @@ def _second(data: Path, out: Path) -> None:
             raise
 
 
-@fault("workers and collector together", "three `--shard` workers and the collecting command at the same moment", times=12, few=1)
+@fault("workers and collector together", "three `--shard` workers and the collecting command at the same moment", times=8, few=1)
 def work_together(folder: Path, times: int) -> Counts:
+    take_time()
     data, whole, counts = make_collection(folder), folder / "whole", Counts()
     run_forked(audit, data, whole)
     for round in range(times):
@@ -82,10 +84,11 @@ def _score_all(data: Path, out: Path) -> None:
 @fault(
     "two hosts",
     "two processes with host names and process ids of their own write the same parts of one folder; some are killed at work",
-    times=20,
+    times=8,
     few=2,
 )
 def share_folder(folder: Path, times: int) -> Counts:
+    take_time()
     data, whole, dice, counts = make_collection(folder), folder / "whole", random.Random(0), Counts()
     run_forked(audit, data, whole)
     for number in range(times):
@@ -130,10 +133,11 @@ def _under_jumps(seed: int, work: Any, *args: Any) -> None:
 @fault(
     "clock jump",
     "the time of day jumps by a year, forward or back, at every look at it; two workers, a kill, the collector",
-    times=20,
+    times=8,
     few=1,
 )
 def jump(folder: Path, times: int) -> Counts:
+    take_time()
     data, whole, dice, counts = make_collection(folder), folder / "whole", random.Random(0), Counts()
     run_forked(audit, data, whole)
     for seed in range(times):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from functools import partial
 from pathlib import Path
 
-from tests.faults.audits import audit, make_collection, score_share
+from tests.faults.audits import audit, make_collection, score_share, take_time
 from tests.faults.changes import Ending
 from tests.faults.counting import compare_runs
 from tests.faults.fault import Counts, fault
@@ -15,9 +16,10 @@ from tests.faults.processes import fork, run_forked, wait
 
 
 @fault(
-    "worker killed", "`--shard` workers, two at a time, `kill -9` at random moments, run again until they end", times=60, few=2
+    "worker killed", "`--shard` workers, two at a time, `kill -9` at random moments, run again until they end", times=30, few=2
 )
 def kill_workers(folder: Path, times: int) -> Counts:
+    take_time()
     data, whole, dice = make_collection(folder), folder / "whole", random.Random(0)
     began = time.monotonic()
     run_forked(audit, data, whole)
@@ -41,7 +43,7 @@ def kill_workers(folder: Path, times: int) -> Counts:
 @fault(
     "killed before a rename",
     "an audit or a `--shard` worker kills itself before its n-th rename or link, for every n: what it wrote has no name",
-    times=60,
+    times=20,
     few=2,
 )
 def kill_before_rename(folder: Path, times: int) -> Counts:
@@ -51,7 +53,7 @@ def kill_before_rename(folder: Path, times: int) -> Counts:
 @fault(
     "killed after a rename",
     "the same after its n-th rename or link: what it wrote has its name, and nothing else is done",
-    times=60,
+    times=20,
     few=2,
 )
 def kill_after_rename(folder: Path, times: int) -> Counts:
@@ -61,12 +63,15 @@ def kill_after_rename(folder: Path, times: int) -> Counts:
 def _kill_at_renames(folder: Path, times: int, *, after: bool) -> Counts:
     data, whole = make_collection(folder, 8), folder / "whole"
     run_forked(audit, data, whole)
-    counts, n = Counts(), 0
-    while counts.times < times:
-        n, out = n + 1, folder / f"run-{counts.times}"
-        begin = partial(score_share, data, out, 1, 1) if counts.times % 2 else partial(audit, data, out, seconds=0.0)
-        killed = run_forked(Ending(n, after=after).work, begin)
-        n *= killed  # from the first rename again where there was no n-th
+    counts, at = Counts(), [0, 0]
+    for number in itertools.count():
+        if counts.times >= times:
+            break
+        which, out = number % 2, folder / f"run-{number}"
+        at[which] += 1
+        begin = partial(score_share, data, out, 1, 1) if which else partial(audit, data, out, seconds=0.0)
+        killed = run_forked(Ending(at[which], after=after).work, begin)
+        at[which] *= killed  # from the first rename again where there was no n-th
         run_forked(audit, data, out)
         counts += Counts(killed) + compare_runs(out, whole)
     return counts

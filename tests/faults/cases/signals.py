@@ -8,9 +8,12 @@ import signal
 import time
 from pathlib import Path
 
+import steadyscore.audits.audit
+import steadyscore.audits.load
+import steadyscore.commands.audit  # noqa: F401  # before copies of this process are made
 from steadyscore.cli import main
 from steadyscore.runs.folder import Run
-from tests.faults.audits import CALLS, CONFIG, make_collection
+from tests.faults.audits import CALLS, CONFIG, make_collection, take_time
 from tests.faults.counting import compare_runs
 from tests.faults.fault import Counts, fault
 from tests.faults.processes import fork, run_forked
@@ -27,6 +30,7 @@ def command(data: Path, out: Path, *more: str) -> None:
 
 
 def send(folder: Path, times: int, number: int) -> Counts:
+    take_time()
     data, whole, dice = make_collection(folder, 60), folder / "whole", random.Random(number)
     run_forked(command, data, whole)
     counts, tries = Counts(), 0
@@ -54,13 +58,13 @@ def send(folder: Path, times: int, number: int) -> Counts:
 @fault(
     "SIGTERM",
     "at random moments of the command, with and without `--shard`: the query at hand is kept, exit code 143",
-    times=12,
+    times=4,
     few=1,
 )
 def terminate(folder: Path, times: int) -> Counts:
     return send(folder, times, signal.SIGTERM)
 
 
-@fault("SIGINT", "the same with Ctrl-C: exit code 130", times=12, is_slow=True)
+@fault("SIGINT", "the same with Ctrl-C: exit code 130", times=4, is_slow=True)
 def interrupt(folder: Path, times: int) -> Counts:
     return send(folder, times, signal.SIGINT)

@@ -1,0 +1,59 @@
+"""A store in memory that loses its client: a call that ends before its n-th change there, as a process whose power is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+
+from steadyscore.machine import leases
+from steadyscore.machine.stores import Store
+from steadyscore.machine.working_copies import close_copies
+
+CHANGES = ("put", "write", "put_once", "remove")
+
+
+class PowerLoss(BaseException):
+    """The process is gone: nothing that it would still do reaches the store."""
+
+
+def is_cut_before(number: int, call: Callable[[], Any]) -> bool:
+    """Have a call end before one of its changes in a store, counted from 1; gives whether it came that far.
+
+    The next command finds no copy, and no process that holds the lease: it runs on another machine.
+    """
+    count = 0
+
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def do(*given: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count >= number:
+                raise PowerLoss
+            return change(*given)
+
+        return do
+
+    with ExitStack() as patches:
+        for name in CHANGES:
+            patches.enter_context(mock.patch.object(Store, name, counted(getattr(Store, name))))
+        try:
+            call()
+            return False
+        except PowerLoss:
+            return True
+        finally:
+            close_copies()
+
+
+def without_holders() -> Any:
+    """Have leases of this process count as those of one that is gone."""
+    return mock.patch.object(leases, "is_running", return_value=False)
+
+
+def flip_bit(files: Any, path: str) -> None:
+    """Change one bit in the middle of an object."""
+    content = bytearray(files.cat_file(path))
+    content[len(content) // 2] ^= 4
+    files.pipe_file(path, bytes(content))
