@@ -51,14 +51,14 @@ def fuzz(name: str, cases: int, seconds: float, folder: Path) -> None:
             corpus.mkdir(parents=True)
             _write_seeds(name, corpus)
         for seed in corpus.iterdir():  # what a reader imports when it is called is steered by, too
-            _try(lambda content: outcome(format, scratch, content), seed.read_bytes(), folder)
+            try_case(lambda content: outcome(format, scratch, content), seed.read_bytes(), folder)
 
     pieces = [*(text.encode() for text in ODD), *RAW]
     counts = {"cases": 0, "accepted": 0, "refused": 0}
     began = time.process_time()
 
     def one(content: bytes) -> None:
-        became = _try(lambda content: outcome(format, scratch, content), content, folder)
+        became = try_case(lambda content: outcome(format, scratch, content), content, folder)
         counts["cases"] += 1
         if became:
             counts[became] += 1
@@ -97,7 +97,7 @@ def _write_seeds(name: str, corpus: Path) -> None:
     write()
 
 
-def _try(read: Any, content: bytes, folder: Path) -> str | None:
+def try_case(read: Any, content: bytes, folder: Path) -> str | None:
     """What became of a case; None where it is a finding, which is kept."""
     try:
         return read(content)

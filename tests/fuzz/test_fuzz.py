@@ -3,6 +3,7 @@
 import pytest
 
 from tests.fuzz.formats import FORMATS
+from tests.fuzz.guided import try_case
 from tests.fuzz.run import run
 
 
@@ -12,3 +13,14 @@ def test_files_that_are_nearly_right_are_read_or_refused_with_a_sentence(name, t
     assert failures == []
     assert counts["accepted"]
     assert counts["refused"]
+
+
+def test_a_finding_is_kept_once_for_each_place_in_the_code(tmp_path):
+    def read(content):
+        if content == b"right":
+            return "accepted"
+        raise (KeyError if content < b"m" else ValueError)(content)
+
+    assert [try_case(read, case, tmp_path) for case in (b"right", b"a", b"b", b"z")] == ["accepted", None, None, None]
+    kept = sorted(file.read_bytes() for file in (tmp_path / "findings").iterdir() if not file.suffix)
+    assert kept == [b"a", b"z"]

@@ -7,7 +7,7 @@ import re
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -54,6 +54,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3
 )
 
 
+@settings(deadline=None)
 @given(NAMES, NAMES)
 def test_a_readme_shows_hostile_names_as_text(model, data):
     card = json.loads(a_card())

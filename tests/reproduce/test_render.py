@@ -8,7 +8,7 @@ import subprocess
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steadyscore.reproduce.artifacts import ARTIFACTS
@@ -56,6 +56,73 @@ def test_any_name_leaves_latex_whole(labels):
         for row in rows[2:]:  # behind the title and the shared headings
             assert row.count("&") == len(spec) - 1
             assert not row.lstrip().startswith(("[", "*"))
+
+
+MACROS = {
+    *(
+        [
+            "begin",
+            "end",
+            "centering",
+            "small",
+            "footnotesize",
+            "par",
+            "caption",
+            "label",
+            "vspace",
+            "toprule",
+            "midrule",
+            "bottomrule",
+            "cmidrule",
+            "multicolumn",
+            "emph",
+        ]
+    ),
+    *(
+        [
+            "textbf",
+            "textasciitilde",
+            "textasciicircum",
+            "textbackslash",
+            "ldots",
+            "tau",
+            "beta",
+            "alpha",
+            "lambda",
+            "psi",
+            "mu",
+            "Delta",
+            "geq",
+            "times",
+            "to",
+        ]
+    ),
+    *(["downarrow", "in", "pm", "\\\\", "_", "%", "&", "#", "$", "{", "}"]),
+}
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.text(min_size=1, max_size=12) | st.sampled_from(HOSTILE), min_size=2, max_size=4, unique=True))
+def test_any_name_is_text_to_a_parser_of_latex(labels):
+    """An independent parser, which refuses what is not balanced, meets no command but ours and every block as one tabular."""
+    walker = pytest.importorskip("pylatexenc.latexwalker")
+    nodes, _, _ = walker.LatexWalker(to_latex(filled_with(labels), ALL), tolerant_parsing=False).get_latex_nodes()
+    macros, environments = set(), []
+
+    def visit(found):
+        for node in found or []:
+            if isinstance(node, walker.LatexMacroNode):
+                macros.add(node.macroname)
+                visit(node.nodeargd.argnlist if node.nodeargd else [])
+            elif isinstance(node, walker.LatexEnvironmentNode):
+                environments.append(node.environmentname)
+                visit(node.nodelist)
+            elif isinstance(node, walker.LatexGroupNode | walker.LatexMathNode):
+                visit(node.nodelist)
+
+    visit(nodes)
+    assert macros <= MACROS
+    assert environments == ["table", "tabular"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from steadyscore.engines import device
 from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError, ModelError, RunMismatch, StorageError
+from steadyscore.machine.disk import lock_folder
 from steadyscore.models.card import read_card
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
@@ -210,6 +211,27 @@ def test_a_finished_folder_is_not_trained_again_and_another_command_is_refused(w
     assert (tmp_path / "out" / "adapter_model.safetensors").stat().st_mtime_ns == before
     with pytest.raises(RunMismatch, match=r"seed was 42, now 43"):
         train_adapter(config(world, tmp_path / "out", seed=43))
+
+
+def test_a_second_process_in_the_folder_is_refused(world, tmp_path):
+    with lock_folder(tmp_path / "out"), pytest.raises(InputError, match=r"another process works in .*out"):
+        train_adapter(config(world, tmp_path / "out"))
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_kept"),
+    [
+        (b'{"step": 4, "loss": 1.0}\n', True),
+        (b'{"step": 5, "loss": 1.0}\n', False),
+        (b'{"step": 4, "loss": 1.0}', False),
+        (b"\0\0\0\0\n", False),
+        (b"[4]\n", False),
+        (b'"step"\n', False),
+    ],
+)
+def test_a_log_keeps_the_rows_before_the_checkpoint_whatever_a_power_cut_left_behind_them(line, is_kept):
+    assert record._is_row_before(5, line) == is_kept
 
 
 # -- bad input

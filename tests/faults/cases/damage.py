@@ -87,18 +87,18 @@ def score_share_and_audit(data: Path, out: Path) -> None:
     audit(data, out)
 
 
-@fault("flipped bit", "one bit of a shard, a part or a finished table", times=36, few=3)
+@fault("flipped bit", "one bit of a shard, a part or a finished table", times=24, few=3)
 def flip_bits(folder: Path, times: int) -> Counts:
     return damage(folder, times, flip)
 
 
-@fault("truncated file", "a shard, a part or a finished table cut at any byte", times=18, few=3, is_slow=True)
+@fault("truncated file", "a shard, a part or a finished table cut at any byte", times=12, few=3, is_slow=True)
 def truncate_files(folder: Path, times: int) -> Counts:
     return damage(folder, times, truncate)
 
 
 @fault(
-    "corrupted file", "up to 512 bytes of zeros or noise in a shard, a part or a finished table", times=18, few=3, is_slow=True
+    "corrupted file", "up to 512 bytes of zeros or noise in a shard, a part or a finished table", times=12, few=3, is_slow=True
 )
 def overwrite_files(folder: Path, times: int) -> Counts:
     return damage(folder, times, overwrite)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import shutil
@@ -41,7 +42,7 @@ def commands(data: Path, out: Path) -> list[Callable[[], None]]:
     return [partial(audit, data, out, seconds=0.0), partial(score_share, data, out, 1, 1)]
 
 
-@fault("disk full", "a tmpfs of 2 MB, filled up to the last n pages, for every n until the audit fits", times=20, few=2)
+@fault("disk full", "a tmpfs of 2 MB, filled up to the last n pages, for every n until the audit fits", times=16, few=2)
 def fill_disk(folder: Path, times: int) -> Counts:
     data, whole, small = make_collection(folder), folder / "whole", folder / "small"
     run_forked(audit, data, whole)
@@ -85,26 +86,28 @@ def _limited(size: int, work: Callable[..., None], *args: object) -> None:
 @fault(
     "read-only folder",
     "the run folder loses its write permission at the n-th rename of an audit by another user",
-    times=20,
+    times=16,
     few=3,
 )
 def close_folder(folder: Path, times: int) -> Counts:
     data, whole = make_collection(folder, 8), folder / "whole"
     audit(data, whole)  # here, so that everything is imported: another user may not read where it lies
-    counts, at = Counts(), 0
+    counts, at = Counts(), [0, 0]
     (work := folder / "work").mkdir()
     if os.geteuid() == 0:
         folder.chmod(0o755)
         folder.parent.chmod(0o755)
         os.chown(work, NOBODY, NOBODY)
-    while counts.times < times:
-        at, out, told = at + 1, work / f"run-{counts.times}", work / f"told-{counts.times}"
-        command = commands(data, out)[counts.times % 2]
-        run_forked(_closing, at, out, is_refused, command, "Permission denied", out, told)
+    for number in itertools.count():
+        if counts.times >= times:
+            break
+        which, out, told = number % 2, work / f"run-{number}", work / f"told-{number}"
+        at[which] += 1
+        run_forked(_closing, at[which], out, is_refused, commands(data, out)[which], "Permission denied", out, told)
         for closed in (out, *(child for child in out.iterdir() if child.is_dir())):
             closed.chmod(0o755)
         run_forked(audit, data, out)
-        at *= told.exists()
+        at[which] *= told.exists()  # from the first rename again where nothing was left to write
         counts += Counts(told.exists()) + compare_runs(out, whole)
     return counts
 

@@ -94,7 +94,7 @@ def audit(address: str, data: Path, out: Path) -> None:
 
 def register(name: str, kinds: tuple[str, ...], how: str) -> None:
     @fault(
-        name, f"{how}, at random requests of an audit", times=15 if "slow" in kinds else 30, few=2, is_slow="twice" not in kinds
+        name, f"{how}, at random requests of an audit", times=12 if "slow" in kinds else 24, few=2, is_slow="twice" not in kinds
     )
     def inject(folder: Path, times: int) -> Counts:
         return disturb(folder, times, kinds)
@@ -107,7 +107,7 @@ for name, (kinds, how) in KINDS.items():
 @fault(
     "endpoint: down",
     "no answer any more in mid-run: the command stops with a sentence, and goes on when it is back",
-    times=10,
+    times=6,
     is_slow=True,
 )
 def go_down(folder: Path, times: int) -> Counts:

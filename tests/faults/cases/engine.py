@@ -91,7 +91,7 @@ def disturb(folder: Path, ways: Sequence[tuple[str, Prepare]], inner: int) -> Co
 @fault(
     "engine out of memory",
     f"torch refuses passes above a size with its own error, in audits of a tiny model; scores within {TOLERANCE:g}",
-    times=6,
+    times=3,
     is_slow=True,
 )
 def refuse_passes(folder: Path, times: int) -> Counts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from functools import partial
@@ -42,7 +43,7 @@ def kill_workers(folder: Path, times: int) -> Counts:
 @fault(
     "killed before a rename",
     "an audit or a `--shard` worker kills itself before its n-th rename or link, for every n: what it wrote has no name",
-    times=24,
+    times=20,
     few=2,
 )
 def kill_before_rename(folder: Path, times: int) -> Counts:
@@ -52,7 +53,7 @@ def kill_before_rename(folder: Path, times: int) -> Counts:
 @fault(
     "killed after a rename",
     "the same after its n-th rename or link: what it wrote has its name, and nothing else is done",
-    times=24,
+    times=20,
     few=2,
 )
 def kill_after_rename(folder: Path, times: int) -> Counts:
@@ -62,12 +63,15 @@ def kill_after_rename(folder: Path, times: int) -> Counts:
 def _kill_at_renames(folder: Path, times: int, *, after: bool) -> Counts:
     data, whole = make_collection(folder, 8), folder / "whole"
     run_forked(audit, data, whole)
-    counts, n = Counts(), 0
-    while counts.times < times:
-        n, out = n + 1, folder / f"run-{counts.times}"
-        begin = partial(score_share, data, out, 1, 1) if counts.times % 2 else partial(audit, data, out, seconds=0.0)
-        killed = run_forked(Ending(n, after=after).work, begin)
-        n *= killed  # from the first rename again where there was no n-th
+    counts, at = Counts(), [0, 0]
+    for number in itertools.count():
+        if counts.times >= times:
+            break
+        which, out = number % 2, folder / f"run-{number}"
+        at[which] += 1
+        begin = partial(score_share, data, out, 1, 1) if which else partial(audit, data, out, seconds=0.0)
+        killed = run_forked(Ending(at[which], after=after).work, begin)
+        at[which] *= killed  # from the first rename again where there was no n-th
         run_forked(audit, data, out)
         counts += Counts(killed) + compare_runs(out, whole)
     return counts

@@ -34,13 +34,13 @@ def cut_power(
     return counts
 
 
-@fault("power cut, audit", HOW, times=36, few=2)
+@fault("power cut, audit", HOW, times=30, few=2)
 def cut_audit(folder: Path, times: int) -> Counts:
     data = make_collection(folder, 4)
     return cut_power(folder, times, lambda out: audit(data, out, seconds=0.0), compare_runs, steps=1 if times > 10 else 12)
 
 
-@fault("power cut, labels", HOW, times=36, few=2)
+@fault("power cut, labels", HOW, times=30, few=2)
 def cut_labels(folder: Path, times: int) -> Counts:
     from steadyscore.training.labelling import label
 
@@ -56,7 +56,7 @@ def cut_labels(folder: Path, times: int) -> Counts:
     return cut_power(folder, times, make, compare, steps=1 if times > 10 else 15)
 
 
-@fault("power cut, report", HOW, times=20, few=1)
+@fault("power cut, report", HOW, times=12, few=1)
 def cut_report(folder: Path, times: int) -> Counts:
     from steadyscore.audits.load import load_run
     from steadyscore.report.page import write_report
@@ -67,7 +67,7 @@ def cut_report(folder: Path, times: int) -> Counts:
     return cut_power(folder, times, lambda out: write_report(audits, out), compare_files)
 
 
-@fault("power cut, training", HOW, times=10, few=2, is_slow=True)
+@fault("power cut, training", HOW, times=6, few=2, is_slow=True)
 def cut_training(folder: Path, times: int) -> Counts:
     from steadyscore.training import loop
     from steadyscore.training.recipe import TrainConfig

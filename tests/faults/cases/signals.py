@@ -58,13 +58,13 @@ def send(folder: Path, times: int, number: int) -> Counts:
 @fault(
     "SIGTERM",
     "at random moments of the command, with and without `--shard`: the query at hand is kept, exit code 143",
-    times=6,
+    times=4,
     few=1,
 )
 def terminate(folder: Path, times: int) -> Counts:
     return send(folder, times, signal.SIGTERM)
 
 
-@fault("SIGINT", "the same with Ctrl-C: exit code 130", times=6, is_slow=True)
+@fault("SIGINT", "the same with Ctrl-C: exit code 130", times=4, is_slow=True)
 def interrupt(folder: Path, times: int) -> Counts:
     return send(folder, times, signal.SIGINT)
