@@ -134,8 +134,12 @@ QRELS = b"q 0 a 1\nq 0 b 0\nq 0 c -1\nother 0 a 2\n"
 
 
 def two_runs(file: Path) -> None:
+    from steadyscore.collection.files import Report
+    from steadyscore.collection.trec import read_trec_run
     from steadyscore.runs.score_file import read_scores
 
+    list(read_trec_run(file, report := Report()))
+    report.stop_at_mistakes()  # before the other run is read as well
     first = file.parent / "first.run"
     first.write_bytes(RUN)
     read_scores([first, file])
@@ -164,10 +168,9 @@ def open_whole_collection(file: Path) -> None:
     from steadyscore.collection import check, open_collection
     from steadyscore.scoring.scorer import ideal_gains
 
-    check(file)
-    instances = open_collection(file).instances
-    for instance in instances():
+    for instance in open_collection(file).instances():
         ideal_gains(instance)
+    check(file)
 
 
 DECISIONS = json.dumps(

@@ -59,46 +59,11 @@ def test_any_name_leaves_latex_whole(labels):
 
 
 MACROS = {
-    *(
-        [
-            "begin",
-            "end",
-            "centering",
-            "small",
-            "footnotesize",
-            "par",
-            "caption",
-            "label",
-            "vspace",
-            "toprule",
-            "midrule",
-            "bottomrule",
-            "cmidrule",
-            "multicolumn",
-            "emph",
-        ]
-    ),
-    *(
-        [
-            "textbf",
-            "textasciitilde",
-            "textasciicircum",
-            "textbackslash",
-            "ldots",
-            "tau",
-            "beta",
-            "alpha",
-            "lambda",
-            "psi",
-            "mu",
-            "Delta",
-            "geq",
-            "times",
-            "to",
-        ]
-    ),
-    *(["downarrow", "in", "pm", "\\\\", "_", "%", "&", "#", "$", "{", "}"]),
-}
+    "begin", "end", "centering", "small", "footnotesize", "par", "caption", "label", "vspace", "toprule", "midrule",
+    "bottomrule", "cmidrule", "multicolumn", "emph", "textbf", "textasciitilde", "textasciicircum", "textbackslash", "ldots",
+    "tau", "beta", "alpha", "lambda", "psi", "mu", "Delta", "geq", "times", "to", "downarrow", "in", "pm", "_", "%", "&",
+    "#", "$", "{", "}", "\\",
+}  # fmt: skip
 
 
 @settings(deadline=None, max_examples=30)
