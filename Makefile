@@ -130,7 +130,7 @@ kills: setup
 	$(BIN)/python -m tests.helpers.kills $(N)
 
 # Every fault that the package must survive, injected and counted: one table, also put into docs/reliability.md.
-# One of them: make faults ONLY="disk full"; without the page then.
+# One of them: make faults ONLY="disk full"; its row alone is then written anew.
 # Those of a Ray cluster with a Python that has Ray: make faults FAULTS_PYTHON=...
 FAULTS_PYTHON ?= $(BIN)/python
 faults: setup

@@ -1,4 +1,4 @@
-"""`make faults`: inject every fault, print what it cost, and put the table into docs/reliability.md.
+"""`make faults`: inject every fault, or those that are named, print what it cost, and put the rows into docs/reliability.md.
 
 Exit 1 where a row was lost, doubled or changed, or where a fault did not end as it must.
 """
@@ -15,8 +15,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from tests.faults.processes import run_forked
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reliability.md"
 BLOCK = re.compile(r"(?<=<!-- written by make faults -->\n).*(?=<!-- end of what make faults wrote -->)", re.DOTALL)
 """What of the page is written here."""
-COLUMNS = ("fault", "how it is injected", "times", "rows lost", "rows doubled", "rows wrong")
+COLUMNS = ("fault", "how it is injected", "times", "rows lost", "rows doubled", "rows wrong", "date")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Outcome:
     """Why there are no counts."""
     is_unavailable: bool = False
     """Whether that is this machine's fault."""
+    date: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d}")
 
     @property
     def is_sound(self) -> bool:
@@ -49,8 +50,8 @@ class Outcome:
 
     def cells(self) -> tuple[str, ...]:
         if self.counts is None:
-            return self.name, self.how, self.problem, "", "", ""
-        return (self.name, self.how, *(f"{count:,}" for count in asdict(self.counts).values()))
+            return self.name, self.how, self.problem, "", "", "", self.date
+        return (self.name, self.how, *(f"{count:,}" for count in asdict(self.counts).values()), self.date)
 
 
 def inject(fault: Fault, times: int) -> Outcome:
@@ -98,17 +99,25 @@ def _processor_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def markdown(outcomes: Sequence[Outcome]) -> str:
-    rows = [COLUMNS, ("---", "---", "---:", "---:", "---:", "---:"), *(outcome.cells() for outcome in outcomes)]
-    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |\n" for row in rows)
+def markdown(rows: Iterable[Sequence[str]]) -> str:
+    table = [COLUMNS, ["---" if column in COLUMNS[:2] else "---:" for column in COLUMNS], *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |\n" for row in table)
 
 
-def write_page(outcomes: Sequence[Outcome], seconds: float) -> None:
-    machine = f"{platform.system()} on {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    said = f"`make faults`, {datetime.now(UTC):%Y-%m-%d}, {machine}: {seconds / 60:.1f} minutes.\n\n"
+def update_page(outcomes: Sequence[Outcome], known: Iterable[str]) -> None:
+    """Put rows of zeros into the page, in place of older ones; take out rows that are not zeros, and faults that are gone."""
     text = PAGE.read_text()
-    assert BLOCK.search(text), f"{PAGE} has lost the lines between which the table stands"
-    PAGE.write_text(BLOCK.sub(lambda _: f"\n{said}{markdown(outcomes)}\n", text))
+    block = BLOCK.search(text)
+    assert block, f"{PAGE} has lost the lines between which the table stands"
+    rows = {cells[0]: cells for line in block[0].splitlines()[5:] if len(cells := line.strip("| ").split(" | ")) == len(COLUMNS)}
+    for outcome in outcomes:
+        if outcome.counts is not None and outcome.is_sound:
+            rows[outcome.name] = outcome.cells()
+        elif not outcome.is_unavailable:  # where this machine cannot inject it, another may have
+            rows.pop(outcome.name, None)
+    machine = f"{platform.system()} on {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    table = markdown(rows[name] for name in known if name in rows)
+    PAGE.write_text(BLOCK.sub(lambda _: f"\n`make faults`, last on {machine}:\n\n{table}\n", text))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,12 +134,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("".join(f"{fault.name}: {fault.how}, {fault.times} times\n" for fault in faults.values()), end="")
         return 0
     chosen = [fault for fault in faults.values() if not args.only or fault.name in args.only]
-    began = time.monotonic()
     outcomes = list(inject_all(chosen, is_few=args.few))
-    print(json.dumps([asdict(outcome) for outcome in outcomes], indent=2) if args.json else markdown(outcomes), end="\n")
+    print(json.dumps([asdict(outcome) for outcome in outcomes], indent=2) if args.json else markdown(o.cells() for o in outcomes))
+    if not args.few:
+        update_page(outcomes, faults)
     is_sound = all(outcome.is_sound for outcome in outcomes)
-    if is_sound and not (args.only or args.few):  # a table with a hole or a fault in it is not the page's
-        write_page(outcomes, time.monotonic() - began)
     return 0 if is_sound else 1
 
 

@@ -70,8 +70,8 @@ def never_run(folder, times):
 @pytest.mark.parametrize(
     ("inject", "code", "words"),
     [
-        (lambda folder, times: Counts(times), 0, "| some | somehow | 2 | 0 | 0 | 0 |"),
-        (lambda folder, times: Counts(times, lost=1), 1, "| some | somehow | 2 | 1 | 0 | 0 |"),
+        (lambda folder, times: Counts(times), 0, "| some | somehow | 2 | 0 | 0 | 0 | 20"),
+        (lambda folder, times: Counts(times, lost=1), 1, "| some | somehow | 2 | 1 | 0 | 0 | 20"),
         (lambda folder, times: Counts(), 1, "FAILED: AssertionError('it was never injected')"),
         (lambda folder, times: 1 / 0, 1, "FAILED: ZeroDivisionError"),
         (never_run, 0, "| some | somehow | not run: no such right |"),
@@ -80,9 +80,16 @@ def never_run(folder, times):
 def test_a_fault_that_cost_something_fails_the_run(inject, code, words, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(run, "all_faults", lambda: a_fault(inject))
     page = tmp_path / "page.md"
-    page.write_text("# Title\n\n<!-- written by make faults -->\nold\n<!-- end of what make faults wrote -->\n\nEnd.\n")
+    page.write_text("# Title\n\n<!-- written by make faults -->\n<!-- end of what make faults wrote -->\n\nEnd.\n")
+    row = "| some | somehow | 2 | 0 | 0 | 0 | 1999-12-31 |"
+    gone = row.replace("some |", "gone |", 1)
+    page.write_text(page.read_text().replace("<!-- end", f"\nmade\n\n{run.markdown([])}{row}\n{gone}\n\n<!-- end"))
     monkeypatch.setattr(run, "PAGE", page)
     assert run.main([]) == code
     assert words in capsys.readouterr().out
-    assert ("old" in page.read_text()) == bool(code), "only a table of zeros is published"
+    assert ("1999" in page.read_text()) == (inject is never_run), (
+        "its row is written anew, or taken out; one that was not run stays"
+    )
+    assert ("| some | somehow |" in page.read_text()) == (code == 0), "only rows of zeros are published"
+    assert "gone" not in page.read_text()
     assert page.read_text().endswith("<!-- end of what make faults wrote -->\n\nEnd.\n")

@@ -34,7 +34,7 @@ def is_refused(work: Callable[[], None], words: str, out: Path, told: Path) -> N
         told.touch()
         if words not in sentence or "What was written before is kept" not in sentence:
             raise
-        if left := list(out.rglob("*.tmp*")):
+        if os.access(out, os.W_OK) and (left := list(out.rglob("*.tmp*"))):  # what nobody may delete is deleted by the next
             raise AssertionError(f"{left} was left behind") from refusal
 
 
