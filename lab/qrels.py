@@ -1,4 +1,4 @@
-"""Judgements of the evaluation pools as TREC qrels, so that kept scores give nDCG against all that was judged, not the pool alone.
+"""Judgements of the evaluation pools as TREC qrels, so that kept scores give nDCG against all that was judged.
 
 python lab/qrels.py LAB/pools lab/kept
 
