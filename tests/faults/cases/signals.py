@@ -60,6 +60,7 @@ def send(folder: Path, times: int, number: int) -> Counts:
     "at random moments of the command, with and without `--shard`: the query at hand is kept, exit code 143",
     times=4,
     few=1,
+    is_slow=True,
 )
 def terminate(folder: Path, times: int) -> Counts:
     return send(folder, times, signal.SIGTERM)
