@@ -40,7 +40,7 @@ def send(folder: Path, times: int, number: int) -> Counts:
         os.environ[CALLS] = str(calls)
         share = ("--shard", "1/1") if tries % 2 else ()
         child = fork(command, data, out, *share)
-        while not (out / "run.json").exists():
+        while not ((out / "run.json").exists() or os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
             time.sleep(0.002)
         time.sleep(dice.uniform(0, 0.3))
         os.kill(child, number)
@@ -60,6 +60,7 @@ def send(folder: Path, times: int, number: int) -> Counts:
     "at random moments of the command, with and without `--shard`: the query at hand is kept, exit code 143",
     times=4,
     few=1,
+    is_slow=True,
 )
 def terminate(folder: Path, times: int) -> Counts:
     return send(folder, times, signal.SIGTERM)
