@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fuzz.formats import FORMATS
+from tests.fuzz.formats import FORMATS, outcome
 from tests.fuzz.guided import try_case
 from tests.fuzz.run import run
 
@@ -24,3 +24,12 @@ def test_a_finding_is_kept_once_for_each_place_in_the_code(tmp_path):
     assert [try_case(read, case, tmp_path) for case in (b"right", b"a", b"b", b"z")] == ["accepted", None, None, None]
     kept = sorted(file.read_bytes() for file in (tmp_path / "findings").iterdir() if not file.suffix)
     assert kept == [b"a", b"z"]
+
+
+FOUND = {"qrels": [b"r\xee\n\xb0\n\xe2\x80\xa8", "\u2028".encode()]}
+"""Cases of the guided fuzzer that once ended in something else than a value or a sentence."""
+
+
+@pytest.mark.parametrize(("name", "content"), [(name, content) for name, contents in FOUND.items() for content in contents])
+def test_what_was_found_once_is_refused_with_a_sentence(name, content, tmp_path):
+    assert outcome(FORMATS[name], tmp_path, content) == "refused"

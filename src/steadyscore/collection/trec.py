@@ -49,7 +49,7 @@ def read_qrels(path: Path, report: Report) -> dict[str, dict[str, int]]:
     qrels: dict[str, dict[str, int]] = {}
     for number, (where, line) in enumerate(text_lines(path, report)):
         columns = [column.strip() for column in (line.split("\t") if "\t" in line else line.split())]
-        if number == 0 and columns[-1] == "score":
+        if number == 0 and columns[-1:] == ["score"]:
             continue  # BEIR's heading
         if len(columns) not in (3, 4) or not WHOLE_NUMBER.fullmatch(columns[-1]):
             report.mistakes.append(f"{where}: not a judgement; give `query 0 document grade`, or query, document, grade")

@@ -152,7 +152,7 @@ def model_card(card: Card) -> str:
 
 
 def _front_matter(card: Card) -> list[str]:
-    licence = [f"license: {_yaml(card['licence'])}"] if card.get("licence") else []
+    licence = [f"license: {_yaml(named)}"] if (named := card.get("licence")) else []
     tags = "tags: [steadyscore, reranking, order-consistency]"
     return ["---", f"base_model: {_yaml(card['base']['model'])}", "library_name: peft", tags, *licence, "---"]
 
