@@ -35,6 +35,7 @@ def compare_rows(rows: Sequence[Row], expected: Sequence[Row]) -> Counts:
 
 def compare_runs(folder: Path, whole: Path, *, tolerance: float = 0.0) -> Counts:
     """How the tables of a run differ from those of an undisturbed one, value by value."""
+    assert any((whole / name).exists() for name in KEYS), f"{whole} holds no table to compare with"
     counts = Counts()
     for name, keys in KEYS.items():
         if (whole / name).exists():

@@ -40,7 +40,7 @@ def send(folder: Path, times: int, number: int) -> Counts:
         os.environ[CALLS] = str(calls)
         share = ("--shard", "1/1") if tries % 2 else ()
         child = fork(command, data, out, *share)
-        while not ((out / "run.json").exists() or os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
+        while not (begun_run(out) or os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
             time.sleep(0.002)
         time.sleep(dice.uniform(0, 0.3))
         os.kill(child, number)
@@ -48,11 +48,16 @@ def send(folder: Path, times: int, number: int) -> Counts:
         assert code in (0, 128 + number), f"exit code {code}"
         if code:
             assert not list(out.rglob("*.tmp*"))
-            finished, begun = len(Run.open(out).scored_ids()), calls.stat().st_size / (1 + CONFIG.permutations)
+            finished, begun = len(Run.open(begun_run(out)).scored_ids()), calls.stat().st_size / (1 + CONFIG.permutations)
             assert finished == begun, f"{finished} queries are kept of {begun:g}: the one at hand was not finished"
         run_forked(command, data, out)
-        counts += Counts(code != 0) + compare_runs(out, whole)
+        counts += Counts(code != 0) + compare_runs(begun_run(out), begun_run(whole))
     return counts
+
+
+def begun_run(out: Path) -> Path | None:
+    """The folder of the one run below `--out`, as soon as it is there."""
+    return next((file.parent for file in out.rglob("run.json")), None)
 
 
 @fault(
