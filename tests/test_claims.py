@@ -82,6 +82,7 @@ def test_oc_sft_steadies_decisions_at_matched_quality(tmp_path, seed):
     assert ours["tau_psi"] < 0.6 * found["single_order"]["tau_psi"]
 
 
+@pytest.mark.slow
 def test_without_the_anchor_it_collapses_and_the_collapse_is_seen(tmp_path):
     config = pools(tmp_path / "pools", 0)
     with pytest.raises(ModelError, match=r"training collapsed: .* It became consistent and relevance-free"):

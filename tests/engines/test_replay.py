@@ -87,5 +87,5 @@ def test_a_recording_of_a_distribution_says_so(tiny_engine, collection_file, tmp
 def test_files_that_are_not_there(tmp_path):
     with pytest.raises(InputError, match=r"file .* does not exist"):
         open_engine(f"scores:{tmp_path / 'none.csv'}")
-    with pytest.raises(InputError, match="is not a run folder"):
+    with pytest.raises(InputError, match="holds no run"):
         open_engine(f"scores:{tmp_path}")

@@ -4,10 +4,12 @@ import contextlib
 import os
 import signal
 import threading
+import time
 
 import pytest
 
 from steadyscore.engines.python_scorer import reraise_stops
+from steadyscore.machine import stopping
 from steadyscore.machine.stopping import STOPS, finishing
 
 
@@ -33,8 +35,23 @@ def test_the_block_ends_before_the_stop(number, capsys):
     with pytest.raises(KeyboardInterrupt):
         stop_in_the_middle(done, number)
     assert done == ["rest of the block"]
-    assert capsys.readouterr().err == "stopping after query q7; a second signal stops at once\n"
+    assert capsys.readouterr().err == "stopping after query q7, or in 10 s; a second signal stops at once\n"
     assert signal.getsignal(number) is signal.default_int_handler
+
+
+def test_work_that_does_not_end_is_left_after_a_while(monkeypatch):
+    monkeypatch.setattr(stopping, "PATIENCE", 0.1)
+    done = []
+
+    def hang():
+        with finishing("query q7"):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+            done.append("waited for")
+
+    with pytest.raises(KeyboardInterrupt):
+        hang()
+    assert done == []
 
 
 def test_a_second_one_stops_at_once():

@@ -50,6 +50,8 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3
         "<script>x</script>",
         "`a`",
         "a: b #c",
+        "NULL",
+        "no",
     ]
 )
 

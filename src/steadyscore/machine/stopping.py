@@ -1,4 +1,4 @@
-"""A stop that waits for the piece of work at hand: SIGINT, SIGTERM and SIGHUP take effect at its end, a second one at once."""
+"""A stop that waits a while for the work at hand: SIGINT, SIGTERM and SIGHUP take effect at its end, a second one at once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any
 
 STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """Signals that stop a command; Windows has no SIGHUP."""
+PATIENCE = 10.0
+"""Seconds that a stop waits for the work at hand, which may never end; schedulers kill after some thirty."""
 
 
 @contextmanager
@@ -23,6 +25,7 @@ def finishing(what: str) -> Iterator[None]:
     before: dict[int, Any] = {number: signal.getsignal(number) for number in STOPS}
     before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     stops: list[int] = []
+    timers: list[threading.Timer] = []
 
     def wait(number: int, frame: Any) -> None:
         if stops and callable(before[number]):
@@ -31,13 +34,18 @@ def finishing(what: str) -> Iterator[None]:
             signal.signal(number, before[number])
             os.kill(os.getpid(), number)
         stops.append(number)
-        print(f"stopping after {what}; a second signal stops at once", file=sys.stderr, flush=True)
+        timers.append(threading.Timer(PATIENCE, os.kill, (os.getpid(), number)))
+        timers[0].daemon = True
+        timers[0].start()
+        print(f"stopping after {what}, or in {PATIENCE:g} s; a second signal stops at once", file=sys.stderr, flush=True)
 
     for number in before:
         signal.signal(number, wait)
     try:
         yield
     finally:
+        for timer in timers:
+            timer.cancel()
         for number, handler in before.items():
             signal.signal(number, handler)
         if stops:

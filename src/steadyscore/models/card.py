@@ -157,9 +157,13 @@ def _front_matter(card: Card) -> list[str]:
     return ["---", f"base_model: {_yaml(card['base']['model'])}", "library_name: peft", tags, *licence, "---"]
 
 
+YAML_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
+"""What is not a text in YAML without quotes."""
+
+
 def _yaml(text: str) -> str:
     """A text as YAML reads it: as it stands where it is plain, else in quotes, with what YAML does not print by its number."""
-    if re.fullmatch(r"[A-Za-z][\w./-]*", text, re.ASCII):
+    if re.fullmatch(r"[A-Za-z][\w./-]*", text, re.ASCII) and text.lower() not in YAML_WORDS:
         return text
     return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in text) + '"'
 
