@@ -393,3 +393,9 @@ def test_a_folder_is_read_again_once_it_is_held(address):
         put(f"{address}/run.json", b"late")
         with lock_folder(folder):
             assert (folder / "run.json").read_bytes() == b"late"
+
+
+def test_the_kind_of_a_store_may_be_in_capitals(tmp_path):
+    """Found by the guided fuzzer: fsspec knows `memory`, not `Memory`."""
+    Store("Memory://bucket/capitals").write("a", b"1")
+    assert Store("memory://bucket/capitals").read("a") == b"1"

@@ -42,7 +42,8 @@ class Store:
 
     def __init__(self, address: str):
         self.address = address
-        self._protocol = protocol = address.partition("://")[0].lower()
+        kind, _, rest = address.partition("://")
+        self._protocol = protocol = kind.lower()
         check_installed(f"{protocol}:// addresses", "fsspec")
         import fsspec
 
@@ -50,9 +51,12 @@ class Store:
             raise InputError(f"{address}: no kind of store is called {protocol}://. Use a path, s3://, gs:// or az://.")
         try:
             # What others wrote must be seen: no listing is kept, and no connection shared with a process that forked.
-            self._files, self._root = fsspec.url_to_fs(address, skip_instance_cache=True, use_listings_cache=False)
+            named = f"{protocol}://{rest}"
+            self._files, self._root = fsspec.url_to_fs(named, skip_instance_cache=True, use_listings_cache=False)
         except ImportError as missing:
             raise _missing_package(protocol, missing) from missing
+        except ValueError as mistake:
+            raise InputError(f"{address} is not an address of a store: {' '.join(str(mistake).split())}.") from mistake
 
     def versions(self) -> dict[str, str]:
         """Name -> version of every object; names that begin with a dot are of no concern to anybody else."""
