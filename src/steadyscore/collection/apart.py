@@ -12,9 +12,9 @@ EXAMPLES = 3
 
 
 def shared_mistakes(name: str, instances: Callable[[], Iterable[Instance]], others: Sequence[Data]) -> list[str]:
-    """A sentence for every collection that shares queries, by id or text, or candidates, by text, with these; none is no mistake.
+    """One sentence for each collection that shares a query (by id or text) or a candidate (by text) with these instances.
 
-    instances  gives them anew at every call, as large data is not held
+    instances  called for each pass over them, so that large data need not fit in memory
     """
     mistakes = []
     for other in map(open_collection, others):
