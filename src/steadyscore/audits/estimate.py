@@ -42,7 +42,8 @@ class AuditEstimate:
         sizing = self.workers
         if sizing is None:
             return ""
-        about = f"{self.scorer} on {self.data}: {sizing.parts:,} parts of up to {sizing.largest_part:,} windows"
+        parts = "1 part" if sizing.parts == 1 else f"{sizing.parts:,} parts"
+        about = f"{self.scorer} on {self.data}: {parts} of up to {sizing.largest_part:,} windows"
         about += f", about {_bytes(sizing.part_bytes)} of parts and as much of a table"
         if sizing.seconds_per_window is None:
             return f"\n{about}.\n"

@@ -44,7 +44,7 @@ class Store:
         self.address = address
         kind, _, rest = address.partition("://")
         self._protocol = protocol = kind.lower()
-        check_installed(f"{protocol}:// addresses", "fsspec")
+        check_installed(f"An address of {protocol}://", "fsspec")
         import fsspec
 
         if protocol not in fsspec.available_protocols():
@@ -208,10 +208,10 @@ def _code(refusal: OSError) -> str:
 
 def _missing_package(protocol: str, missing: ImportError) -> MissingExtra:
     if protocol in ("s3", "s3a") and not is_installed("s3fs"):
-        return missing_extra(f"{protocol}:// addresses", ["s3fs"])
+        return missing_extra(f"An address of {protocol}://", ["s3fs"])
     package = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs"}.get(protocol)
     advice = f"Install with: pip install {package}" if package else " ".join(str(missing).split()).rstrip(".")
-    return MissingExtra(f"{protocol}:// addresses need a package that is not installed and that no extra brings. {advice}")
+    return MissingExtra(f"An address of {protocol}:// needs a package that is not installed and that no extra brings. {advice}")
 
 
 def _version(about: Mapping[str, Any]) -> str:

@@ -82,7 +82,8 @@ class Sizing:
             return ""
         if self.needed is None:
             return f"No number of workers ends within {self.hours:g} hours: to open the scorer and score one part takes longer.\n"
-        return f"{self.needed:,} workers end within {self.hours:g} hours.\n"
+        workers = "1 worker ends" if self.needed == 1 else f"{self.needed:,} workers end"
+        return f"{workers} within {self.hours:g} hours.\n"
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
