@@ -60,19 +60,33 @@ run() {
     short-oc-42) CHARS=160 student "$1" 42 labels-graded "${oc[@]}" --weight 5 ;;
     oc20-42) student "$1" 42 labels-graded "${oc[@]}" --weight 20 ;;
     augmentation-42) student "$1" 42 labels-graded --objective permutation_augmentation --views 2 ;;
+    short-single-43) CHARS=160 student "$1" 43 labels-graded --objective single_order ;;
+    short-oc-43) CHARS=160 student "$1" 43 labels-graded "${oc[@]}" --weight 5 ;;
+    short-augmentation-42) CHARS=160 student "$1" 42 labels-graded --objective permutation_augmentation --views 2 ;;
+    short-labels-self) steadyscore label --scorer "smollm2-135m+$LAB/runs/short-single-42" --data "$LAB/pools/long.jsonl" \
+      --teacher-orders 5 --width 10 --chars 160 --seed 7 --out "$LAB/short-labels-self" ;;
+    short-self-averaged-42) CHARS=160 student "$1" 42 short-labels-self --objective order_averaged ;;
     labels-self) steadyscore label --scorer "smollm2-135m+$LAB/runs/single-42" --data "$LAB/pools/long.jsonl" --teacher-orders 5 \
       --width 10 --chars 300 --seed 7 --out "$LAB/labels-self" ;;
     self-single-42) student "$1" 42 labels-self --objective single_order ;;
     self-averaged-42) student "$1" 42 labels-self --objective order_averaged ;;
     set-42) student "$1" 42 labels-graded --initial "$here/../src/steadyscore/models/shipped/smollm2-135m-set" \
       --objective single_order --prompt set --learning-rate 5e-4 --steps 300 --evaluate-every 150 ;;
+    responses-42) steadyscore train --base smollm2-135m --initial "$here/../src/steadyscore/models/shipped/smollm2-135m-set" \
+      --data "$LAB/pools/responses.jsonl" --labels judgements --objective single_order --prompt set --pool 3 --width 3 \
+      --chars 600 --layers 8-29 --rank 8 --alpha 16 --dropout 0 --batch 4 --steps 170 --learning-rate 5e-4 \
+      --checkpoint-every 10 --seed 42 --out "$LAB/runs/$1" ${DRY_RUN:+--dry-run} ;;
+    tune-responses-42) steadyscore audit --scorer "smollm2-135m+$LAB/runs/responses-42" --data "$LAB/pools/tune-responses.jsonl" \
+      --permutations 2 --chars 600 --no-report --out "$LAB/audits/tune-responses-42" ;;
     tune-*) tuned "${1#tune-}" ;;
     *) echo "no job named $1; see lab/jobs.sh --list" >&2; return 2 ;;
   esac
 }
 
-all=(pools labels set-42 short-single-42 short-oc-42 tune-short-single-42 tune-short-oc-42 single-42 oc-42 tune-single-42 tune-oc-42 augmentation-42 tune-augmentation-42 single-43 oc-43 tune-single-43
-  tune-oc-43 labels-self self-averaged-42 self-single-42 tune-self-averaged-42 tune-self-single-42 oc20-42 tune-oc20-42
+all=(pools labels set-42 short-single-42 short-oc-42 tune-short-single-42 tune-short-oc-42 short-augmentation-42
+  tune-short-augmentation-42 responses-42 tune-responses-42 short-single-43 short-oc-43 tune-short-single-43 tune-short-oc-43
+  short-labels-self short-self-averaged-42 tune-short-self-averaged-42 single-42 oc-42 tune-single-42 tune-oc-42
+  augmentation-42 tune-augmentation-42 single-43 oc-43 tune-single-43 tune-oc-43 labels-self self-averaged-42 self-single-42 tune-self-averaged-42 tune-self-single-42 oc20-42 tune-oc20-42
   members-mpnet labels-mpnet)
 
 note() { echo "$(date -u +%FT%TZ) $*" >> "$LAB/logs/jobs.log"; }

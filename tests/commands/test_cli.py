@@ -443,6 +443,14 @@ def test_a_demo_with_queries_that_could_not_be_scored_is_exit_4(capsys, tmp_path
     assert "report: " in out
 
 
+def test_a_demo_keeps_its_runs_and_both_collections_where_an_audit_would(capsys, tmp_path):
+    call(capsys, "demo", "--scorer", "synthetic:slot", "--out", tmp_path / "demo")
+    summary = json.loads((tmp_path / "demo/summary.json").read_text())
+    assert {run["data"] for run in summary["runs"]} == {"passages", "responses"}
+    for collection in ("passages", "responses"):
+        assert (tmp_path / "demo" / collection / "synthetic-slot/scores.parquet").exists()
+
+
 @pytest.mark.parametrize("verb", ["audit", "score", "label"])
 def test_a_scorer_that_always_fails_is_exit_1(capsys, tmp_path, monkeypatch, collection_file, verb):
     address = mine(tmp_path, monkeypatch, "raise ValueError('no')")

@@ -226,7 +226,7 @@ def audit_scorers(
                 address = scorer if isinstance(scorer, str) else None
                 work = _Work(config, options, additions, output, source, places[name, source.name], address)
                 audits.append(_audit_one(backend, name, work, before))
-        return _write_results(Audits(audits), folder, output)
+        return write_results(Audits(audits), folder, output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +392,7 @@ def audit_scores(
         found = load_run(run, threshold, additions.serving_permutations, reading=how, queries=given.queries)
         library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
         kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)
-        return _write_results(Audits([kept]), folder, output)
+        return write_results(Audits([kept]), folder, output)
 
 
 # -- what is kept
@@ -409,7 +409,7 @@ def working_folder(output: Output) -> Iterator[Path]:
         yield Path(folder) / "run"
 
 
-def _write_results(audits: Audits, folder: Path, output: Output) -> Audits:
+def write_results(audits: Audits, folder: Path, output: Output) -> Audits:
     """Write tables, summary and page beside the runs."""
     if output.folder is None:
         return audits

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
-from ..audits.audit import Additions, Output, audit_scorers
+from ..audits.audit import Additions, Output, audit_scorers, write_results
 from ..audits.configuration import configure
 from ..audits.result import Audit, Audits
 from ..scoring.score import AuditConfig
@@ -40,15 +41,14 @@ def run(args: argparse.Namespace) -> int:
     for name, queries, pool, permutations in SLICES:
         size = f"the first {pool} candidates" if pool else "all candidates"
         note(f"{name}: the first {queries} queries, {size} in one prompt, {permutations} permutations.")
-    can_draw = can_draw_page(args.out)
+    output = Output(args.out, report=can_draw_page(args.out), command=args.command, say=note)
     audits: list[Audit] = []
     for name, queries, pool, permutations in SLICES:
         config = configure(AuditConfig(), queries=queries, pool=pool, permutations=permutations, match_retention=RETENTION)
-        output = Output(args.out / name, report=False, command=args.command, say=note)
-        part = audit_scorers(scorers, [name], config, engine_options(args), Additions(), output)
+        part = audit_scorers(scorers, [name], config, engine_options(args), Additions(), replace(output, report=False))
         print_audits(part, as_json=False)
         audits += part
-    whole = Audits(audits)
-    if can_draw:
-        print(f"report: {whole.report(args.out / 'report')}")
+    whole = write_results(Audits(audits), args.out, output)
+    if whole.page:
+        print(f"report: {whole.page}")
     return name_failed(whole)
