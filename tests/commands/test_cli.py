@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from steadyscore.cli import VERBS, main
@@ -448,7 +449,8 @@ def test_a_demo_keeps_its_runs_and_both_collections_where_an_audit_would(capsys,
     summary = json.loads((tmp_path / "demo/summary.json").read_text())
     assert {run["data"] for run in summary["runs"]} == {"passages", "responses"}
     for collection in ("passages", "responses"):
-        assert (tmp_path / "demo" / collection / "synthetic-slot/scores.parquet").exists()
+        scores = pq.read_table(tmp_path / "demo" / collection / "synthetic-slot/scores.parquet")
+        assert set(scores["window"].to_pylist()) == {0}  # every pool in one prompt
 
 
 @pytest.mark.parametrize("verb", ["audit", "score", "label"])

@@ -14,11 +14,14 @@ from . import add_engine, can_draw_page, engine_options, examples, name_failed, 
 from .flags import local_path
 
 SLICES = (
-    # (collection, queries, pool, permutations)
-    ("passages", 8, 10, 6),
-    ("responses", 10, None, 6),
+    # (collection, queries, pool, width, permutations)
+    ("passages", 8, 10, 10, 6),
+    ("responses", 10, None, 6, 6),
 )
-"""What the demo scores of each embedded collection, so that it ends in minutes on two slow cores; a pool is one prompt."""
+"""What the demo scores of each embedded collection, so that it ends in minutes on two slow cores.
+
+The width makes every pool one prompt, whatever a scorer's own width is: rows of the table differ by the scorer alone.
+"""
 
 SCORERS = ("smollm2-135m", "smollm2-135m-single", "smollm2-135m-oc", "smollm2-135m-set")
 """Off the shelf, distilled in one order, order-consistent, without an order."""
@@ -38,13 +41,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     scorers = {address: address for address in args.scorer or SCORERS}
-    for name, queries, pool, permutations in SLICES:
+    for name, queries, pool, _, permutations in SLICES:
         size = f"the first {pool} candidates" if pool else "all candidates"
         note(f"{name}: the first {queries} queries, {size} in one prompt, {permutations} permutations.")
     output = Output(args.out, report=can_draw_page(args.out), command=args.command, say=note)
     audits: list[Audit] = []
-    for name, queries, pool, permutations in SLICES:
-        config = configure(AuditConfig(), queries=queries, pool=pool, permutations=permutations, match_retention=RETENTION)
+    for name, queries, pool, width, permutations in SLICES:
+        config = configure(
+            AuditConfig(), queries=queries, pool=pool, width=width, permutations=permutations, match_retention=RETENTION
+        )
         part = audit_scorers(scorers, [name], config, engine_options(args), Additions(), replace(output, report=False))
         print_audits(part, as_json=False)
         audits += part
