@@ -74,7 +74,7 @@ run() {
       --objective single_order --prompt set --learning-rate 5e-4 --steps 300 --evaluate-every 150 ;;
     responses-42) steadyscore train --base smollm2-135m --initial "$here/../src/steadyscore/models/shipped/smollm2-135m-set" \
       --data "$LAB/pools/responses.jsonl" --labels judgements --objective single_order --prompt set --pool 3 --width 3 \
-      --chars 600 --layers 8-29 --rank 8 --alpha 16 --dropout 0 --batch 4 --steps 170 --learning-rate 5e-4 \
+      --chars 600 --layers 8-29 --rank 8 --alpha 16 --dropout 0 --batch 4 --steps 120 --learning-rate 5e-4 \
       --checkpoint-every 10 --seed 42 --out "$LAB/runs/$1" ${DRY_RUN:+--dry-run} ;;
     tune-responses-42) steadyscore audit --scorer "smollm2-135m+$LAB/runs/responses-42" --data "$LAB/pools/tune-responses.jsonl" \
       --permutations 2 --chars 600 --no-report --out "$LAB/audits/tune-responses-42" ;;
