@@ -3,13 +3,14 @@
 #
 #   lab/evaluate.sh NAME SCORER CUT...    NAME: of the runs; CUT: lines of the table below; all of them without any
 #
-# A cut is collection, queries, candidates, permutations. LAB and PYTHON as in jobs.sh. Scores are kept in lab/kept without any
-# text: `steadyscore audit --scores lab/kept/dl19-20-NAME.parquet` measures them again.
+# A cut is collection, queries, candidates, permutations; `tune-10` are pools to choose by, all others are evaluations. LAB and
+# PYTHON as in jobs.sh. Scores are kept in lab/kept without any text; measure.py measures them again.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 LAB=${LAB:-/work/lab} PYTHON=${PYTHON:-/work/venvs/lab/bin/python}
 export PYTHONPATH="$here/../src" OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
-cuts="dl19-20 43 20 2
+cuts="tune-10 96 10 2
+dl19-20 43 20 2
 dl21-20 53 20 2
 hotpotqa-10 24 10 2
 2wiki-10 24 10 2

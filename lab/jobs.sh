@@ -70,7 +70,7 @@ run() {
       --width 10 --chars 300 --seed 7 --out "$LAB/labels-self" ;;
     self-single-42) student "$1" 42 labels-self --objective single_order ;;
     self-averaged-42) student "$1" 42 labels-self --objective order_averaged ;;
-    set-42) student "$1" 42 labels-graded --initial "$here/../src/steadyscore/models/shipped/smollm2-135m-set" \
+    set-42) student "$1" 42 labels-graded --initial "$here/set-180" \
       --objective single_order --prompt set --learning-rate 5e-4 --steps 300 --evaluate-every 150 ;;
     responses-42) steadyscore train --base smollm2-135m --initial "$here/../src/steadyscore/models/shipped/smollm2-135m-set" \
       --data "$LAB/pools/responses.jsonl" --labels judgements --objective single_order --prompt set --pool 3 --width 3 \

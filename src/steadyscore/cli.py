@@ -40,7 +40,7 @@ VERBS: dict[str, str] = {
     "teachers": "say whether steadier labels made better students, over several teachers",
     "train": "train an order-consistent scorer, or any baseline it is compared with",
     "adapter": "show, verify, merge, halve and push trained adapters",
-    "select": "choose a weight and a checkpoint by three rules side by side",
+    "select": "choose a weight and a checkpoint by four rules side by side",
     "check": "check a training recipe before anything is loaded",
     "reproduce": "list, plan, run and show the paper's tables and figures",
     "serve": "serve scorers behind the rerank APIs that clients already call",
