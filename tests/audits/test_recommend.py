@@ -131,3 +131,11 @@ def test_a_scorer_below_its_first_stage_is_named(tmp_path):
     steadyscore.audit(last_first, some_pools(), permutations=2, out=tmp_path / "run", report=False)
     found = recommend(tmp_path / "run", target="tau_psi=0.1")
     assert "ranks below its first stage: ndcg@10 0.431 against 1.000" in found.advice[0]
+
+
+def test_what_two_thresholds_keep_is_not_compared(tmp_path):
+    for name, rule in (("wide", {"keep_share": 0.9}), ("narrow", {"keep_first": 1})):
+        steadyscore.audit(f"synthetic:slot:{0.1 * len(name)}", "passages", queries=6, out=tmp_path / name, report=False, **rule)
+    with pytest.raises(InputError, match="different thresholds"):
+        recommend(tmp_path / "wide", tmp_path / "narrow", target="overlap=0.5")
+    assert recommend(tmp_path / "wide", tmp_path / "narrow", target="tau_psi=0.5").options  # needs no threshold

@@ -282,3 +282,16 @@ def test_discordance_with_ties_and_missing_systems():
     found = discordance([[1.0, 1.0], [2.0, np.nan], [0.0, np.nan]], [[2.0, 1.0], [1.0, 1.0], [np.nan, 0.0]])
     assert (found.discordant, found.collections) == (1, 1)
     assert np.array_equal(found.disagreement, [1, np.nan], equal_nan=True)
+
+
+def test_one_query_has_neither_interval_nor_p_value():
+    found = mean_interval([[0.3]], scheme="queries")
+    assert found.value == 0.3
+    assert np.isnan([found.low, found.high, found.p_value]).all()
+
+
+def test_a_collection_of_one_query_leaves_the_expansion_of_the_others():
+    many = np.random.default_rng(0).normal(0, 1, 20)
+    wide = mean_interval([many, [0.0]], scheme="queries")
+    plain = mean_interval([many, [0.0]], scheme="queries", method="percentile")
+    assert wide.high - wide.low > plain.high - plain.low

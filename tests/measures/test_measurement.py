@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import steadyscore
 from steadyscore.errors import InputError
 from steadyscore.measures import instability, preference, ranking
 from steadyscore.measures.measurement import Cutoff, Threshold, average_permutations, measure, pair_values, rank_by_pool
@@ -223,3 +224,22 @@ def test_the_first_stage_is_ranked_by_where_the_pool_stood():
     assert measure([ranked]).values["tau_psi"].tolist() == [0]
     assert rank_by_pool(query(3, places=False)) is None
     assert rank_by_pool(query(3, canonical=False)) is None
+
+
+def test_a_cutoff_says_why_there_is_none():
+    one = steadyscore.audit(
+        scores={"a": np.random.default_rng(0).random((3, 5))}, relevance={"a": [1, 0, 0, 0, 0]}, match_retention=0.3
+    )[0]
+    assert "there is one" in one.measured.cutoff.how
+    scores = {f"q{i}": rows for i, rows in enumerate(np.random.default_rng(1).random((6, 3, 5)))}
+    without = steadyscore.audit(scores=scores, relevance={q: [0] * 5 for q in scores})[0]
+    assert "no query of the half it is fitted on has a relevant candidate" in without.measured.cutoff.how
+    assert "overlap" not in without.figures
+
+
+def test_chance_stands_on_the_queries_and_judgements_of_the_quality_beside_it():
+    scores = {f"q{i}": np.tile(np.arange(4.0), (2, 1)) for i in range(8)}
+    relevance = {q: [int(i % 2), 0, 0, 0] for i, q in enumerate(scores)}
+    found = steadyscore.audit(scores=scores, relevance=relevance)[0].figures
+    assert found["chance@1"].queries == found["ndcg@1"].queries == 8
+    assert found["chance@1"].value == pytest.approx(0.125)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from markdown_it import MarkdownIt
 
+import steadyscore
 from steadyscore import cli
 from steadyscore.audits.figure import mean_figures
 from steadyscore.audits.load import load_run, load_runs, same_evidence_control
@@ -28,7 +29,9 @@ from steadyscore.measures import threshold
 from steadyscore.measures.measurement import Cutoff, Threshold, measure
 from steadyscore.readers.outputs import write_outputs
 from steadyscore.report import example, figures, sentences
+from steadyscore.report.drawings import budget_curve
 from steadyscore.report.page import write_report
+from steadyscore.report.section import _examples, make_section
 from steadyscore.report.templating import show_invisible
 from steadyscore.runs.folder import Run
 from steadyscore.runs.table import Scored
@@ -183,14 +186,14 @@ def test_a_variant_that_keeps_everything_wins_nothing(runs, tmp_path: Path) -> N
     idle = replace(load_run(runs["synthetic:slot:0.05", "passages"], Threshold(cutoff=-1.0)), name="idle")
     others = [replace(load_run(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=c)), name=f"at {c}") for c in (0.5, 0.6)]
     page = write_report([idle, *others], tmp_path).read_text()
-    assert "The cutoff of idle keeps 100.0\u00a0% of the pool" in page
-    assert "Steadiest decisions: at 0.5" in page
+    assert "The threshold of idle keeps 100.0\u00a0% of the pool" in page
+    assert "Steadiest decisions" not in page  # three thresholds
     assert "<strong>1.000</strong>" not in page
 
 
 def test_the_steadiest_is_named_and_a_lead_is_settled_only_by_its_interval(page: str) -> None:
     assert "Steadiest decisions: synthetic:slot:0.05" in page
-    queries = [planted([[0.9, 0.5, 0.1], [0.8, 0.5, 0.2]], [1, 0, 0], query_id=f"q{i}") for i in range(4)]
+    queries = [planted([[0.9, 0.5, 0.1], [0.8, 0.5, 0.2]], [1, 0, 0], query_id=f"q{i}") for i in range(6)]
     twins = [variant(queries, Threshold(cutoff=0.6), name=name) for name in ("one", "two")]
     assert "not settled against" in sentences.leader(twins, "overlap")
 
@@ -539,3 +542,77 @@ def test_queries_that_are_left_out_are_named_up_to_a_number(monkeypatch: pytest.
     audit = variant([planted([[1.0, 0.5], [0.5, 1.0]], [0.0, 0.0], f"q{i}") for i in range(5)])
     (said,) = settings.describe_left_out(audit)
     assert said.endswith("their quality counts as 0: q0; q1; and 3 more, which run.json and summary.json name.")
+
+
+def random_scores(queries: int, candidates: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Five orders of every query, unrelated to each other."""
+    drawn = np.random.default_rng(seed).random((queries, 5, candidates))
+    return {f"q{i}": scores for i, scores in enumerate(drawn)}
+
+
+def judged(queries: int, candidates: int) -> dict[str, list[int]]:
+    return {f"q{i}": [int(c < 3) for c in range(candidates)] for i in range(queries)}
+
+
+def test_the_page_does_not_rank_what_different_thresholds_keep(runs):
+    wide = load_run(runs["synthetic:slot:0.3", "passages"], Threshold(keep_share=0.9))
+    narrow = load_run(runs["synthetic:slot:0.05", "passages"], Threshold(keep_first=1))
+    section = make_section([wide, narrow], figures.choose_styles([wide.name, narrow.name]))
+    assert sentences.DIFFERENT_THRESHOLDS in section.notes
+    assert not any("Steadiest decisions" in verdict for verdict in section.verdicts)
+    overlap = [column.name for column in section.columns].index("overlap")
+    assert not any(row[overlap].leads for row in section.cells.values())
+
+
+def test_a_small_set_that_changes_is_no_idle_threshold():
+    (found,) = steadyscore.audit(scores=random_scores(6, 60), relevance=judged(6, 60), keep_first=1)
+    assert found.figures["retention"].value < 0.02
+    assert not sentences.has_idle_cutoff(found)
+    assert sentences.decision_measure([found]) == "overlap"
+
+
+def test_a_threshold_that_mostly_keeps_nothing_is_idle():
+    (found,) = steadyscore.audit(scores=random_scores(6, 10), relevance=judged(6, 10), cutoff=0.99)
+    assert found.figures["empty_sets"].value > 0.5
+    assert "keeps nothing in" in sentences.idle_note(found, "overlap")
+
+
+def test_ties_by_input_position_are_seen_by_the_sentence_and_the_example(tmp_path):
+    found = steadyscore.audit(lambda query, texts: [0.5] * len(texts), "passages", queries=6, keep_first=3, ties="input")[0]
+    assert sentences.quality_movement(found, "overlap", 10) > 0.01
+    decided = example.states(found.queries[0], "overlap", found.measured.cutoff)[1]
+    assert (decided != decided[0]).any()
+
+
+def test_a_ranking_beside_scores_has_no_example_of_kept_sets(tmp_path):
+    mine = {"mine": lambda query, texts: [len(text) / 999 for text in texts], "first": "first-stage:"}
+    audits = [
+        replace(audit, measured=replace(audit.measured, values=audit.measured.values | {"answer_flip": np.full(6, flip)}))
+        for audit, flip in zip(steadyscore.audit(mine, "multidoc_qa", queries=6), (0.5, 0.0), strict=True)
+    ]
+    both = [replace(audit, figures=mean_figures(audit.measured), reader="reader") for audit in audits]
+    assert sentences.decision_measure(both) == "answer_flip"
+    assert len(_examples(both, "answer_flip", 10)) <= 1
+
+
+def test_a_threshold_matched_to_a_run_gives_one_curve_and_one_warning_at_once_and_later(tmp_path):
+    common = {"queries": 10, "permutations": 6, "report": False}
+    steadyscore.audit("synthetic:slot:0.05", "passages", out=tmp_path / "other", **common)
+    matched = {"match_retention": str(tmp_path / "other"), "out": tmp_path / "mine"}
+    at_once = steadyscore.audit("synthetic:slot:0.3", "passages", **matched, **common)[0]
+    later = steadyscore.load(tmp_path / "mine")[0]
+    assert budget_curve(at_once, "overlap") == budget_curve(later, "overlap")
+    assert at_once.warnings() == later.warnings()
+
+
+def test_too_few_queries_call_no_lead(runs):
+    enough = [load_run(run) for (_, data), run in runs.items() if data == "passages"]
+
+    def first_four(audit: Audit) -> Audit:
+        values = {name: np.where(np.arange(len(v)) < 4, v, np.nan) for name, v in audit.measured.values.items()}
+        return replace(audit, measured=replace(audit.measured, values=values))
+
+    few = [first_four(audit) for audit in enough]
+    assert sentences.advantage(*enough, "tau_psi") is not None
+    assert sentences.advantage(*few, "tau_psi") is None
+    assert "too few shared queries" in sentences.leader(few, "tau_psi")

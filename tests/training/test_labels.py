@@ -176,3 +176,15 @@ def test_the_verb_labels_and_derives(tmp_path, capsys):
     capsys.readouterr()
     assert run_verb("--scorer", "judgements", "--data", str(file), "--out", str(tmp_path / "c"), "--json") == 0
     assert json.loads(capsys.readouterr().out)["ndcg@10"] == pytest.approx(1.0)
+
+
+def test_equal_scores_get_equal_labels_by_rank():
+    assert labels._unit(np.full((2, 5), 0.5), "rank", "t", "q").tolist() == [[0.5] * 5] * 2
+    assert labels._unit(np.array([[3.0, 1.0, 3.0]]), "rank", "t", "q").tolist() == [[0.75, 0.0, 0.75]]
+
+
+def test_a_subset_that_is_labelled_in_full_later_is_no_subset_any_more(tmp_path):
+    labels.write_labels(tmp_path, [labelled([[0, 3]])], {"subset": 1})
+    assert labels.is_subset(str(tmp_path))
+    labels.write_labels(tmp_path, [labelled([[0, 3]])])
+    assert not labels.is_subset(str(tmp_path))

@@ -15,6 +15,7 @@ from steadyscore.collection.catalogue import CATALOGUE
 from steadyscore.commands import check
 from steadyscore.commands import train as verb
 from steadyscore.errors import InputError
+from steadyscore.models.embedded import shipped_adapters
 from steadyscore.reproduce.names import BASES, TRAINING_DATA
 from steadyscore.scoring.estimate import keep_speed
 from steadyscore.terms import Collection
@@ -360,3 +361,17 @@ def test_names_that_no_file_can_have_are_mistakes_of_the_recipe():
     long = "9" * 5000
     found = config_mistakes(recipe.make_config({"base": long, "data": long, "labels": long, "initial": long}))
     assert len(found) >= 4
+
+
+def test_a_start_with_another_lora_is_refused_by_what_differs(good):
+    start = str(shipped_adapters()["smollm2-135m-set"])
+    asked = replace(good, initial=start, rank=16, alpha=16, dropout=0.0, layers="8-29")
+    assert [m for m in config_mistakes(asked) if "keeps its LoRA" in m] == [
+        f"{start} was trained with rank 8 and not 16; a run that starts from it keeps its LoRA"
+    ]
+    assert not [m for m in config_mistakes(replace(asked, rank=8)) if "keeps its LoRA" in m]
+
+
+def test_one_order_cannot_be_held_out_for_a_change_of_order(good):
+    assert any("needs 2 or more" in m for m in config_mistakes(replace(good, held_out=2, held_out_permutations=1)))
+    assert not config_mistakes(replace(good, held_out_permutations=1))

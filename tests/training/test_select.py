@@ -84,3 +84,9 @@ def test_wrong_folders_are_all_named(tmp_path: Path):
     assert len(refusal.value.mistakes) == 2
     with pytest.raises(InputError, match="unknown decision measure"):
         select([], "beauty")
+
+
+def test_one_held_out_query_has_no_standard_error_and_chooses_nothing():
+    found = by_rule(grid(a=(1, history([0.3, 0.500, 0.501], se=None)), b=(5, history([0.3, 0.502, 0.503], se=None))))
+    assert found["quality"].point is None
+    assert "no standard error" in found["decision"].reason

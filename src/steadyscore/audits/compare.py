@@ -23,7 +23,7 @@ from ..tasks import TASKS
 from ..terms import Array, Readout, Ties
 from .comparison import Comparison, Contrast, Disagreement, Gain, label_of
 from .decisions import DecisionAudit, is_measure, split_decisions
-from .load import Given, collect_audits, load_runs, reading_from
+from .load import Given, check_one_threshold, collect_audits, load_runs, reading_from
 from .missing import missing_queries, missing_remark
 from .names import with_distinct_names
 from .result import Audit, Audits
@@ -161,11 +161,7 @@ def _check_comparable(audits: Sequence[Audit]) -> None:
     """Decisions can be paired only where one threshold and one reader made them."""
     if not audits:
         raise InputError("there is nothing to compare. Give audits of two scorers, or their run folders.")
-    if len({audit.threshold for audit in audits}) > 1:
-        raise InputError(
-            "these runs were audited with different thresholds. Give one for all: --match-retention SHARE, --keep-share SHARE, "
-            "--keep-first K or --cutoff X|f1."
-        )
+    check_one_threshold(audits)
     if len({audit.reading for audit in audits}) > 1:
         raise InputError("these runs were audited with different readouts or tie rules. Give one for all: --readout, --ties.")
     for collection in dict.fromkeys(audit.collection for audit in audits):

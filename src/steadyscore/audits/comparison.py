@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
@@ -37,15 +38,20 @@ class Contrast:
 
     def to_json(self) -> dict[str, Any]:
         value, low, high, queries, *_ = self.difference
-        difference = {"value": value, "low": low, "high": high, "queries": queries}
-        return asdict(self) | {"difference": difference}
+        difference = {"value": value, "low": _defined(low), "high": _defined(high), "queries": queries}
+        return asdict(self) | {"difference": difference, "adjusted_p": _defined(self.adjusted_p)}
 
     def cells(self) -> list[Any]:
         """A row of the table."""
         value, low, high, *_ = self.difference
-        between = f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
-        won = f"{self.wins}/{self.collections}"
-        return [self.variant, self.measure, self.level, self.baseline_level, between, self.adjusted_p, won, self.better]
+        between = f"{value:+.3f}" if math.isnan(low) else f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
+        won, p = f"{self.wins}/{self.collections}", _defined(self.adjusted_p)
+        return [self.variant, self.measure, self.level, self.baseline_level, between, p, won, self.better]
+
+
+def _defined(value: float) -> float | None:
+    """None for the interval and p-value of one query, which has no spread."""
+    return None if math.isnan(value) else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..measures.intervals import Interval, mean_interval, paired_interval
+from ..measures.intervals import FEWEST, Interval, mean_interval, paired_interval
 from ..measures.measurement import Measured
 from ..measures.registry import FLOORED, MEASURES
 
@@ -44,14 +44,14 @@ def mean_figure(values: np.ndarray) -> Figure:
 
 
 def paired_gain(name: str, after: Measured, before: Measured) -> Interval | None:
-    """The mean of one side's measure minus the other's, over the queries that both have; None below two."""
+    """The mean of one side's measure minus the other's, over the queries that both have; None where they are too few to tell."""
     if name not in after.values or name not in before.values:
         return None
     mine, other = after.values[name], before.values[name]
     if before.query_ids != after.query_ids:
         known = dict(zip(before.query_ids, other, strict=True))
         other = np.array([known.get(query_id, np.nan) for query_id in after.query_ids])
-    return paired_interval([mine], [other], scheme="queries") if (~np.isnan(mine - other)).sum() > 1 else None
+    return paired_interval([mine], [other], scheme="queries") if (~np.isnan(mine - other)).sum() >= FEWEST else None
 
 
 def mean_figures(measured: Measured, floor: Measured | None = None) -> dict[str, Figure]:

@@ -143,6 +143,19 @@ def load_run(
     )
 
 
+def check_one_threshold(audits: Sequence[Audit]) -> None:
+    """What two thresholds keep cannot be compared."""
+    if not share_threshold(audits):
+        raise InputError(
+            "these runs were audited with different thresholds. Give one for all: --match-retention SHARE, --keep-share SHARE, "
+            "--keep-first K or --cutoff X|f1."
+        )
+
+
+def share_threshold(audits: Sequence[Audit]) -> bool:
+    return len({audit.threshold for audit in audits}) <= 1
+
+
 def own_threshold(run: Run) -> Threshold:
     """What the run was last audited with, so that a gate, a comparison or a page decides as the audit did."""
     return Threshold(**run.record.get("threshold", {}))

@@ -21,7 +21,7 @@ from ..measures.registry import MEASURES
 from ..runs.folder import Run, find_run
 from ..scoring.mitigations import count_windows
 from .figure import Figure, paired_gain
-from .load import load_run
+from .load import check_one_threshold, load_run
 from .missing import missing_queries, missing_remark
 from .remarks import not_ahead
 from .result import Audit
@@ -132,7 +132,7 @@ class Recommendation:
 
     def _repr_html_(self) -> str:
         table = html_table(self.header, [option.cells() for option in self.options])
-        return table + "".join(f"<p>{escape(sentence)}</p>" for sentence in (*self.advice, self.conclusion))
+        return table + "".join(f"<p>{escape(sentence)}</p>" for sentence in (*self.missing, *self.advice, self.conclusion))
 
     @property
     def conclusion(self) -> str:
@@ -157,6 +157,8 @@ def recommend(
     first, *rest = (run if isinstance(run, Run) else find_run(run) for run in (pilot, *others))
     _check_one_collection(first, rest)
     audits = [*_at_every_budget(first, threshold), *(load_run(run, threshold) for run in rest)]
+    if "cutoff" in MEASURES[wanted.measure].needs:
+        check_one_threshold(audits)
     options = [_option(audit, wanted) for audit in audits]
     if all(option.value is None for option in options):
         raise InputError(

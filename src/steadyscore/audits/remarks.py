@@ -72,12 +72,13 @@ def not_ahead(audit: Audit) -> list[str]:
 
 def _off_target(audit: Audit) -> list[str]:
     """A cutoff that was fitted to keep a share and keeps another one where it is measured."""
-    asked, kept = audit.threshold.retention, audit.figures.get("retention")
+    asked, kept = audit.measured.cutoff.retention, audit.figures.get("retention")
     if asked is None or kept is None or asked / OFF_TARGET <= kept.value <= asked * OFF_TARGET:
         return []
     return [
-        f"{audit.name} keeps {kept.value:.0%} of the pools it is measured on, while its cutoff was fitted to keep {asked:.0%}: "
-        f"its overlap and F1 are those of other set sizes. --keep-share {asked:g} keeps that share of every pool."
+        f"{audit.name} keeps {kept.value:.0%} of the pools it is measured on, while its cutoff was fitted to keep "
+        f"{100 * asked:.3g}%: its overlap and F1 are those of other set sizes. --keep-share {asked:.3g} keeps that share of "
+        "every pool."
     ]
 
 

@@ -22,6 +22,9 @@ Scheme = Literal["collections_then_queries", "collections", "queries"]
 Method = Literal["expanded", "percentile"]
 
 DRAWS, SEED, LEVEL = 20_000, 4401, 0.95  # the released code's draws and seed, the paper's level (docs/protocol.md#intervals)
+FEWEST = 5
+"""Queries below which no lead is called. An interval that is drawn from 2, 3 or 4 values excludes the true mean of normal ones
+in some 48, 29 and 13 % of samples, since its ends cannot leave them."""
 
 
 class Interval(NamedTuple):
@@ -94,13 +97,15 @@ def mean_interval(
     spread of queries twice, which makes up for the narrowness by an amount that depends on the data. docs/intervals.md has
     the study behind this. The p-value belongs to the same interval.
     """
-    sample = bootstrap_means(values, scheme=scheme, draws=draws, seed=seed)
     defined = _defined_values(values)
+    queries = sum(map(len, defined))
+    undefined = sum(np.size(v) for v in values) - queries
+    if scheme == "queries" and max(map(len, defined), default=0) == 1:
+        return Interval(collection_mean(values), np.nan, np.nan, queries, undefined, np.nan)  # no spread to draw from
+    sample = bootstrap_means(values, scheme=scheme, draws=draws, seed=seed)
     units = _units(defined, scheme, method)
     tail = _expanded_tail((1 - level) / 2, units)
     low, high = np.quantile(sample, [tail, 1 - tail])
-    queries = sum(map(len, defined))
-    undefined = sum(np.size(v) for v in values) - queries
     return Interval(collection_mean(values), float(low), float(high), queries, undefined, _p_value(sample, units))
 
 
@@ -230,7 +235,8 @@ def _units(defined: list[Array], scheme: Scheme, method: Method | None) -> int |
         raise InputError(f"unknown method {method!r}: choose expanded or percentile.")
     if method == "percentile" or (method is None and scheme == "collections_then_queries"):
         return None
-    units = min(map(len, defined), default=0) if scheme == "queries" else len(defined)
+    drawn = [len(v) for v in defined if len(v) > 1]
+    units = min(drawn, default=0) if scheme == "queries" else len(defined)
     return units if units > 1 else None  # one unit has no spread to expand
 
 

@@ -72,6 +72,8 @@ class Cutoff:
     """A rule per query: the first K of every pool."""
     keep_share: float | None = None
     """A rule per query: this share of every pool."""
+    retention: float | None = None
+    """The share of the pool it was fitted to keep, where it was."""
 
     @property
     def is_per_query(self) -> bool:
@@ -349,16 +351,20 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
     if by.keep_first is not None:
         return Cutoff(None, f"the first {by.keep_first} of every pool", keep_first=by.keep_first), everyone
     if by.keep_share is not None:
-        return Cutoff(None, f"{by.keep_share:.0%} of every pool, at least one", keep_share=by.keep_share), everyone
-    if len(ids) < 2 or (by.retention is None and not survey.is_judged):
-        how = "none: tuning it to F1 needs two queries and judgements; --cutoff or --match-retention do without judgements"
-        return Cutoff(None, how), ~everyone
+        return Cutoff(None, f"{100 * by.keep_share:.3g}% of every pool, at least one", keep_share=by.keep_share), everyone
+    if len(ids) < 2:
+        return Cutoff(None, "none: it is fitted on one half of the queries, and there is one; --cutoff needs no half"), ~everyone
+    if by.retention is None and not survey.is_judged:
+        return Cutoff(None, "none: tuning it to F1 needs judgements; --cutoff or --match-retention do without"), ~everyone
     reference = by.protocol == "reference"
     fitted = _fitting_half(ids, by)
     half = Rows(row for row, mine in zip(rows, fitted, strict=True) if mine)
     grid = rows if reference else None
     if by.retention is None:
         gold = Rows(row for row, mine in zip(survey.gold, fitted, strict=True) if mine)
+        if not any(ranking.is_relevant(row).any() for row in gold):
+            why = "none: no query of the half it is fitted on has a relevant candidate; --cutoff or --match-retention need none"
+            return Cutoff(None, why), ~everyone
         value = threshold.fit_cutoff(half, gold, by.protocol, grid)
     else:
         value = threshold.match_retention(half, by.retention, by.protocol, grid)
@@ -369,6 +375,7 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
         fitted_on=int(fitted.sum()),
         measured_on=int((~fitted).sum()),
         seed=by.seed,
+        retention=by.retention,
     )
     return cutoff, ~fitted
 

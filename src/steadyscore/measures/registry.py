@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..collection.responses import chance_level
 from ..terms import Array
 from . import instability, preference, ranking, threshold
 
@@ -395,13 +394,7 @@ MEASURES: dict[str, Measure] = {
         ),
         Measure("benchmark_range@1", "highest minus lowest nDCG@1 a benchmark could report", "lower", GOLD),
         Measure("benchmark_sd@1", "standard deviation of that report over permutations", "lower", GOLD),
-        Measure(
-            "chance@1",
-            "nDCG@1 of a response drawn at random",
-            "neither",
-            ("relevance",),
-            lambda s: chance_level(s.relevance),
-        ),
+        _chance(1),
         # the reader consumer and perturbed pools: from outputs that a reader or a second scoring gives
         Measure("answer_em", "exact match of the reader's answer", "higher", ("reader",)),
         Measure("answer_f1", "token F1 of the reader's answer", "higher", ("reader",)),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..audits.load import match_threshold
 from ..audits.names import with_distinct_names
 from ..audits.result import Audit
 from ..errors import InputError
@@ -196,7 +197,8 @@ def budget_curve(audit: Audit, decision: str) -> dict[int, Interval]:
     by_budget = {own: audit.measured.values[decision]} if fewest > 1 else {}
     for times in range(2, fewest // 2 + 1):
         averaged = EachChanged(audit.queries, partial(average_permutations, serving_permutations=times))
-        values = measure(averaged, audit.threshold).values
+        by = match_threshold(audit.threshold, audit.record["collection"], own * times, audit.reading)
+        values = measure(averaged, by).values
         if decision in values:
             by_budget[own * times] = values[decision]
     return {budget: mean_interval([values], scheme="queries") for budget, values in by_budget.items()}

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..measures import preference, ranking, threshold
+from ..measures import preference, threshold
+from ..measures.gains import quality_by_permutation
 from ..measures.measurement import Cutoff
+from ..measures.reading import ranked_permuted
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Instance
 
@@ -25,13 +27,13 @@ BUDGET = 10
 
 def states(query: Scored, measure: str, cutoff: Cutoff) -> tuple[str, Array]:
     """(consumer, what it decides about every candidate under every permutation, (M, n))."""
-    scores = query.permuted
-    if measure == "overlap" and (kept := cutoff.retained(scores)) is not None:
+    scores, ranked = query.permuted, ranked_permuted(query)
+    if measure == "overlap" and (kept := cutoff.retained(scores, ranked)) is not None:
         return "threshold", kept.astype(int)
     if measure == f"overlap@{BUDGET}":
-        return "threshold", threshold.retained_top_k(scores, BUDGET).astype(int)
+        return "threshold", threshold.retained_top_k(ranked, BUDGET).astype(int)
     decided = np.zeros(scores.shape, int)
-    chosen, rejected = preference.pair(scores).T
+    chosen, rejected = preference.pair(ranked).T
     rows = np.arange(len(scores))
     decided[rows, rejected] = -1
     decided[rows, chosen] = 1
@@ -60,11 +62,6 @@ def two_orders(decided: Array, quality: Array) -> tuple[int, int]:
     apart = np.abs(np.nan_to_num(quality[first] - quality[second]))
     best = np.lexsort((apart, -distance))[0]
     return int(first[best]), int(second[best])
-
-
-def quality(query: Scored, k: int) -> Array:
-    """(M,) nDCG@k under every permutation; NaN without judgements."""
-    return ranking.ndcg(query.permuted, query.gold, k, judged_gains=query.ideal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +145,7 @@ class Example:
 def make_example(query: Scored, instance: Instance | None, measure: str, cutoff: Cutoff, k: int) -> Example:
     """A query under the two of its orders that agree least."""
     consumer, decided = states(query, measure, cutoff)
-    by_order = quality(query, k)
+    by_order = quality_by_permutation(query, k)
     pair = two_orders(decided, by_order)
     places = _places(query)
     low, high = _range(query.permuted[list(pair)], cutoff.value if consumer == "threshold" else None)

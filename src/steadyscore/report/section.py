@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..audits.figure import Figure, mean_figure
+from ..audits.load import share_threshold
 from ..audits.remarks import unranked_remark
 from ..audits.result import Audit
 from ..audits.table import baselines
@@ -126,7 +127,7 @@ def make_section(audits: list[Audit], styles: dict[str, Style]) -> Section:
         verdicts=[
             sentences.leader(among, name)
             for name, among in ((decision, compared), (f"ndcg@{k}", audits))
-            if name and len(among) > 1 and all(name in audit.measured.values for audit in among)
+            if name and len(among) > 1 and sentences.is_comparable(name, among)
         ],
         warnings=[warning for audit in audits for warning in audit.warnings()],
         notes=_notes(audits, ranked[0], decision, names),
@@ -168,6 +169,7 @@ def _notes(audits: Sequence[Audit], least_steady: Audit, decision: str | None, c
         *unranked,
         *([f"The reader is {least_steady.reader}."] if decision in OF_READERS and least_steady.reader else []),
         *(sentences.idle_note(audit, decision) for audit in idle),
+        *([] if share_threshold(audits) else [sentences.DIFFERENT_THRESHOLDS]),
         *(f"{audit.name}: {remark}" for audit in audits for remark in start_remarks(audit.record)),
     ]
 
@@ -180,7 +182,8 @@ def _cell(audit: Audit, name: str, audits: Sequence[Audit]) -> Cell | None:
         return Cell(figure, leads=False)
     rivals = [other for other in audits if other is not audit]
     is_idle = name in ("overlap", "overlap_nonempty") and sentences.has_idle_cutoff(audit)
-    is_ahead = not is_idle and all(sentences.merit(audit, name) > sentences.merit(rival, name) for rival in rivals)
+    is_contest = not is_idle and sentences.is_comparable(name, audits)
+    is_ahead = is_contest and all(sentences.merit(audit, name) > sentences.merit(rival, name) for rival in rivals)
     advantages = [sentences.advantage(audit, rival, name) for rival in rivals] if is_ahead else []
     return Cell(figure, bool(advantages) and all(each is not None and each.low > 0 for each in advantages))
 
@@ -189,15 +192,16 @@ def _examples(ranked: list[Audit], decision: str | None, k: int) -> list[ShownEx
     """A query under the least steady audit, and the same query under the steadiest."""
     if decision is None:
         return []
-    worst = ranked[0]
     measure = decision if decision in ("overlap", "overlap@10", "pair_flip") else "overlap"  # a reader decides on what is kept
-    if measure not in worst.measured.values:
+    able = [audit for audit in ranked if measure in audit.measured.values]
+    if not able:
         return []
+    worst = able[0]
     index = most_affected(worst.queries, _steadiness(worst, measure), measure, worst.measured.cutoff)
     if index is None:
         return []
     query_id = worst.queries[index].query_id
-    shown = (_example(audit, query_id, measure, decision, k) for audit in [worst, ranked[-1]][: len(ranked)])
+    shown = (_example(audit, query_id, measure, decision, k) for audit in [worst, able[-1]][: len(able)])
     return [example for example in shown if example is not None]
 
 

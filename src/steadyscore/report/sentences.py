@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..audits.load import share_threshold
 from ..audits.result import Audit
-from ..measures.intervals import Interval, paired_interval
+from ..measures.gains import quality_by_permutation
+from ..measures.intervals import FEWEST, Interval, paired_interval
 from ..measures.registry import MEASURES
 from ..terms import Array
 from . import example
@@ -36,8 +38,12 @@ LABELS = {
 }  # fmt: skip
 SETS = ("overlap", "overlap_nonempty", "chance_overlap", "empty_sets", "retention")
 """What a threshold keeps, and what its overlap is to be read against."""
-NEARLY_NONE, NEARLY_ALL = 0.02, 0.95
-"""Mean retention outside of which a threshold hardly decides anything, so that its overlap says little."""
+NEARLY_ALL, MOSTLY_EMPTY = 0.95, 0.5
+"""A mean retention above the one, or a share of empty sets above the other: the overlap then says little."""
+DIFFERENT_THRESHOLDS = (
+    "These runs were audited with different thresholds, so what they keep is not compared. Give one for all: "
+    "--match-retention SHARE, --keep-share SHARE, --keep-first K or --cutoff X|f1."
+)
 
 
 def decision_measure(audits: Sequence[Audit]) -> str | None:
@@ -59,18 +65,25 @@ def share_changed(audit: Audit, decision: str) -> float:
 
 
 def has_idle_cutoff(audit: Audit) -> bool:
-    """Whether the cutoff keeps nearly all or nearly nothing: a scorer that cannot tell candidates apart gets such a one."""
-    kept = audit.figures.get("retention")
-    return kept is not None and not NEARLY_NONE <= kept.value <= NEARLY_ALL
+    """Whether the cutoff keeps nearly all, or mostly nothing: a scorer that cannot tell candidates apart gets such a one."""
+    kept, empty = audit.figures.get("retention"), audit.figures.get("empty_sets")
+    return kept is not None and (kept.value > NEARLY_ALL or (empty is not None and empty.value > MOSTLY_EMPTY))
+
+
+def is_comparable(name: str, audits: Sequence[Audit]) -> bool:
+    """Whether audits may be ranked by a measure: all have it, and where it depends on a threshold all have the same."""
+    has_all = all(name in audit.measured.values for audit in audits)
+    return has_all and ("cutoff" not in MEASURES[name].needs or share_threshold(audits))
 
 
 def idle_note(audit: Audit, decision: str | None) -> str:
     kept, overlap = (audit.figures[name].value for name in ("retention", "overlap"))
     others = " It is left out of the comparison of decisions." if decision == "overlap" else ""
-    return (
-        f"The cutoff of {audit.name} keeps {100 * kept:.1f} % of the pool, so its overlap of {overlap:.2f} says little: "
-        f"there is hardly anything to change.{others}"
-    )
+    if kept > NEARLY_ALL:
+        keeps, why = f"{100 * kept:.1f} % of the pool", "there is hardly anything to change"
+    else:
+        keeps, why = f"nothing in {percent(audit.figures['empty_sets'].value)} of the cases", "two empty sets count as equal"
+    return f"The threshold of {audit.name} keeps {keeps}, so its overlap of {overlap:.2f} says little: {why}.{others}"
 
 
 def sentence(audit: Audit, decision: str | None, k: int, named: bool) -> str:
@@ -106,7 +119,7 @@ def quality_by_query(audit: Audit, k: int, counted: Array | None = None) -> Arra
     fewest = min(len(q.permuted) for q, is_chosen in zip(audit.queries, chosen, strict=True) if is_chosen)
     by_query = np.empty((int(chosen.sum()), fewest))
     for row, query in zip(by_query, (q for q, is_chosen in zip(audit.queries, chosen, strict=True) if is_chosen), strict=True):
-        row[:] = example.quality(query, k)[:fewest]
+        row[:] = quality_by_permutation(query, k)[:fewest]
     judged: Array = by_query[~np.isnan(by_query).any(axis=1)]
     return judged
 
@@ -153,7 +166,7 @@ def leader(audits: Sequence[Audit], name: str) -> str:
     opening = f"{what}: {first.name} ({LABELS[name]} {_value(first, name)})"
     ahead = advantage(first, second, name)
     if ahead is None:
-        return f"{opening}, next {second.name} ({_value(second, name)}); the two cannot be paired."
+        return f"{opening}, next {second.name} ({_value(second, name)}); there are too few shared queries to tell."
     span = f"{abs(ahead.value):.3f}, 95 % interval {format_number(ahead.low)} to {format_number(ahead.high)}"
     return f"{opening}, {f'ahead of {second.name} by' if ahead.low > 0 else f'not settled against {second.name}:'} {span}."
 
@@ -169,11 +182,11 @@ def _value(audit: Audit, name: str) -> str:
 
 
 def advantage(a: Audit, b: Audit, name: str) -> Interval | None:
-    """By how much a is better than b, paired by query; None where they share fewer than two measured queries."""
+    """By how much a is better than b, paired by query; None where they share too few measured queries to tell."""
     if a.measured.query_ids != b.measured.query_ids or not all(name in audit.measured.values for audit in (a, b)):
         return None
-    if sum(~np.isnan(a.measured.values[name] - b.measured.values[name])) < 2:
-        return None  # one query has no spread to resample
+    if sum(~np.isnan(a.measured.values[name] - b.measured.values[name])) < FEWEST:
+        return None
     sides = [audit.measured.values[name] * (-1 if MEASURES[name].better == "lower" else 1) for audit in (a, b)]
     return paired_interval([sides[0]], [sides[1]], scheme="queries")
 

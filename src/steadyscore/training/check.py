@@ -11,12 +11,12 @@ from typing import NamedTuple
 from ..collection import open_collection
 from ..collection.apart import shared_mistakes
 from ..errors import SteadyscoreError
-from ..machine.disk import is_there
+from ..machine.disk import is_there, read_json
 from ..machine.mirrors import is_address
 from ..models.embedded import base_address_mistake, base_shape
 from ..scoring.score import Cut, cut_instances
 from .labels import has_labels
-from .plan import SEVERAL_VIEWS, SHUFFLED, WEIGHTED, layer_indices
+from .plan import SEVERAL_VIEWS, SHUFFLED, WEIGHTED, layer_indices, lora_dropout
 from .recipe import TrainConfig, to_json, value_mistakes
 
 REQUIRED = ("base", "data", "labels", "out")
@@ -82,6 +82,11 @@ def _dropout_mistake(config: TrainConfig) -> str | None:
     return f"{config.objective} needs a dropout above 0" if needs else None
 
 
+def _grade_share_mistake(config: TrainConfig) -> str | None:
+    is_lost = config.objective == "debias_first" and config.grade_share > 0
+    return "debias_first weighs squared errors by their slot; leave grade_share at 0" if is_lost else None
+
+
 def _ramp_mistake(config: TrainConfig) -> str | None:
     if config.steps is None or config.ramp is None or config.ramp <= config.steps:
         return None
@@ -91,6 +96,11 @@ def _ramp_mistake(config: TrainConfig) -> str | None:
 def _evaluation_mistake(config: TrainConfig) -> str | None:
     is_idle = config.evaluate_every and not (config.held_out or config.held_out_data)
     return "evaluate_every needs queries to evaluate on; give held_out or held_out_data" if is_idle else None
+
+
+def _permutations_mistake(config: TrainConfig) -> str | None:
+    is_one = (config.held_out or config.held_out_data) and config.held_out_permutations < 2
+    return "held_out_permutations is 1, and a change of order needs 2 or more" if is_one else None
 
 
 def _held_out_mistake(config: TrainConfig) -> str | None:
@@ -133,9 +143,11 @@ RULES = (
     Rule(("objective", "prompt"), _set_mistake),
     Rule(("objective", "teacher_orders"), _teacher_mistake),
     Rule(("objective", "dropout"), _dropout_mistake),
+    Rule(("objective", "grade_share"), _grade_share_mistake),
     Rule(("base", "layers"), _layers_mistake),
     Rule(("ramp", "steps"), _ramp_mistake),
     Rule(("evaluate_every", "held_out", "held_out_data"), _evaluation_mistake),
+    Rule(("held_out", "held_out_data", "held_out_permutations"), _permutations_mistake),
     Rule(("held_out", "data", "queries"), _held_out_mistake),
     Rule(("data", "apart_from", "queries", "pool"), _apart_mistake),
 )
@@ -217,6 +229,23 @@ def _out_mistake(config: TrainConfig) -> str | None:
 
 
 def _initial_mistake(config: TrainConfig) -> str | None:
-    if not config.initial or is_there(Path(config.initial) / "adapter_config.json"):
+    if not config.initial:
         return None
-    return f"{config.initial} is not an adapter folder: it has no adapter_config.json"
+    file = Path(config.initial) / "adapter_config.json"
+    if not is_there(file):
+        return f"{config.initial} is not an adapter folder: it has no adapter_config.json"
+    try:
+        own = read_json(file)
+    except SteadyscoreError as error:
+        return str(error)
+    layers, every = own.get("layers_to_transform"), "every layer"
+    has = {
+        "rank": own.get("r"), "alpha": own.get("lora_alpha"), "dropout": own.get("lora_dropout"),
+        "projections": sorted(own.get("target_modules") or ()), "layers": f"{layers[0]}-{layers[-1]}" if layers else every,
+    }  # fmt: skip
+    asked = {
+        "rank": config.rank, "alpha": config.alpha, "dropout": lora_dropout(config),
+        "projections": sorted(config.projections), "layers": config.layers or every,
+    }  # fmt: skip
+    differ = [f"{name} {has[name]} and not {asked[name]}" for name in has if has[name] != asked[name]]
+    return f"{config.initial} was trained with {', '.join(differ)}; a run that starts from it keeps its LoRA" if differ else None

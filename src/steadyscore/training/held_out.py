@@ -53,18 +53,18 @@ def evaluate(scorer: Scorer, instances: Sequence[Instance], count: int, seed: in
         scored.append(
             scorer.score_orders(instance, np.vstack([np.arange(len(instance.pool))[None], orders]), [FIRST_STAGE, *range(count)])
         )
-    judged = [s for s in scored if s.relevance is not None]
+    judged = [s for s in scored if s.is_judged]
     if not judged:
         raise InputError(
             "no held-out query has judgements, so its ranking quality is unknown. Give held-out data with relevance."
         )
     k = scorer.task.quality_cutoff
-    quality = np.array([ndcg(s.first_stage[None], s.relevance, k, judged_gains=s.ideal)[0] for s in judged])  # type: ignore[index, arg-type]
-    cutoff = fit_cutoff([s.first_stage for s in judged], [s.relevance for s in judged])  # type: ignore[misc]
+    quality = np.array([ndcg(s.first_stage[None], s.gold, k, judged_gains=s.ideal)[0] for s in judged])  # type: ignore[index]
+    cutoff = fit_cutoff([s.first_stage for s in judged], [s.gold for s in judged])  # type: ignore[misc]
     return {
         "quality": float(quality.mean()),
         "quality_se": float(quality.std(ddof=1) / np.sqrt(len(quality))) if len(quality) > 1 else None,
-        "tau_psi": float(np.mean([tau_psi(s.permuted) for s in scored])),
+        "tau_psi": float(np.nanmean([tau_psi(s.permuted) for s in scored])),
         "overlap": float(np.mean([overlap(retained(s.permuted, cutoff)) for s in judged])),
         "dispersion": float(np.mean([s.first_stage.std() for s in scored])),  # type: ignore[union-attr]
         "queries": len(scored),

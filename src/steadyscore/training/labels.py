@@ -105,7 +105,9 @@ def _unit(scores: np.ndarray, scale: Scale, name: str, query_id: str) -> np.ndar
     if scale == "sigmoid":
         return np.asarray(1 / (1 + np.exp(-scores)))
     if scale == "rank":
-        places = np.argsort(np.argsort(scores, axis=-1, kind="stable"), axis=-1)
+        lower = (scores[..., None, :] < scores[..., None]).sum(axis=-1)
+        equal = (scores[..., None, :] == scores[..., None]).sum(axis=-1)
+        places = lower + (equal - 1) / 2  # equal scores share the mean of their places
         return np.asarray(places / max(scores.shape[-1] - 1, 1))
     if scores.min() < -1e-6 or scores.max() > 1 + 1e-6:
         raise InputError(
@@ -193,6 +195,8 @@ def write_labels(folder: Path, labels: Sequence[Label], record: dict[str, Any] |
         folder.mkdir(parents=True, exist_ok=True)
         if record is not None:
             write_record(folder / DERIVED_FILE, record)
+        else:
+            (folder / DERIVED_FILE).unlink(missing_ok=True)  # of an earlier set in this folder
         write_parquet(folder / LABELS_FILE, pa.Table.from_pylist(rows, schema=label_schema()))
 
 

@@ -91,7 +91,7 @@ def kl_to_base(view: Any, target: Any, log_student: Any, log_base: Any, weight: 
 
 
 def grade_cross_entropy(log_p: Any, distribution: Any) -> Any:
-    """-mean_d Σ_g T(g) log P(g): the teacher's whole grade distribution, (B, 4), instead of its mean."""
+    """-mean_d Σ_g T(g) log P(g): the teacher's whole grade distribution, (B, 4), instead of its mean; of one view or several."""
     return -(distribution * log_p).sum(-1).mean()
 
 

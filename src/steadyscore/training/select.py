@@ -99,7 +99,8 @@ def select(points: Sequence[Point], decision: str = "tau_psi") -> list[Selection
     if refusal := _cannot_tell(len(runs), len(alive), usable):
         return [_highest_quality(points), *(Selection(rule, None, refusal) for rule in get_args(Rule)[1:])]
     best = min(usable, key=_by_quality)
-    error = best.quality_se or 0.0
+    error = best.quality_se
+    assert error is not None
     near = [point for point in usable if point.quality >= best.quality - error]
     flat = len(near) == len(usable) and len(usable) > 1
     span = f"{len(near)} of {len(usable)} points lie within one standard error ({error:.4f}) of {best.quality:.4f}"
@@ -134,13 +135,15 @@ def _cannot_tell(runs: int, alive: int, usable: Sequence[Point]) -> str | None:
         return "abstains: no run has a converged evaluation that did not collapse"
     if 2 * alive < runs:
         return f"abstains: only {alive} of {runs} runs are usable, the others collapsed or did not converge"
+    if any(point.quality_se is None for point in usable):
+        return "abstains: one held-out query has no standard error; hold out more"
     if len(usable) < 2:
         return "abstains: one evaluation is not a grid; evaluate more often or train more weights"
     return None
 
 
 def checkpoint_folder(point: Point) -> Path:
-    """Where the chosen adapter is: its checkpoint, or the run's final adapter."""
+    """Where the chosen adapter is: its checkpoint, which must still be there."""
     checkpoint = Path(point.folder) / "checkpoints" / f"step-{point.step:06d}"
     if checkpoint.exists():
         return checkpoint

@@ -253,7 +253,8 @@ def window_loss(
         anchor: torch.Tensor = objective(1 - share, 0.0)
     if share:
         teacher = torch.as_tensor(example.grades, dtype=scores.dtype, device=scores.device)
-        entropy = share * objectives.grade_cross_entropy(log_p[0], teacher)
+        anchored = log_p if config.objective == "permutation_augmentation" else log_p[0]  # as its squared error
+        entropy = share * objectives.grade_cross_entropy(anchored, teacher)
         loss, anchor = loss + config.anchor * entropy, anchor + entropy
     return WindowLoss(loss, anchor.detach(), objectives.order_variance(scores).detach(), scores.detach())
 
