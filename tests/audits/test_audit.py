@@ -12,11 +12,13 @@ import pytest
 
 import steadyscore
 from steadyscore import audits as package
+from steadyscore import cli
 from steadyscore.audits import audit as module
 from steadyscore.audits.figure import Figure, mean_figure
 from steadyscore.audits.load import budget_values, load_run
 from steadyscore.collection import open_collection
-from steadyscore.errors import InputError
+from steadyscore.errors import InputError, RunMismatch
+from steadyscore.machine import disk
 from steadyscore.measures.measurement import Threshold
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from tests.helpers.endpoint import Server
@@ -316,3 +318,69 @@ def test_one_audit_opens_each_collection_once_reads_each_table_once_and_measures
     assert len(found) == runs
     assert counts == {"open": collections, "read": runs, "measure": runs, "figures": runs}
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["runs"][0]["measures"]["verdict_flip"]["value"] == 0
+
+
+def test_a_perturbation_without_judgements_is_left_out_and_json_stays_json(tmp_path, capsys):
+    rows = [
+        {"id": one["id"], "query": one["query"], "candidates": [{"id": c["id"], "text": c["text"]} for c in one["candidates"]]}
+        for one in some_instances(3)
+    ]
+    file = write_collection(tmp_path / "unjudged.jsonl", rows)
+    words = f"audit --scorer synthetic:companion --data {file} --permutations 2 --perturb reverse --no-report --json"
+    assert cli.main([*words.split(), "--out", str(tmp_path / "run")]) == 0
+    told = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(word))
+    assert "reverse_psi" in told["runs"][0]["measures"]
+    assert "reverse_ndcg@10" not in told["runs"][0]["measures"]
+
+
+def test_a_run_that_cannot_be_matched_is_said_before_anything_is_scored(tmp_path):
+    asked = []
+    steadyscore.audit("synthetic:slot", "responses", queries=4, out=tmp_path / "other", report=False)
+    with pytest.raises(InputError, match="holds no run on passages"):
+        steadyscore.audit(
+            lambda query, texts: asked.append(query) or [0.5] * len(texts), "passages", match_retention=str(tmp_path / "other")
+        )
+    assert not asked
+
+
+def test_a_share_that_is_matched_on_several_collections_can_be_compared(tmp_path):
+    common = {"queries": 6, "report": False}
+    data = ["passages", "multidoc_qa"]
+    steadyscore.audit("synthetic:slot:0.1", data, out=tmp_path / "other", **common)
+    both = {"a": "synthetic:slot:0.2", "b": "synthetic:slot:0.3"}
+    steadyscore.audit(both, data, out=tmp_path / "mine", match_retention=str(tmp_path / "other"), **common)
+    assert steadyscore.compare(tmp_path / "mine", measures=["overlap"]).contrasts
+
+
+def test_nobody_else_works_in_a_run_while_it_is_perturbed(tmp_path):
+    seen = []
+
+    def scorer(query, texts):
+        seen.append(any(tmp_path.rglob(disk.LOCK)))
+        return [len(text) / 9999 for text in texts]
+
+    steadyscore.audit(scorer, "passages", queries=2, permutations=2, perturb=["reverse"], out=tmp_path / "run", report=False)
+    assert len(seen) > 2 * 3
+    assert all(seen)
+
+
+def test_judgements_of_given_scores_are_all_used_or_refused(tmp_path):
+    scores = np.random.default_rng(0).random((3, 2, 400))
+    with pytest.raises(InputError, match="3 queries have scores and 2 have judgements"):
+        steadyscore.audit(scores=scores, relevance=np.ones((2, 400)))
+    with pytest.raises(InputError, match="query b has judgements and no scores"):
+        steadyscore.audit(scores={"a": scores[0]}, relevance={"a": np.ones(400), "b": np.ones(400)})
+    with pytest.raises(InputError, match="column `relevance` of its own"):
+        steadyscore.audit(scores=[{"query_id": "a", "candidate_id": "d", "permutation": 0, "score": 1.0}], relevance=np.ones(1))
+    relevance = np.zeros((3, 400), int)
+    relevance[:, 0] = 1
+    steadyscore.audit(scores=scores, relevance=relevance, out=tmp_path / "kept", report=False)
+    relevance[:, 200] = 1  # in the middle, which numpy does not print
+    with pytest.raises(RunMismatch):
+        steadyscore.audit(scores=scores, relevance=relevance, out=tmp_path / "kept", report=False)
+
+
+def test_no_scorers_at_all_are_refused():
+    for none in ({}, [], None):
+        with pytest.raises(InputError, match="nothing to audit"):
+            steadyscore.audit(none, "passages")

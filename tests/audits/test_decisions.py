@@ -265,3 +265,14 @@ def test_a_plan_asks_nothing_and_a_wrong_flag_is_usage(server, file, capsys):
     assert server.requests == []
     assert main([*arguments, "--data", "passages"]) == 2
     assert "--data has no meaning with --decisions" in capsys.readouterr().err
+
+
+def test_an_audit_that_is_named_twice_or_lacks_a_measure_is_refused(server, model, file, tmp_path):
+    asked = {"permutations": 2}
+    one, two = (
+        steadyscore.audit_decisions(f"systemone:{name}@{server.url}", file, tmp_path / name, **asked) for name in ("m", "n")
+    )
+    with pytest.raises(InputError, match="given more than once"):
+        steadyscore.compare(one, one, two)
+    with pytest.raises(InputError, match="no two audits have"):
+        steadyscore.compare(one, two, measures=["ndcg@10"])

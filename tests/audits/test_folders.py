@@ -86,3 +86,11 @@ def test_an_audit_of_decisions_has_a_folder_for_every_model(tmp_path):
     assert decision_folders(tmp_path, ["a:b", "c"]) == [tmp_path / "a-b", tmp_path / "c"]
     (tmp_path / "decision-run.json").touch()
     assert decision_folders(tmp_path, ["a:b"]) == [tmp_path]
+
+
+def test_two_runs_that_would_share_a_folder_are_refused_before_anything_is_scored(tmp_path):
+    asked = []
+    twins = {name: lambda query, texts: asked.append(query) or [0.5] * len(texts) for name in ("модель-α", "модель-β")}
+    with pytest.raises(InputError, match="would be kept in one folder"):
+        steadyscore.audit(twins, "passages", out=tmp_path / "runs")
+    assert not asked

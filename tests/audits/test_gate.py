@@ -84,3 +84,9 @@ def test_queries_that_could_not_be_scored_fail_a_gate_until_they_are_allowed():
     assert [str(check.bound) for check in checked.checks if not check.ok] == ["missing queries <= 0"]
     assert "misses 1 of 4 queries, which are in no mean: q2." in str(checked)
     assert steadyscore.gate(audits, max={"tau_psi": 1}, allow_missing=1)
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+def test_a_bound_that_is_no_number_is_refused(number):
+    with pytest.raises(UsageError, match="write a number"):
+        parse_bounds([f"overlap={number}"], [])

@@ -107,3 +107,14 @@ def test_runs_that_do_not_fit_are_refused(study):
         load_width_study([folder / "companions"])
     with pytest.raises(InputError, match="both scored under the condition companions"):
         load_width_study([folder / "companions", folder])
+
+
+def test_runs_of_other_candidates_or_of_another_scorer_are_refused(study, tmp_path):
+    _, folder = study
+    common = {"width": 1, "queries": 8, "report": False}
+    steadyscore.audit("synthetic:companion:0.1", "passages", pool=6, out=tmp_path / "small", **common)
+    with pytest.raises(InputError, match=r"different candidates|different scorers"):
+        load_width_study([folder / "companions", tmp_path / "small"])
+    steadyscore.audit("synthetic:slot:0.9", "passages", out=tmp_path / "other", **common)
+    with pytest.raises(InputError, match="different scorers"):
+        load_width_study([folder / "companions", tmp_path / "other"])

@@ -101,3 +101,9 @@ def test_candidates_that_two_collections_share_are_counted_by_text():
     mistakes = shared_passages(pool("The sky is blue."), pool("Bread rises.", "the  sky is BLUE"))
     assert mistakes == ["1 of 2 candidates have a text that is in both, such as candidate 'd1' of query 'q'"]
     assert shared_passages(pool("a"), pool("b")) == []
+
+
+def test_marks_and_symbols_tell_texts_apart_and_ways_of_writing_a_letter_do_not():
+    assert text_key("दिन") != text_key("दान")
+    assert text_key("???") != text_key("-")
+    assert text_key("caf\u00e9") == text_key("cafe\u0301")

@@ -78,3 +78,15 @@ def test_a_window_that_does_not_fit_alone_fails_and_others_are_read():
         e.grade_logits(prompts)
     e.model.base_model.forward = type(e.model.base_model).forward.__get__(e.model.base_model)
     assert len(e.grade_logits(prompts)) == len(prompts)
+
+
+def test_a_replica_that_halves_meanwhile_does_not_fail_what_fits():
+    passes = Passes(8000)
+
+    def work(tokens):
+        if tokens == 8000:
+            passes.tokens = 4000  # by another thread
+            raise MemoryError
+        return tokens
+
+    assert passes.fit(work, [5000, 5000]) == 4000

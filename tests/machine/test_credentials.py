@@ -13,6 +13,7 @@ from steadyscore.engines import EngineOptions, endpoint
 from steadyscore.engines.address import open_engine, parse_address
 from steadyscore.errors import InputError
 from steadyscore.machine.credentials import check_credentials, redact, without_credentials
+from steadyscore.machine.mirrors import parse_place
 from steadyscore.runs.folder import find_run
 from tests.engines.test_endpoint import chat, rerank, shown
 from tests.helpers.endpoint import Server
@@ -136,3 +137,17 @@ def test_windows_refused_at_once_for_a_setting_are_all_asked_again(tmp_path, mon
         refused = [body for body in server.requests if "max_tokens" in body]
         assert 1 < len(refused) <= 8
         assert all(shown(body) for body in refused)
+
+
+def test_a_secret_of_one_of_several_servers_is_not_repeated():
+    address = "vllm:m@http://a:8000/v1,http://user:PWSECRET9@b:8000/v1"
+    assert "SECRET9" not in without_credentials(address)
+    with pytest.raises(InputError) as refusal:
+        check_credentials(address)
+    assert "SECRET9" not in str(refusal.value)
+
+
+def test_a_store_s_key_with_a_slash_is_refused():
+    with pytest.raises(InputError) as refusal:
+        parse_place("s3://AKIA123:wJal/K7MDENG@bucket/run")
+    assert "K7MDENG" not in str(refusal.value)

@@ -265,3 +265,8 @@ def test_a_folder_is_never_seen_half_removed(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.rmtree", lambda *_, **how: None)  # stopped there
     disk.remove_folder(tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_name_that_is_no_text_stays_one_that_json_reads(tmp_path):
+    disk.write_json(tmp_path / "record.json", {"command": ["caf\udce9.jsonl"]})
+    assert disk.read_json(tmp_path / "record.json")["command"] == ["caf\udce9.jsonl"]

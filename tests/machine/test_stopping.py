@@ -100,3 +100,15 @@ def test_other_threads_are_left_alone():
     thread.start()
     thread.join()
     assert done == [signal.default_int_handler]
+
+
+def test_a_host_s_handler_that_returns_lets_the_block_end(monkeypatch):
+    heard, done = [], []
+    monkeypatch.setattr(signal, "default_int_handler", None, raising=False)
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        stop_in_the_middle(done, signal.SIGTERM, signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert done == ["rest of the block"]
+    assert heard == [signal.SIGTERM] * 2

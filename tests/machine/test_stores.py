@@ -366,6 +366,15 @@ def test_a_process_of_this_machine_that_is_gone_holds_nothing(address, monkeypat
         assert names(address) == [".lease-000001", ".lease-000002"]
 
 
+def test_a_lease_of_an_earlier_process_with_our_number_is_taken_over(address, quick):
+    with hold(Store(address)) as lease:
+        mine = json.loads(content(f"{address}/.lease-000001"))
+        lease._ends.set()
+    put(f"{address}/.lease-000001", json.dumps(mine | {"began": "1"}).encode())
+    with hold(Store(address)):
+        assert names(address) == [".lease-000001", ".lease-000002"]
+
+
 def test_a_lease_that_is_renewed_elsewhere_refuses(address, quick):
     far = Store(address)
     with hold(far) as lease:

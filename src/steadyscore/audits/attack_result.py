@@ -23,6 +23,7 @@ from ..terms import Array, Failure
 from .figure import Figure, mean_figure
 from .gate import Bound, Check, Gate, make_bounds
 from .load import match_threshold
+from .missing import failures
 from .table import html_table, text_table
 
 HEADER = ("attack", "measure", "value", "harmless", "beyond harmless", "queries")
@@ -226,7 +227,7 @@ def load_attack(folder: str | Path, *, attacks: Sequence[str] | None = None, thr
         effects=effects,
         example=example if gain > 0 else None,
         without_victim=tuple(query.query_id for query in queries if query.query_id not in before),
-        failed=_failures(runs),
+        failed=failures(runs),
         folder=root,
     )
 
@@ -280,8 +281,3 @@ def _show(attack: str, one: _Before, after: Scored) -> tuple[float, Example]:
     rows = [(ids[c], float(scores[0, c]), float(scores[1, c]), int(places[0, c]), int(places[1, c])) for c in range(len(ids))]
     ranked = tuple(sorted(rows, key=lambda row: row[-1]))
     return float(scores[1, one.victim] - scores[0, one.victim]), Example(attack, after.query_id, ids[one.victim], ranked)
-
-
-def _failures(runs: Sequence[Run]) -> tuple[Failure, ...]:
-    failed = [Failure(**failure) for run in runs for failure in run.record["coverage"]["failed"]]
-    return tuple({failure.query_id: failure for failure in failed}.values())

@@ -21,7 +21,7 @@ from ..engines.address import check_address, open_engine, parse_address
 from ..engines.generator import Decoding, check_reader
 from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
-from ..machine.disk import explaining_os_errors, write_record, write_tables
+from ..machine.disk import explaining_os_errors, lock_folder, write_record, write_tables
 from ..machine.extras import PAGE, absent_modules
 from ..machine.mirrors import Place, parse_place
 from ..machine.progress import bar, job
@@ -148,9 +148,9 @@ def audit(
 
 def name_scorers(scorers: Scorers) -> dict[str, Any]:
     """Scorers by the name each goes by: its address, or what Python calls it."""
-    if isinstance(scorers, Mapping):
+    if isinstance(scorers, Mapping) and scorers:
         return dict(scorers)
-    given = scorers if isinstance(scorers, list | tuple) else [] if scorers is None else [scorers]
+    given = scorers if isinstance(scorers, list | tuple) else [] if scorers is None or isinstance(scorers, Mapping) else [scorers]
     if not given:
         raise InputError("there is nothing to audit. Give a scorer: an address such as 'smollm2-135m', or a function.")
     names = [one if isinstance(one, str) else open_object(one).name for one in given]
@@ -190,6 +190,7 @@ class AuditWork:
         if self.output.folder is None:
             raise InputError("workers need a run folder that all of them see. Say where it is with --out.")
         sources = open_sources(self.scorers, self.data, self.additions)
+        check_query_ids(sources, self.config.cut)
         check_apart(sources, self.config.cut, self.additions.apart_from)
         places = run_folders(local_folder(self.output.folder, is_record), self.scorers, sources)
         for name, scorer in self.scorers.items():
@@ -213,6 +214,8 @@ def audit_scorers(
     sources = open_sources(scorers, data, additions)
     check_query_ids(sources, config.cut)
     check_apart(sources, config.cut, additions.apart_from)
+    for source in sources:  # a run that cannot be matched is said before anything is scored
+        match_threshold(config.threshold, source.collection.name, additions.serving_permutations, config.reading)
     with working_folder(output) as folder:
         places = run_folders(folder, scorers, sources)
         audits: list[Audit] = []
@@ -255,11 +258,12 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     if scoring.get("tokens") and not additions.mitigations:
         remember_speed(name, scoring["tokens"], scoring["seconds"])
     queries = run.read_queries()
-    failed = _score_additions(scorer, run, queries, work)
     own_name = name if name != work.address else run.record["name"]  # a name that the caller gave stays with the run
     by = match_threshold(config.threshold, run.record["collection"], additions.serving_permutations, config.reading)
-    run.update_record(threshold=stored_threshold(by), reading=asdict(config.reading), name=own_name)
-    reports = {reader: _read(run, queries, reader, work) for reader in additions.readers}
+    with lock_folder(work.folder):  # scoring has given it back
+        failed = _score_additions(scorer, run, queries, work)
+        run.update_record(threshold=stored_threshold(by), reading=asdict(config.reading), name=own_name)
+        reports = {reader: _read(run, queries, reader, work) for reader in additions.readers}
     served = (additions.reader_k, additions.serving_permutations, config.reading, additions.reader_decoding)
     first = [reader_label(reader, *served) for reader in additions.readers[:1]] or None
     found = load_run(

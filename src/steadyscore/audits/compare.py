@@ -142,13 +142,18 @@ def _compare_decisions(
     """Audits of decisions against the first, or the one named, paired by state."""
     values: Values = {}
     for audit in audits:
-        values.setdefault(audit.name, {})[audit.collection] = audit
+        if audit.collection in values.setdefault(audit.name, {}):
+            raise InputError(f"{audit.name} on {audit.collection} is given more than once. Name each audit once.")
+        values[audit.name][audit.collection] = audit
     if len(values) < 2:
         raise InputError(f"only {audits[0].name} is there to compare. Give an audit of another model on the same file too.")
     against = baseline or audits[0].name
     names = measures or list(dict.fromkeys(name for audit in audits for name in audit.values if not name.endswith(NOISE)))
     missing = [f"{audit.name}: {len(audit.failed)} states are in no mean." for audit in audits if audit.failed]
     rows = contrasts({DECISIONS: values}, against, names, bootstrap)
+    absent = [name for name in names if name not in {row.measure for row in rows}]
+    if not rows or (absent and measures):
+        raise InputError(f"no two audits have {', '.join(absent)} to compare.")
     return Comparison(against, tuple(rows), (), (), tuple(missing), Audits([]))
 
 

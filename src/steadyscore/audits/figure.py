@@ -28,11 +28,16 @@ class Figure:
 
     def to_json(self) -> dict[str, Any]:
         floor = {} if self.floor is None else {"floor": self.floor, "above_floor": self.is_above_floor}
-        return {"value": self.value, "low": self.low, "high": self.high, "queries": self.queries} | floor
+        return {
+            "value": None if np.isnan(self.value) else self.value,
+            "low": self.low,
+            "high": self.high,
+            "queries": self.queries,
+        } | floor
 
     def __str__(self) -> str:
         if self.low is None:
-            return f"{self.value:.3f}"
+            return "-" if np.isnan(self.value) else f"{self.value:.3f}"
         floor = "" if self.floor is None else f" floor {self.floor:.3f}"
         return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]{floor}"
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..collection import Source
+from ..errors import InputError
 from ..machine.names import slug
 from ..runs.layout import RECORD_FILE
 from .decision_run import RECORD_FILE as DECISION_RECORD
@@ -17,7 +18,13 @@ def run_folders(out: Path, scorers: Iterable[str], sources: Sequence[Source]) ->
     if len(pairs) == 1:
         ((name, source),) = pairs
         return {(name, source.name): only_run_folder(out, source.collection.name, name)}
-    return {(name, source.name): _run_folder(out, source.collection.name, name) for name, source in pairs}
+    folders = {(name, source.name): _run_folder(out, source.collection.name, name) for name, source in pairs}
+    kept: dict[Path, str] = {}
+    for (name, data), folder in folders.items():
+        if folder in kept:
+            raise InputError(f"{kept[folder]} and {name} on {data} would be kept in one folder, {folder}. Give each an --out.")
+        kept[folder] = f"{name} on {data}"
+    return folders
 
 
 def decision_folders(out: Path, scorers: Sequence[str]) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -200,6 +201,8 @@ def parse_bounds(
             try:
                 value = float(number)
             except ValueError:
+                value = math.nan
+            if not math.isfinite(value):
                 mistakes.append(f"{flag} {text}: write a number, for example {flag} {name}=0.8.")
                 continue
             bounds.append(Bound(name, least=value) if flag == "--min" else Bound(name, most=value))

@@ -153,7 +153,11 @@ def check_one_threshold(audits: Sequence[Audit]) -> None:
 
 
 def share_threshold(audits: Sequence[Audit]) -> bool:
-    return len({audit.threshold for audit in audits}) <= 1
+    """Whether the audits of each collection have one: a share that is matched to another run differs between collections."""
+    thresholds: dict[str, set[Threshold]] = {}
+    for audit in audits:
+        thresholds.setdefault(audit.collection, set()).add(audit.threshold)
+    return all(len(each) == 1 for each in thresholds.values())
 
 
 def own_threshold(run: Run) -> Threshold:
@@ -219,7 +223,8 @@ def measure_run(
     measured = measure(served, by)
     beside = run.read_perturbed(measured.query_ids) if is_as_scored else {}
     beside |= read.values if read else {}
-    measured = replace(measured, values=measured.values | beside)
+    known = {name: values for name, values in beside.items() if not np.isnan(values).all()}
+    measured = replace(measured, values=measured.values | known)
     is_undecided = is_ranking(run.record) and not measured.cutoff.is_per_query
     return _without_threshold(measured, run.record) if is_undecided else measured
 

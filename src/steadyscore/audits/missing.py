@@ -6,12 +6,17 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ..runs.folder import Run
 from ..scoring.perturbation import MAX_QUERIES, sampled_queries
+from ..terms import Failure
 from .result import Audit
 
 OF_READERS = ("answer_", "verdict_")
 """How the names of measures begin that a reader brings."""
-OF_PERTURBATIONS = ("marker_tau_psi", "pool_psi_drop", "top10_changed_drop")
+OF_PERTURBATIONS = (
+    "marker_tau_psi", "held_out_marker_tau_psi", "pool_psi_drop", "top10_changed_drop", "reverse_psi", "swap_psi",
+    "first_stage_noise_psi",
+)  # fmt: skip
 """Measures that every sampled query has; for `replace`, a pool without a next candidate has none."""
 
 
@@ -34,6 +39,12 @@ def _not_perturbed(audit: Audit, name: str) -> list[str]:
     can_be_ranked = ~np.isnan(values["tau_psi"]) if "tau_psi" in values else np.ones(len(ids), bool)
     lacking = np.isnan(values[name]) & can_be_ranked
     return sorted(query_id for query_id, is_lacking in zip(ids, lacking, strict=True) if is_lacking and query_id in sampled)
+
+
+def failures(runs: Iterable[Run]) -> tuple[Failure, ...]:
+    """What could not be scored in some runs, each query once."""
+    failed = [Failure(**failure) for run in runs for failure in run.record["coverage"]["failed"]]
+    return tuple({failure.query_id: failure for failure in failed}.values())
 
 
 def missing_remark(audit: Audit, missing: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, UsageError
+from ..machine.mirrors import name_of
 from ..measures.measurement import Threshold
 from ..measures.registry import MEASURES
 from ..runs.folder import Run, find_run
@@ -223,7 +224,7 @@ def _option(audit: Audit, target: Target) -> Option:
     worst = None if reached is None else _unlucky(reached, target)
     return Option(
         scorer=audit.name,
-        run=str(audit.folder),
+        run=name_of(audit.folder) if audit.folder else "-",
         serving_permutations=audit.serving_permutations,
         windows=windows_per_query(audit),
         value=None if reached is None else reached.value,

@@ -26,12 +26,15 @@ class GivenScores(NamedTuple):
 
 def read_any_scores(scores: Any, relevance: Any = None) -> GivenScores:
     """Scores as the arrays every measure takes; every check of a score file holds for all forms."""
-    if isinstance(scores, str | Path) or (isinstance(scores, Sequence) and all(isinstance(s, str | Path) for s in scores)):
+    is_several = isinstance(scores, Sequence) and len(scores) > 0 and all(isinstance(s, str | Path) for s in scores)
+    if isinstance(scores, str | Path) or is_several:
         files = [Path(scores)] if isinstance(scores, str | Path) else [Path(file) for file in scores]
         judged = None if relevance is None else Path(relevance)
         queries = read_scores(files, judged)
         return GivenScores(queries, files[0].stem, [sha256(file)[:16] for file in [*files, *([judged] if judged else [])]])
     in_arrays = isinstance(scores, np.ndarray | Mapping)
+    if relevance is not None and not in_arrays:
+        raise InputError("a frame has its judgements in a column `relevance` of its own. Leave out `relevance`.")
     queries = _from_arrays(scores, relevance) if in_arrays else _from_rows(read_rows(scores))
     return GivenScores(queries, "scores", [_digest(queries)])
 
@@ -50,7 +53,9 @@ def _from_arrays(scores: np.ndarray | Mapping[str, Any], relevance: Any) -> list
     """(M, n) of one query, (Q, M, n) of several, or {query id: (M, n)}; relevance in the same form without M."""
     by_query = _by_query(scores, 2, "scores")
     judged = {} if relevance is None else _by_query(relevance, 1, "relevance")
-    mistakes = []
+    mistakes = [f"query {query_id} has judgements and no scores." for query_id in judged if query_id not in by_query]
+    if relevance is not None and not isinstance(relevance, Mapping) and len(judged) < len(by_query):
+        mistakes.append(f"{len(by_query)} queries have scores and {len(judged)} have judgements. Give a row for each, in order.")
     for query_id, rows in by_query.items():
         if not np.isfinite(rows).all():
             mistakes.append(f"the scores of query {query_id} are not all finite numbers.")
@@ -89,6 +94,7 @@ def _by_query(values: Any, dimensions: int, what: str) -> dict[str, np.ndarray]:
 def _digest(queries: Sequence[Scored]) -> str:
     whole = hashlib.sha256()
     for query in queries:
-        for part in (query.query_id, *query.candidate_ids, query.scores.tobytes(), query.relevance):
-            whole.update(part if isinstance(part, bytes) else str(part).encode())
+        arrays = (query.scores, query.relevance, query.permutations, query.slots, query.windows, query.grades)
+        for part in (query.query_id, *query.candidate_ids, *arrays):
+            whole.update(part.tobytes() if isinstance(part, np.ndarray) else str(part).encode())
     return whole.hexdigest()[:16]

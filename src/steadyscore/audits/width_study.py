@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from ..terms import Failure
 from .audit import Additions, Output, name_scorers, open_backend, working_folder
 from .configuration import AuditSettings, configure
 from .figure import Figure, mean_figure
+from .missing import failures
 from .table import text_table
 
 BASES = ("first-stage order", "mean of the permutations")
@@ -135,6 +137,8 @@ def width_study(runs: Mapping[Condition, Run]) -> WidthStudy:
     mistakes += [f"{run.folder} is not complete. Run the command that made it again first." for run in _incomplete(runs)]
     if len({run.record["collection"] for run in runs.values()}) > 1:
         mistakes.append("the runs are of different collections. Name runs of one.")
+    if len({json.dumps(run.record["fingerprint"].get("scorer"), sort_keys=True) for run in runs.values()}) > 1:
+        mistakes.append("the runs are of different scorers. Name runs of one.")
     if mistakes:
         raise InputError(mistakes)
     record = runs["companions"].record
@@ -143,6 +147,8 @@ def width_study(runs: Mapping[Condition, Run]) -> WidthStudy:
     if not ids:
         raise InputError("the runs share no query. Score the same queries under every condition.")
     by_condition = {condition: [queries[id] for id in ids] for condition, queries in by_id.items()}
+    if any(len({queries[id].candidate_ids for queries in by_id.values()}) > 1 for id in ids):
+        raise InputError("the runs scored different candidates of the same queries. Score them with one --pool.")
     k = TASKS[record["task"]].quality_cutoff
     qualities = {basis: {c: _qualities(queries, k, basis) for c, queries in by_condition.items()} for basis in BASES}
     return WidthStudy(
@@ -153,7 +159,7 @@ def width_study(runs: Mapping[Condition, Run]) -> WidthStudy:
         levels={basis: {c: mean_figure(of[c]) for c in CONDITIONS if c in of} for basis, of in qualities.items()},
         terms={basis: _terms(of) for basis, of in qualities.items()},
         score_effect=score_width_effect(by_condition["companions"], by_condition["alone"]),
-        failed=_failures(runs),
+        failed=failures(runs.values()),
     )
 
 
@@ -190,8 +196,3 @@ def _qualities(queries: Sequence[Scored], k: int, basis: str) -> np.ndarray:
 
 def _incomplete(runs: Mapping[Condition, Run]) -> list[Run]:
     return [run for run in runs.values() if not run.is_complete]
-
-
-def _failures(runs: Mapping[Condition, Run]) -> tuple[Failure, ...]:
-    failed = [Failure(**failure) for run in runs.values() for failure in run.record["coverage"]["failed"]]
-    return tuple({failure.query_id: failure for failure in failed}.values())

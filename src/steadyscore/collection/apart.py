@@ -23,7 +23,8 @@ def shared_mistakes(name: str, instances: Callable[[], Iterable[Instance]], othe
         if queries or passages.shared:
             kept = EXAMPLES - bool(passages.shared)  # one example of a candidate, where there is one
             examples = "; ".join([*queries[:kept], *passages.examples][:EXAMPLES])
-            shares = f"{len(queries):,} queries and {passages.shared:,} of {passages.candidates:,} candidates"
+            shared = "1 query" if len(queries) == 1 else f"{len(queries):,} queries"
+            shares = f"{shared} and {passages.shared:,} of {passages.candidates:,} candidates"
             mistakes.append(
                 f"{name} is not apart from {other.name}: it shares {shares} with it, such as: {examples}. "
                 "Leave these out of one of the two, or name other data."

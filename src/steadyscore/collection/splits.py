@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -25,12 +26,14 @@ def sample_ids(ids: Iterable[str], size: int, seed: int = 42, spare: int = 0) ->
 
 
 def text_key(query: str) -> bytes:
-    """What makes two queries, or two candidates, the same text: lower case, letters and digits only.
+    """What makes two queries, or two candidates, the same text: lower case, letters with their marks and digits only, or all of
+    a text that has none of them.
 
     8 bytes, so that millions fit in memory.
     """
-    words = "".join(character if character.isalnum() else " " for character in query.casefold()).split()
-    return hashlib.blake2b(" ".join(words).encode(), digest_size=8).digest()
+    text = unicodedata.normalize("NFC", query.casefold())
+    words = "".join(c if c.isalnum() or unicodedata.category(c).startswith("M") else " " for c in text).split()
+    return hashlib.blake2b((" ".join(words) or text.strip()).encode(), digest_size=8).digest()
 
 
 def split_parts(instances: Iterable[Instance], sizes: dict[str, int], dropped: Counter[str]) -> Iterator[tuple[str, Instance]]:

@@ -30,19 +30,20 @@ class Passes:
     def fit(self, work: Callable[[int], T], lengths: Sequence[int]) -> T:
         """`work(tokens)`, with half the tokens as often as memory runs out. `lengths`: tokens of each text that is read alone."""
         while True:
+            tokens = self.tokens  # replicas share it, and another may halve it meanwhile
             try:
-                return work(self.tokens)
+                return work(tokens)
             except Exception as fault:
                 if not ran_out(fault):
                     raise
                 reason = " ".join(str(fault).split())[:200]
-            used, longest = min(self.tokens, sum(lengths)), max(lengths)
+            used, longest = min(tokens, sum(lengths)), max(lengths)
             if used <= longest:
                 raise OutOfMemory(
                     f"{longest:,} tokens do not fit into memory, even alone ({reason}). "
                     "Lower --width or --chars, or choose a smaller model or --dtype bfloat16."
                 )
-            self.tokens = used // 2
+            self.tokens = min(self.tokens, used // 2)
             if not self._has_warned:
                 self._has_warned = True
                 log.warning(

@@ -108,4 +108,4 @@ def check_base(base: str) -> None:
     except ValueError:
         port = -1
     if port == -1 or not base.isprintable() or " " in base:
-        raise InputError(f"{redact(base)!r} is not an address: write http://host:port/path.")
+        raise InputError(f"{redact(base)!r} is not an address: write one as http://localhost:8000/v1.")

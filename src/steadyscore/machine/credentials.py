@@ -46,6 +46,8 @@ def check_credentials(address: str) -> None:
 
 def without_credentials(address: str) -> str:
     """An address without user name, password, fragment, and without what its query string may not hold."""
+    if len(several := NEXT.split(address)) > 1:
+        return ",".join(map(without_credentials, several))
     found = SCHEME.search(address)
     if found is None:
         return address

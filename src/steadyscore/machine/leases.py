@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from ..errors import InputError, StorageError
-from .disk import is_running, place
+from .disk import began, is_running, place
 from .stores import Store
 
 RENEWAL = 10.0
@@ -79,7 +79,10 @@ class Lease:
 @contextmanager
 def hold(store: Store) -> Iterator[Lease]:
     """Take the lease of a folder and keep it; a process that holds it already, and lives, refuses this one."""
-    me = {"holder": uuid.uuid4().hex, "host": socket.gethostname(), "process": os.getpid(), "place": place(), "renewals": 0}
+    me = {
+        "holder": uuid.uuid4().hex, "host": socket.gethostname(), "process": os.getpid(), "began": began(os.getpid()),
+        "place": place(), "renewals": 0,
+    }  # fmt: skip
     lease = Lease(store, _take(store, me), me)
     thread = threading.Thread(target=lease.keep, daemon=True, name="lease")
     thread.start()
@@ -113,7 +116,9 @@ def _refusal(store: Store, words: dict[str, Any]) -> InputError:
 def _state(store: Store, number: int, words: dict[str, Any]) -> Literal["alive", "abandoned", "ended"]:
     """What became of a holder: on this machine its process tells, on another one whether it renews its lease."""
     if words.get("place") == place() and sys.platform != "win32":  # which does not tell
-        return "alive" if is_running(str(words.get("process"))) else "abandoned"
+        process = words.get("process")
+        is_same = is_running(str(process)) and words.get("began", "") in ("", began(int(str(process))))
+        return "alive" if is_same else "abandoned"
     said = "process %s on %s holds %s; within %g s it shows whether it lives."
     log.warning(said, words.get("process"), words.get("host"), store.address, PATIENCE)
     until = time.monotonic() + PATIENCE

@@ -18,7 +18,7 @@ Place = str | Path
 """A folder or a file: a path of this machine, or an address with a scheme."""
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
-PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
+PASSWORD = re.compile(r"://[^/@]*:(?!\d{1,5}(?:/|$))[^@]*@")
 
 
 class Mirror(Protocol):

@@ -30,9 +30,11 @@ def finishing(what: str) -> Iterator[None]:
     def wait(number: int, frame: Any) -> None:
         if stops and callable(before[number]):
             before[number](number, frame)
-        elif stops:  # the system's own answer, which is an end
+            return  # a host program's handler need not end it
+        if stops:  # the system's own answer, which is an end
             signal.signal(number, before[number])
             os.kill(os.getpid(), number)
+            return
         stops.append(number)
         timers.append(threading.Timer(PATIENCE, os.kill, (os.getpid(), number)))
         timers[0].daemon = True
