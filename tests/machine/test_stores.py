@@ -366,6 +366,14 @@ def test_a_process_of_this_machine_that_is_gone_holds_nothing(address, monkeypat
         assert names(address) == [".lease-000001", ".lease-000002"]
 
 
+def test_what_is_no_file_of_a_store_is_said(address, tmp_path):
+    put(f"{address}/folder/pools.jsonl")
+    with pytest.raises(InputError, match="is a folder"):
+        local_file(f"{address}/folder")
+    with pytest.raises(InputError, match="names no file"):
+        working_copies.local_file_to_write("memory://bucket")
+
+
 def test_a_lease_of_an_earlier_process_with_our_number_is_taken_over(address, quick):
     with hold(Store(address)) as lease:
         mine = json.loads(content(f"{address}/.lease-000001"))

@@ -92,7 +92,10 @@ class Store:
     def version(self) -> str:
         """The version of the object that the address itself names."""
         with explaining_refusals(self.address, "read"):
-            return _version(self._files.info(self._root))
+            about = self._files.info(self._root)
+        if about.get("type") == "directory":
+            raise InputError(f"{self.address} is a folder. Name a file of its store.")
+        return _version(about)
 
     def get(self, files: Mapping[str, Path]) -> None:
         """Objects by name into files, side by side where the store can; FileNotFoundError where one is gone."""
@@ -161,6 +164,8 @@ def local_file(address: str) -> Path:
             try:
                 store.get({"": scratch})
                 os.replace(scratch, file)
+            except FileNotFoundError:
+                raise InputError(f"{named} was removed while it was read. Run the command again.") from None
             finally:
                 scratch.unlink(missing_ok=True)
     note_address(file, named)

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import SteadyscoreError, StorageError
+from ..errors import InputError, SteadyscoreError, StorageError
 from .disk import NO_LOCKS, cache_folder, explaining_os_errors, make_folder
 from .leases import Lease, hold
 from .mirrors import Place, add_mirror, is_address, name_addresses_in, parse_place, remove_mirror
@@ -180,6 +180,8 @@ def local_file_to_write(place: Place) -> Path:
     if not is_address(place):
         return Path(place)
     folder, _, name = str(parse_place(place)).rpartition("/")
+    if not name or folder.endswith("/"):
+        raise InputError(f"{place} names no file in a folder of its store, such as {place}/runs/page.html.")
     return _copy_of(folder).folder / name
 
 
