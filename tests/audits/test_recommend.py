@@ -106,7 +106,7 @@ def test_the_command_prints_a_table_and_a_sentence(runs, capsys):
 def some_pools() -> list[dict]:
     """Pools whose first stage is right."""
     pool = [{"id": f"{i}", "text": str(i), "relevance": int(i == 0)} for i in range(4)]
-    return [{"id": f"q{q}", "query": "q", "candidates": pool} for q in range(4)]
+    return [{"id": f"q{q}", "query": "q", "candidates": pool} for q in range(6)]
 
 
 def test_a_scorer_that_no_order_moves_and_that_is_better_is_named(tmp_path):

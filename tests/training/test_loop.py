@@ -156,6 +156,7 @@ def test_upper_layers_mixed_widths_and_an_initial_adapter(world, tmp_path):
     )
     assert difference(adapter(tmp_path / "a"), adapter(tmp_path / "b")) < 1e-6
     assert card["initial"] == {"adapter": "a"}
+    assert json.loads((tmp_path / "b/adapter_config.json").read_text())["lora_dropout"] == 0.0
 
 
 # -- interruption

@@ -16,7 +16,7 @@ from ..machine.mirrors import is_address
 from ..models.embedded import base_address_mistake, base_shape
 from ..scoring.score import Cut, cut_instances
 from .labels import has_labels
-from .plan import SEVERAL_VIEWS, SHUFFLED, WEIGHTED, layer_indices, lora_dropout
+from .plan import SEVERAL_VIEWS, SHUFFLED, WEIGHTED, layer_indices
 from .recipe import TrainConfig, to_json, value_mistakes
 
 REQUIRED = ("base", "data", "labels", "out")
@@ -238,14 +238,16 @@ def _initial_mistake(config: TrainConfig) -> str | None:
         own = read_json(file)
     except SteadyscoreError as error:
         return str(error)
-    layers, every = own.get("layers_to_transform"), "every layer"
+    layers, modules = own.get("layers_to_transform"), own.get("target_modules")
     has = {
-        "rank": own.get("r"), "alpha": own.get("lora_alpha"), "dropout": own.get("lora_dropout"),
-        "projections": sorted(own.get("target_modules") or ()), "layers": f"{layers[0]}-{layers[-1]}" if layers else every,
+        "rank": own.get("r"), "alpha": own.get("lora_alpha"),
+        "projections": sorted(modules) if isinstance(modules, list) else modules,
+        "layers": [layers] if isinstance(layers, int) else layers or "all",
     }  # fmt: skip
+    indices = layer_indices(config.layers) if config.layers and _is_range(config.layers) else None
     asked = {
-        "rank": config.rank, "alpha": config.alpha, "dropout": lora_dropout(config),
-        "projections": sorted(config.projections), "layers": config.layers or every,
+        "rank": config.rank, "alpha": config.alpha,
+        "projections": sorted(config.projections), "layers": list(indices) if indices else "all",
     }  # fmt: skip
     differ = [f"{name} {has[name]} and not {asked[name]}" for name in has if has[name] != asked[name]]
     return f"{config.initial} was trained with {', '.join(differ)}; a run that starts from it keeps its LoRA" if differ else None

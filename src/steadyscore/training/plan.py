@@ -90,7 +90,7 @@ def resolve_plan(config: TrainConfig, collection: Collection) -> Plan:
         pool_views=config.views if shuffle == "pool" else 0,
         window_views=1 if shuffle == "pool" else views,
         teacher_orders=config.teacher_orders or (None if config.objective == "order_averaged" else 1),
-        dropout=lora_dropout(config),
+        dropout=max(config.dropout, DROPOUT_CONTROL) if config.objective == "dropout" else config.dropout,
         layers=layer_indices(config.layers),
     )
 
@@ -101,11 +101,6 @@ def make_schedule(plan: Plan, windows: int) -> Schedule:
     steps = config.steps if config.steps is not None else math.ceil(windows * config.epochs / config.batch)
     ramp_steps = round(plan.ramp * steps) if 0 < plan.ramp < 1 else int(plan.ramp)
     return Schedule(steps, ramp_steps, plan.weight, config.learning_rate, config.warmup)
-
-
-def lora_dropout(config: TrainConfig) -> float:
-    """The dropout of the LoRA layers: what was asked for, and enough where dropout is the objective."""
-    return max(config.dropout, DROPOUT_CONTROL) if config.objective == "dropout" else config.dropout
 
 
 def layer_indices(layers: str | None) -> tuple[int, ...] | None:

@@ -71,7 +71,9 @@ def add_lora(engine: TransformersEngine, plan: Plan, resume: Path | None = None)
     start = resume or (Path(config.initial) if config.initial else None)
     if start is not None:
         refuse_pickles(start)
-        student = PeftModel.from_pretrained(engine.model, str(start), is_trainable=True)
+        of_start = LoraConfig.from_pretrained(str(start))
+        of_start.lora_dropout = plan.dropout  # the run's own; rank, layers and projections are the start's, and checked
+        student = PeftModel.from_pretrained(engine.model, str(start), is_trainable=True, config=of_start)
         set_peft_model_state_dict(student, load_file(start / WEIGHTS))
     else:
         _check_projections(engine.model, config)
