@@ -148,11 +148,11 @@ def audit(
 
 def name_scorers(scorers: Scorers) -> dict[str, Any]:
     """Scorers by the name each goes by: its address, or what Python calls it."""
-    if isinstance(scorers, Mapping) and scorers:
-        return dict(scorers)
-    given = scorers if isinstance(scorers, list | tuple) else [] if scorers is None or isinstance(scorers, Mapping) else [scorers]
+    given = scorers if isinstance(scorers, list | tuple | Mapping) else [] if scorers is None else [scorers]
     if not given:
         raise InputError("there is nothing to audit. Give a scorer: an address such as 'smollm2-135m', or a function.")
+    if isinstance(given, Mapping):
+        return dict(given)
     names = [one if isinstance(one, str) else open_object(one).name for one in given]
     return {
         name if names.count(name) == 1 else f"{name} {i}": one for i, (name, one) in enumerate(zip(names, given, strict=True))

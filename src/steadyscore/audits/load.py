@@ -143,13 +143,14 @@ def load_run(
     )
 
 
+ONE_FOR_ALL = "Give one for all: --match-retention SHARE, --keep-share SHARE, --keep-first K or --cutoff X|f1."
+"""The remedy for audits with different thresholds."""
+
+
 def check_one_threshold(audits: Sequence[Audit]) -> None:
     """What two thresholds keep cannot be compared."""
     if not share_threshold(audits):
-        raise InputError(
-            "these runs were audited with different thresholds. Give one for all: --match-retention SHARE, --keep-share SHARE, "
-            "--keep-first K or --cutoff X|f1."
-        )
+        raise InputError(f"these runs were audited with different thresholds. {ONE_FOR_ALL}")
 
 
 def share_threshold(audits: Sequence[Audit]) -> bool:

@@ -264,9 +264,8 @@ def write_json(file: Path, value: Any) -> None:
 
 
 def _json_bytes(value: Any) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode(
-        "utf-8", "backslashreplace"
-    )  # of a name that is no text
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    return text.encode("utf-8", "backslashreplace")  # a file name that is no text stays one that JSON reads
 
 
 def write_record(file: Path, record: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..audits.load import share_threshold
+from ..audits.load import ONE_FOR_ALL, share_threshold
 from ..audits.result import Audit
 from ..measures.gains import quality_by_permutation
 from ..measures.intervals import FEWEST, Interval, paired_interval
@@ -40,10 +40,7 @@ SETS = ("overlap", "overlap_nonempty", "chance_overlap", "empty_sets", "retentio
 """What a threshold keeps, and what its overlap is to be read against."""
 NEARLY_ALL, MOSTLY_EMPTY = 0.95, 0.5
 """A mean retention above the one, or a share of empty sets above the other: the overlap then says little."""
-DIFFERENT_THRESHOLDS = (
-    "These runs were audited with different thresholds, so what they keep is not compared. Give one for all: "
-    "--match-retention SHARE, --keep-share SHARE, --keep-first K or --cutoff X|f1."
-)
+DIFFERENT_THRESHOLDS = f"These runs were audited with different thresholds, so what they keep is not compared. {ONE_FOR_ALL}"
 
 
 def decision_measure(audits: Sequence[Audit]) -> str | None:
