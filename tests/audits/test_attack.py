@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -18,6 +19,7 @@ from steadyscore.runs.folder import Run, find_runs
 from steadyscore.runs.layout import CLEAN
 from steadyscore.scoring import attacks
 from steadyscore.scoring.attacks import ATTACKS
+from steadyscore.terms import Failure
 from tests.helpers.models import byte_tokenizer, tiny_causal
 from tests.helpers.pools import some_instances, write_collection
 
@@ -218,6 +220,16 @@ def test_a_bound_on_nothing_that_was_measured_is_refused(data, audit):
     found = attack(blind, [{**row, "candidates": [c["text"] for c in row["candidates"]]} for row in data], attacks=["leak"])
     with pytest.raises(InputError, match="no enters_set; the cutoff is: none"):
         found.gate(max={"enters_set": 0.1})
+
+
+def test_a_gate_counts_the_queries_that_could_not_be_scored(audit):
+    lame = replace(audit, failed=(Failure("q8", "down"), Failure("q9", "down")))
+    bounds = {"max": {"own_gain.leak": 0.1}}
+    assert audit.gate(**bounds)
+    with pytest.raises(GateFailed, match=r"2 queries are missing\. Run the same command again"):
+        lame.gate(**bounds).raise_if_failed()
+    assert [check.missing for check in lame.gate(**bounds).checks] == [2, 2]
+    assert lame.gate(**bounds, allow_missing=2)
 
 
 # -- the command

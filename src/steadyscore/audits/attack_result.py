@@ -21,7 +21,7 @@ from ..runs.table import FIRST_STAGE, Scored
 from ..scoring.attacks import ATTACKS, choose_attacks, choose_victim
 from ..terms import Array, Failure
 from .figure import Figure, mean_figure
-from .gate import Bound, Check, Gate, make_bounds
+from .gate import Bound, Check, Gate, check_missing, make_bounds
 from .load import match_threshold
 from .missing import failures
 from .table import html_table, text_table
@@ -107,10 +107,12 @@ class AttackAudit:
             for measure, effect in of.items()
         ]
 
-    def check(self, bounds: Sequence[Bound]) -> Gate:
+    def check(self, bounds: Sequence[Bound], allow_missing: int = 0) -> Gate:
         """Bounds on the figures: `own_gain` on that of every attack, `own_gain.instruction` on one; `beyond_own_gain` on what
-        an attack adds to its harmless control.
+        an attack adds to its harmless control. Without bounds nothing is checked.
         """
+        name = f"{self.name} on {self.collection}"
+        missing = len(self.failed)
         checks, absent = [], []
         for bound in bounds:
             whole, _, one = bound.measure.partition(".")
@@ -122,14 +124,21 @@ class AttackAudit:
             for attack, effect in of.items():
                 figure = effect.attack if whole == measure else effect.beyond
                 named = replace(bound, measure=f"{whole}.{attack}")
-                checks.append(Check(f"{self.name} on {self.collection}", named, figure.value, 0))
+                checks.append(Check(name, named, figure.value, missing))
         if absent:
             raise InputError(f"the attacks on {self.name} have no {', '.join(absent)}; the cutoff is: {self.cutoff.how}.")
+        if bounds and missing:
+            checks.append(check_missing(name, missing, allow_missing))
         return Gate(tuple(checks))
 
-    def gate(self, *, min: Mapping[str, float] | None = None, max: Mapping[str, float] | None = None) -> Gate:
-        """Bounds by measure: `gate(max={"own_gain": 0.1}, min={"companion_overlap": 0.9})`."""
-        return self.check(make_bounds(min or {}, max or {}, is_attack_measure, LISTED))
+    def gate(
+        self, *, min: Mapping[str, float] | None = None, max: Mapping[str, float] | None = None, allow_missing: int = 0
+    ) -> Gate:
+        """Bounds by measure: `gate(max={"own_gain": 0.1}, min={"companion_overlap": 0.9})`.
+
+        allow_missing  queries that may be in no figure, as they could not be scored
+        """
+        return self.check(make_bounds(min or {}, max or {}, is_attack_measure, LISTED), allow_missing)
 
     def report(self, folder: str | Path) -> Path:
         """Write the page; returns its path."""

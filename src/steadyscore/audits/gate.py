@@ -57,7 +57,7 @@ class Check:
     def reason(self) -> str:
         """Why the bound fails, and what to do about queries that are missing."""
         if self.bound.measure == MISSING:
-            return f"{self.value:.0f} queries are missing. Run the audit again to score them, or accept them with --allow-missing"
+            return f"{self.value:.0f} queries are missing. Run the same command again to score them, or give --allow-missing"
         return f"{self.bound} fails with {self.value:.4f}"
 
     def to_json(self) -> dict[str, Any]:
@@ -149,14 +149,13 @@ def check_bounds(
         missing = missing_queries(audit, [bound.measure for bound in bounds])
         checks += _check(audit, bounds, len(missing))
         if missing:
-            limit = Bound(MISSING, most=allow_missing)
-            checks.append(Check(_name(audit), limit, float(len(missing)), len(missing)))
+            checks.append(check_missing(_name(audit), len(missing), allow_missing))
             remarks.append(missing_remark(audit, missing))
         remarks += audit.remarks()
     for one in decided:
         checks += _check(one, bounds, len(one.failed))
         if one.failed:
-            checks.append(Check(_name(one), Bound(MISSING, most=allow_missing), float(len(one.failed)), len(one.failed)))
+            checks.append(check_missing(_name(one), len(one.failed), allow_missing))
     return Gate(tuple(checks), tuple(dict.fromkeys(remarks)))
 
 
@@ -164,6 +163,11 @@ def _check(audit: Audit | DecisionAudit, bounds: Sequence[Bound], missing: int) 
     if absent := [bound.measure for bound in bounds if bound.measure not in audit.figures]:
         raise InputError(f"{audit.folder or _name(audit)} has no {', '.join(absent)}; it has {', '.join(audit.figures)}.")
     return [Check(_name(audit), bound, audit.figures[bound.measure].value, missing) for bound in bounds]
+
+
+def check_missing(run: str, missing: int, allowed: int) -> Check:
+    """The bound on the queries of a run that are in no mean."""
+    return Check(run, Bound(MISSING, most=allowed), float(missing), missing)
 
 
 def _name(audit: Audit | DecisionAudit) -> str:

@@ -25,7 +25,7 @@ from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
 from ..scoring.starts import start_remarks, unwatched_parts
 from ..terms import Failure, Partition
-from .flags import add_field, add_fields, from_flags, positive
+from .flags import add_field, add_fields, from_flags, not_negative, positive
 
 
 def examples(parser: argparse.ArgumentParser, *commands: str) -> None:
@@ -163,6 +163,16 @@ def add_budget(parser: argparse.ArgumentParser) -> None:
         default=1,
         metavar="K",
         help="measure what a system that averages K permutations would decide (default 1)",
+    )
+
+
+def add_allow_missing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow-missing",
+        type=not_negative,
+        default=0,
+        metavar="N",
+        help="pass a run in which up to N queries could not be scored or read (default 0)",
     )
 
 

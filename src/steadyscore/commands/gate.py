@@ -9,8 +9,7 @@ from ..audits.gate import check_bounds, parse_bounds
 from ..audits.load import reading_from
 from ..machine.disk import atomic
 from ..machine.mirrors import parse_place
-from . import add_budget, add_json, add_reading, add_threshold, examples, print_json, threshold_of
-from .flags import not_negative
+from . import add_allow_missing, add_budget, add_json, add_reading, add_threshold, examples, print_json, threshold_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,13 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min", action="append", default=[], metavar="NAME=X", help="the measure must be at least X")
     parser.add_argument("--max", action="append", default=[], metavar="NAME=X", help="the measure must be at most X")
     parser.add_argument("--junit", type=Path, metavar="FILE", help="also write the result as JUnit XML")
-    parser.add_argument(
-        "--allow-missing",
-        type=not_negative,
-        default=0,
-        metavar="N",
-        help="pass a run in which up to N queries could not be scored or read (default 0)",
-    )
+    add_allow_missing(parser)
     add_threshold(parser)
     add_reading(parser)
     add_budget(parser)
