@@ -168,7 +168,7 @@ def test_a_gate_fails_on_missing_queries_unless_they_are_allowed(tmp_path, capsy
     capsys.readouterr()
     assert cli.main(gate) == 3
     said = capsys.readouterr()
-    assert "1 queries are missing" in said.err
+    assert "1 query is missing" in said.err
     assert "misses 1 of 4 queries, which are in no mean: q1" in said.out
     assert cli.main([*gate, "--allow-missing", "1", "--json"]) == 0
     assert [row["missing"] for row in json.loads(capsys.readouterr().out)] == [1, 1]

@@ -57,7 +57,8 @@ class Check:
     def reason(self) -> str:
         """Why the bound fails, and what to do about queries that are missing."""
         if self.bound.measure == MISSING:
-            return f"{self.value:.0f} queries are missing. Run the same command again to score them, or give --allow-missing"
+            missing = "1 query is" if self.missing == 1 else f"{self.missing} queries are"
+            return f"{missing} missing. Run the same command again, or accept that with --allow-missing"
         return f"{self.bound} fails with {self.value:.4f}"
 
     def to_json(self) -> dict[str, Any]:
