@@ -40,11 +40,18 @@ student() { # NAME SEED LABELS flags...
 oc=(--objective oc_sft --views 2 --weight-convention variance --ramp 0.217) # the paper's ramp: 500 of 2,305 steps
 more=(--steps 100 --ramp 0 --evaluate-every 100) # a finished student goes on, its penalty at full weight from the start
 
+# Single-order's student goes on under each objective in turn, on the same 200 windows in the same order.
+continued() { # NAME LABELS flags...
+  local name=$1 labels=$2
+  shift 2
+  CHARS=160 student "$name" 43 "$labels" --initial "$here/short-single-42" --queries 200 "$@" "${more[@]}"
+}
+
 # 48 pools of the tuning data, of all its sources, under six orders.
 tuned() { # NAME
   [[ -f $LAB/runs/$1/train.json ]] || { echo "$1 is not trained yet" >&2; return 1; }
   local chars=300
-  [[ $1 == short-* ]] && chars=160
+  [[ $1 == short-* || $1 == next-* ]] && chars=160
   steadyscore audit --scorer "smollm2-135m+$LAB/runs/$1" --data "$LAB/pools/tune.jsonl" --queries 48 --pool 10 --width 10 \
     --permutations 6 --chars $chars --match-retention 0.3 --out "$LAB/audits/tune-$1"
 }
@@ -67,9 +74,14 @@ run() {
     short-labels-self) steadyscore label --scorer "smollm2-135m+$LAB/runs/short-single-42" --data "$LAB/pools/long.jsonl" \
       --teacher-orders 5 --width 10 --chars 160 --seed 7 --out "$LAB/short-labels-self" ;;
     short-self-averaged-42) CHARS=160 student "$1" 42 short-labels-self --objective order_averaged ;;
-    short-single-more) CHARS=160 student "$1" 43 labels-graded --initial "$here/short-single-42" --objective single_order "${more[@]}" ;;
-    short-oc-more) CHARS=160 student "$1" 43 labels-graded --initial "$here/short-oc-42" "${oc[@]}" --weight 5 "${more[@]}" ;;
     short-oc20-more) CHARS=160 student "$1" 43 labels-graded --initial "$here/short-oc-42" "${oc[@]}" --weight 20 "${more[@]}" ;;
+    short-oc-more) CHARS=160 student "$1" 43 labels-graded --initial "$here/short-oc-42" "${oc[@]}" --weight 5 "${more[@]}" ;;
+    next-single) continued "$1" labels-graded --objective single_order ;;
+    next-augmentation) continued "$1" labels-graded --objective permutation_augmentation --views 2 ;;
+    next-oc) continued "$1" labels-graded "${oc[@]}" --weight 5 ;;
+    next-labels) steadyscore label --scorer "smollm2-135m+$here/short-single-42" --data "$LAB/pools/long.jsonl" --queries 200 \
+      --teacher-orders 5 --width 10 --pool 10 --chars 160 --seed 7 --out "$LAB/next-labels" ;;
+    next-averaged) continued "$1" next-labels --objective order_averaged ;;
     labels-self) steadyscore label --scorer "smollm2-135m+$LAB/runs/single-42" --data "$LAB/pools/long.jsonl" --teacher-orders 5 \
       --width 10 --chars 300 --seed 7 --out "$LAB/labels-self" ;;
     self-single-42) student "$1" 42 labels-self --objective single_order ;;
@@ -89,7 +101,8 @@ run() {
 
 all=(pools labels set-42 short-single-42 short-oc-42 tune-short-single-42 tune-short-oc-42 short-augmentation-42
   tune-short-augmentation-42 responses-42 tune-responses-42 short-single-43 short-oc-43 tune-short-single-43 tune-short-oc-43
-  short-single-more short-oc-more short-oc20-more tune-short-single-more tune-short-oc-more tune-short-oc20-more
+  short-oc20-more tune-short-oc20-more next-single next-augmentation next-labels next-averaged next-oc
+  tune-next-single tune-next-augmentation tune-next-averaged tune-next-oc short-oc-more tune-short-oc-more
   short-labels-self short-self-averaged-42 tune-short-self-averaged-42 single-42 oc-42 tune-single-42 tune-oc-42
   augmentation-42 tune-augmentation-42 single-43 oc-43 tune-single-43 tune-oc-43 labels-self self-averaged-42 self-single-42 tune-self-averaged-42 tune-self-single-42 oc20-42 tune-oc20-42
   members-mpnet labels-mpnet)
