@@ -60,7 +60,8 @@ COMMANDS = """\
 
 What `steadyscore VERB --help` prints, 100 columns wide. Results go to stdout, progress to stderr: a bar on a terminal and in a
 notebook, elsewhere a line a minute with rate and remaining time, also with `--json`. Exit codes: 0 done, 1 an error the user can
-fix, 2 wrong usage, 3 a gate failed, 4 finished with rows that could not be scored.
+fix, 2 wrong usage, 3 a gate failed, 4 finished with rows that could not be scored;
+130, 143 and 129 stopped by SIGINT, SIGTERM and SIGHUP.
 """
 
 

@@ -47,7 +47,7 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
 
 def add_launch(parser: argparse.ArgumentParser, share: str) -> argparse._ArgumentGroup:
     """A share for this process, or a cluster for all."""
-    group = parser.add_argument_group("many machines (docs/scale.md)")
+    group = parser.add_argument_group("many machines")
     either = group.add_mutually_exclusive_group()
     either.add_argument("--shard", type=as_flag(Share.parse), metavar="I/N", help=share)
     either.add_argument(

@@ -104,7 +104,7 @@ def _join(parts: list[SlotLogits]) -> SlotLogits:
 def slot_probabilities(rows: np.ndarray) -> SlotLogits:
     """(B, 4) probabilities as logits; anything that is not a distribution is refused."""
     if not ((rows >= 0).all() and (np.abs(rows.sum(axis=1) - 1) <= SLACK).all()):
-        raise Malformed("rows are not distributions over the four grades: load the model as docs/engines.md says")
+        raise Malformed("rows are not distributions over the four grades: start the server as the documentation of engines says")
     with np.errstate(divide="ignore"):
         return SlotLogits(np.log(rows))
 

@@ -39,7 +39,7 @@ TOP = 20
 """Tokens given per position on route `top-k`: what a server allows unless it is started with a larger `--max-logprobs`."""
 FLOOR = -9999.0
 """What vLLM's server writes for -inf."""
-ADVICE = "; use route classifier or token-ids (docs/engines.md)"
+ADVICE = "; use route classifier or token-ids"
 
 CAPABILITIES = {
     "classifier": Capabilities(gives="distribution", distribution="exact", lora=True),

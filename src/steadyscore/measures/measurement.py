@@ -30,7 +30,7 @@ class Threshold:
     cutoff: float | None = None
     """A fixed threshold; None tunes one to F1 on half of the queries (§5)."""
     protocol: Literal["midpoints", "reference"] = "midpoints"
-    """How it is tuned; reference: on the released code's grid, split and presentation (docs/protocol.md#thresholds)."""
+    """How it is tuned; reference: on the released code's grid, split and presentation."""
     seed: int = 0
     retention: float | None = None
     """Tune it to keep this share of the pool (matched retention, §F.1)."""

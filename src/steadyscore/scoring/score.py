@@ -64,12 +64,12 @@ class AuditConfig:
     """Seed of the permutations."""
     scheme: Literal["hashed", "reference", "balanced"] = "hashed"
     """Where permutations come from; reference: the released code's global seeds; balanced: every candidate in every slot
-    equally often (docs/protocol.md#permutations)."""
+    equally often."""
     settings: Settings = field(default_factory=Settings)
     canonical: bool = True
     """Score the first-stage order too; quality and cutoffs are read off it."""
     chars: Positive | None = None
-    """Characters kept of each candidate (default: the collection's)."""
+    """Characters kept of each candidate (default: the adapter's, else the collection's; whole texts for `system:`)."""
     cut: Cut = field(default_factory=Cut)
     threshold: Threshold = field(default_factory=Threshold)
     reading: Reading = field(default_factory=Reading)

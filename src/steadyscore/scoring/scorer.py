@@ -27,7 +27,7 @@ class Settings:
     """How a pool is presented to the scorer; the order itself is given with each call."""
 
     width: Positive | None = None
-    """Candidates per prompt, B (default: the task's width for an engine, the whole pool for a reranker)."""
+    """Candidates per prompt, B (default: the adapter's, else the task's; the whole pool for a set or a reranker)."""
     chars: int | None = 1200
     """Characters kept of each candidate; None keeps all."""
     partition: Partition = "contiguous"
