@@ -76,9 +76,9 @@ def test_planted_harm_to_companions_comes_back(audit):
 
 def test_the_example_is_a_query_in_which_an_attack_gained_most(audit):
     example = audit.example
-    victim = next(row for row in example.rows if row[0] == example.victim)
-    assert victim[2] - victim[1] == pytest.approx(0.5)
-    assert (victim[4], [row[4] for row in example.rows]) == (1, list(range(1, 7)))
+    attacker = next(row for row in example.rows if row[0] == example.attacker)
+    assert attacker[2] - attacker[1] == pytest.approx(0.5)
+    assert (attacker[4], [row[4] for row in example.rows]) == (1, list(range(1, 7)))
 
 
 def test_a_scorer_that_does_not_read_gives_equal_bits(data, tmp_path):
@@ -167,7 +167,7 @@ def test_a_long_text_that_nothing_cuts_is_refused(data, tmp_path, monkeypatch, c
 def test_queries_without_a_candidate_that_could_attack_are_named(data):
     loved = [{**row, "candidates": [{**c, "relevance": 1} for c in row["candidates"]]} for row in data[:2]]
     found = attack(gullible, [*data[2:], *loved], attacks=["leak"], **HOW)
-    assert (found.without_victim, found.queries) == (("q0", "q1"), 4)
+    assert (found.without_attacker, found.queries) == (("q0", "q1"), 4)
     with pytest.raises(InputError, match="none can attack"):
         attack(gullible, loved, attacks=["leak"], **HOW)
 

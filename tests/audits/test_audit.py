@@ -20,6 +20,7 @@ from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, RunMismatch
 from steadyscore.machine import disk
 from steadyscore.measures.measurement import Threshold
+from steadyscore.scoring.estimate import keep_speed
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_claims, some_instances, write_collection
@@ -251,6 +252,11 @@ def test_scores_that_exist_go_in_as_an_array_a_frame_or_a_file(tmp_path):
         ({"scorers": length, "data": {"query": "a"}}, "a dict is not a collection"),
         ({"scorers": length, "data": [{"query": "", "candidates": []}]}, '"candidates" is a list of 0'),
         ({"scorers": length, "data": "passages", "widht": 3}, "audit has no setting widht"),
+        ({"scorers": length, "data": "passages", "threshold": steadyscore.Threshold()}, "audit has no setting threshold"),
+        ({"scorers": length, "data": "passages", "pool": -1, "width": 0}, "pool is -1: give a whole number, 1 or more."),
+        ({"scorers": length, "data": "passages", "permutations": 0}, "permutations is 0: give a whole number, 1 or more."),
+        ({"scorers": length, "data": "passages", "match_retention": 1.5}, "match_retention 1.5 is not a share from 0 to 1."),
+        ({"scorers": length, "data": "passages", "cutoff": np.nan}, "cutoff nan is not a finite number."),
         ({"scorers": "nobody:x", "data": "nowhere"}, "unknown kind of scorer 'nobody'"),
         ({"scores": np.full((2, 2), np.nan)}, "not all finite"),
         ({"scores": np.zeros(3)}, "have shape"),
@@ -266,6 +272,19 @@ def test_all_mistakes_are_told_at_once():
     with pytest.raises(InputError) as refusal:
         steadyscore.audit(["nobody:x", "synthetic:slot"], ["nowhere", "passages"], readers=["synthetic:slot"], ir=["P@x"])
     assert len(refusal.value.mistakes) >= 4
+
+
+def test_settings_of_several_parts_are_told_at_once_and_numbers_of_numpy_count():
+    with pytest.raises(InputError) as refusal:
+        steadyscore.audit(length, "passages", pool=-1, width=0, permutations=-1, chars=-5, fit="shrnk", markers="runes")
+    assert len(refusal.value.mistakes) == 6
+    (found,) = steadyscore.audit(length, ROWS, permutations=np.int64(2), quiet=True)
+    assert found.record["fingerprint"]["permutations"] == 2
+
+
+def test_a_cache_that_cannot_be_written_costs_no_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("STEADYSCORE_CACHE", "/dev/null/nowhere")
+    assert keep_speed("some scorer", 12.0) == 12.0
 
 
 def test_a_plot_is_a_figure_of_the_page_and_a_frame_has_a_row_per_measure():

@@ -9,7 +9,6 @@ from steadyscore.measures.answers import (
     answer_flip,
     evidence,
     exact_match,
-    invalid_rate,
     normalize_answer,
     normalize_verdict,
     same_evidence,
@@ -89,11 +88,9 @@ def test_normalize_verdict(text, expected):
 def test_verdict_measures_count_invalid_output_as_its_own_label():
     verdicts = ["SUPPORTED", "supports", "what", "hm", "REFUTED"]
     assert verdict_accuracy(verdicts, "SUPPORTED") == pytest.approx(0.4)
-    assert invalid_rate(verdicts) == pytest.approx(0.4)
     assert verdict_flip(verdicts) == pytest.approx(8 / 10)
     assert verdict_flip(verdicts, "modal") == pytest.approx(3 / 5)
     assert np.isnan(verdict_accuracy([], "SUPPORTED"))
-    assert np.isnan(invalid_rate([]))
 
 
 def test_evidence_and_same_evidence():

@@ -38,8 +38,8 @@ def test_without_a_cutoff_or_companions_their_measures_are_undefined():
 
 @given(arrays(float, st.integers(1, 12), elements=st.floats(-5, 5)), st.data())
 def test_words_that_move_nothing_are_measured_as_nothing(row, data):
-    victim = data.draw(st.integers(0, len(row) - 1))
-    others = np.arange(len(row)) != victim
-    found = measure_attack(Attacked(np.stack([row, row]), victim, others, np.stack([row, row]) >= 0))
+    attacker = data.draw(st.integers(0, len(row) - 1))
+    others = np.arange(len(row)) != attacker
+    found = measure_attack(Attacked(np.stack([row, row]), attacker, others, np.stack([row, row]) >= 0))
     for name, value in found.items():
         assert np.isnan(value) or value == (1 if name == "companion_overlap" else 0)

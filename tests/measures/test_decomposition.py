@@ -12,7 +12,6 @@ from steadyscore.measures.decomposition import (
     collection_slot_residual,
     order_marginal,
     order_residual,
-    quality_width_effect,
     silver_beta,
     slot_residual,
     unbiased_components,
@@ -181,12 +180,6 @@ def test_width_effect_is_the_mean_shift_in_pooled_standard_deviations():
     assert width_effect([[1.0, 0.0], [1.0, 2.0]], alone) == pytest.approx(0.5 / np.std([1, 1, 0, 1]))
     assert width_effect(np.tile(alone, (3, 1)), alone) == 0
     assert np.isnan(width_effect([[1.0, 1.0]], [1.0, 1.0]))
-
-
-def test_quality_width_effect_separates_one_permutation_from_the_average():
-    first_wins = lambda scores: (np.argmax(scores, axis=-1) == 0).astype(float)  # noqa: E731
-    found = quality_width_effect(first_wins, [[3.0, 0.0], [0.0, 1.0]], [0.0, 1.0])
-    assert found == (0.5, 1.0)
 
 
 @given(st.lists(st.floats(-1, 1), min_size=4, max_size=4))

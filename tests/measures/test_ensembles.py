@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from steadyscore.errors import InputError
-from steadyscore.measures.ensembles import borda, ensembles, k_curve
+from steadyscore.measures.ensembles import borda, ensembles
 from steadyscore.measures.instability import tau_psi
-from steadyscore.measures.ranking import ndcg, rank
+from steadyscore.measures.ranking import rank
 
 SCORES = np.random.default_rng(0).random((5, 40, 8))
 
@@ -31,22 +31,10 @@ def test_an_impossible_ensemble_is_refused(size):
         ensembles(SCORES, size)
 
 
-def test_k_curve_measures_each_budget_and_is_nan_without_two_ensembles():
-    curve = k_curve(SCORES[:, :10], tau_psi)
-    assert list(curve) == list(range(1, 11))
-    assert np.array_equal(curve[1], tau_psi(SCORES[:, :10]))
-    assert np.array_equal(curve[2], tau_psi(ensembles(SCORES[:, :10], 2)))
-    assert np.isnan(curve[6]).all()
-    quality = k_curve(SCORES, lambda scores: ndcg(scores, np.arange(8.0))[..., 0], budgets=[1, 20])
-    assert list(quality) == [1, 20]
-    assert quality[20].shape == (5,)
-
-
 def test_averaging_more_permutations_of_a_noisy_scorer_lowers_instability():
     rng = np.random.default_rng(1)
     noisy = np.arange(8.0) + rng.normal(0, 4, (50, 40, 8))
-    curve = k_curve(noisy, lambda scores: tau_psi(scores).mean(), budgets=[1, 2, 5, 10])
-    values = list(curve.values())
+    values = [tau_psi(ensembles(noisy, size)).mean() for size in (1, 2, 5, 10)]
     assert values == sorted(values, reverse=True)
 
 

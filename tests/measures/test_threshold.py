@@ -32,7 +32,6 @@ from steadyscore.measures.threshold import (
     set_f1,
     set_flip_rate,
     split_queries,
-    sweep,
 )
 
 NAN = np.nan
@@ -190,17 +189,6 @@ def test_churned_relevance_agrees_with_counting_pairs():
     assert np.isnan(churned)
     assert kept == pytest.approx(gold.mean())
     assert np.isnan(churned_relevance(sets, np.full(20, NAN))).all()
-
-
-def test_sweep_is_the_measures_at_each_cutoff():
-    rng = np.random.default_rng(4)
-    scores, relevance = rng.random((3, 4, 6)), rng.integers(0, 2, (3, 6)).astype(float)
-    result = sweep(scores, relevance, [0.0, 0.5, 2.0])
-    assert {name: value.shape for name, value in result.items()} == dict.fromkeys(result, (3, 3))
-    assert result["overlap"][1] == pytest.approx(overlap(scores >= 0.5))
-    assert result["retained_f1"][1] == pytest.approx(retained_f1(scores >= 0.5, relevance))
-    assert result["retention"][:, 0] == pytest.approx([1, (scores[0] >= 0.5).mean(), 0])
-    assert (result["overlap"][2] == 1).all()  # nothing is retained, in every permutation alike
 
 
 @settings(max_examples=100, deadline=None)

@@ -16,7 +16,6 @@ from steadyscore.reproduce.collate import (
     lead_in_the_mean,
     lead_on_every_seed,
     lead_value,
-    mean_by_task,
     mean_value,
     permutation_range,
     wins_value,
@@ -72,11 +71,6 @@ def test_seeds_are_averaged_query_by_query_and_their_sd_is_the_sample_sd():
 def test_one_seed_has_no_sd_and_one_query_no_interval():
     found = mean_value([an_observation([0.4])])
     assert (found.sd, found.low, found.high) == (None, None, None)
-
-
-def test_tasks_are_never_averaged_together():
-    found = mean_by_task([an_observation([1.0]), an_observation([0.0], collection="d", task="multidoc_qa")])
-    assert found == {"passage_reranking": 1.0, "multidoc_qa": 0.0}
 
 
 def test_a_collection_without_a_value_is_neither_in_the_mean_nor_in_the_basis():

@@ -14,8 +14,8 @@ from steadyscore.scoring.attacks import (
     Wording,
     attack_instance,
     attacked_sources,
+    choose_attacker,
     choose_attacks,
-    choose_victim,
     neutral_words,
     put_before,
 )
@@ -69,20 +69,20 @@ def test_a_control_is_as_long_as_its_attack_and_both_are_seen_first(name, text, 
 @given(st.lists(st.text(min_size=1), min_size=1, unique=True), st.integers(0, 5), st.randoms())
 def test_who_attacks_depends_on_the_candidates_and_not_on_their_order(ids, seed, random):
     shuffled = random.sample(ids, len(ids))
-    assert choose_victim("q", ids, seed) == choose_victim("q", shuffled, seed) in ids
+    assert choose_attacker("q", ids, seed) == choose_attacker("q", shuffled, seed) in ids
 
 
 def test_only_a_candidate_that_is_not_relevant_attacks():
     for instance in SOURCE.instances():
         changed = attack_instance(instance, "hostile", seed=0)
-        (victim,) = [(old, new) for old, new in zip(instance.pool, changed.pool, strict=True) if old != new]
-        assert victim[0].relevance == 0
-        assert victim[1].text == f"hostile\n{victim[0].text}"
-    assert choose_victim("q", [], 0) is None
+        (attacker,) = [(old, new) for old, new in zip(instance.pool, changed.pool, strict=True) if old != new]
+        assert attacker[0].relevance == 0
+        assert attacker[1].text == f"hostile\n{attacker[0].text}"
+    assert choose_attacker("q", [], 0) is None
 
 
 def test_seeds_choose_other_candidates():
-    assert len({choose_victim("q", list("abcdef"), seed) for seed in range(20)}) > 2
+    assert len({choose_attacker("q", list("abcdef"), seed) for seed in range(20)}) > 2
 
 
 def test_each_source_is_its_own_collection_and_the_same_one_again():

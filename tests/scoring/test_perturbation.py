@@ -48,6 +48,31 @@ def test_without_a_next_candidate_nothing_is_replaced(tmp_path):
     assert "pool_psi" not in values
 
 
+def test_churn_without_a_next_candidate_asks_nothing(tmp_path):
+    scorer, found, source, config = run(tmp_path, "synthetic:none", pool=8)
+    scorer.score = None  # type: ignore[assignment,method-assign]
+    assert score_perturbed(scorer, found, source, config, ["churn"]) == {"churn": []}
+
+
+def test_a_stop_keeps_what_was_perturbed(tmp_path):
+    scorer, found, source, config = run(tmp_path, "synthetic:companion:1")
+    asked = []
+
+    def stop_at_third(todo, total):
+        for i, instance in enumerate(todo):
+            if i == 2:
+                raise KeyboardInterrupt
+            asked.append(instance.id)
+            yield instance
+
+    with pytest.raises(KeyboardInterrupt):
+        score_perturbed(scorer, found, source, config, ["drop"], stop_at_third)
+    seen = []
+    score_perturbed(scorer, found, source, config, ["drop"], lambda todo, total: (seen.append(one.id) or one for one in todo))
+    assert (len(asked), len(seen)) == (2, 3)
+    assert not set(asked) & set(seen)
+
+
 def test_markers_move_a_language_model_and_not_a_reranker(tmp_path, tiny_folder):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -81,11 +106,6 @@ def test_forced_position_moves_one_candidate_and_keeps_the_rest(n, data, place):
 def test_strongest_is_the_highest_grade_then_the_smallest_id():
     assert perturbation.strongest_candidate([0, 3, 1, 3], ["a", "d", "b", "c"]) == 3
     assert perturbation.strongest_candidate([0, np.nan, 0], ["a", "b", "c"]) is None
-
-
-def test_placement_by_thirds():
-    assert [perturbation.placement(np.arange(7), i) for i in range(7)] == ["top"] * 3 + ["middle"] * 2 + ["bottom"] * 2
-    assert perturbation.placement(np.arange(7), None) == "middle"
 
 
 def test_drop_and_replace_as_released():

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from steadyscore.engines.endpoint import EndpointDown, EndpointRefused
 from steadyscore.errors import InputError, UsageError
 from steadyscore.serve.app import create_app
 from steadyscore.serve.logs import JsonLines
@@ -78,6 +79,30 @@ def test_score_keeps_the_order_of_the_documents(client):
     assert [row["score"] for row in answer["data"]] == [by_index[i] for i in range(4)]
     pairs = post(client, "/score", text_1=[QUERY, "b"], text_2=["x", "y"])
     assert len(pairs["data"]) == 2
+
+
+def test_pairs_are_scored_and_each_limit_has_its_own_sentence():
+    sizes = Double(lambda query, texts: [len(query + text) / 100 for text in texts])
+    app = app_of(model(sizes, width=2), limits=Limits(candidates=9, queue_windows=4))
+    with TestClient(app) as client:
+        pairs = post(client, "/score", text_1=["a", "bb", "ccc"], text_2=["x", "yy", "zzz"])
+        assert [row["score"] for row in pairs["data"]] == [0.02, 0.04, 0.06]
+        refused = client.post("/score", json={"queries": "q", "documents": ["d"] * 10})
+        assert "10 documents were sent, the server takes 9." in refused.json()["message"]
+        refused = client.post("/score", json={"queries": ["q"] * 5, "documents": ["d"] * 5})
+        assert "5 queries are 5 windows, the server takes 4." in refused.json()["message"]
+        assert len(post(client, "/score", queries="q", documents=["d"] * 8)["data"]) == 8
+
+
+@pytest.mark.parametrize("fault", [EndpointDown("ten queries failed"), EndpointRefused("http://inner/ answered HTTP 401")])
+def test_a_fault_of_the_endpoint_behind_is_not_the_clients_mistake(fault):
+    def fail(query, texts):
+        raise fault
+
+    with TestClient(app_of(model(Double(fail)))) as client:
+        answer = client.post("/v1/rerank", json=ASKED)
+    assert answer.status_code == 500
+    assert answer.json()["message"] == f"the scorer of planted failed ({type(fault).__name__}). The log names the place."
 
 
 def test_documents_may_be_objects_and_duplicates(client):
@@ -563,6 +588,16 @@ def figure(page, name, of_model):
     """A figure of the monitor; a counter that was never raised is not on the page."""
     _, found, rest = page.partition(f'steadyscore_stability_{name}{{model="{of_model}"}} ')
     return float(rest.split()[0]) if found else 0.0
+
+
+def test_the_monitor_asks_again_at_the_width_of_the_request():
+    """At width 1 the effect of the slot is the same for every document, and no order can change anything."""
+    with TestClient(app_of(planted("slot", 2.0), monitor_share=1.0)) as client:
+        for i in range(4):
+            post(client, "/v1/decide", query=f"{QUERY} {i}", documents=DOCUMENTS, decision={"top_k": 1}, width=1)
+            post(client, "/v1/rerank", query=f"{QUERY} {i}", documents=DOCUMENTS, top_n=1, order={"width": 1})
+        page = wait_for(lambda: client.get("/metrics").text, 'stability_samples_total{model="planted"} 8.0')
+    assert figure(page, "top1_flips_total", "planted") == 0
 
 
 def test_the_monitor_leaves_order_free_scorers_alone():

@@ -128,6 +128,18 @@ def test_a_batched_grader_is_presented_as_the_one_it_wraps(batcher):
     assert (batched.settings.prompt, batched.width) == ("compact", 2)
 
 
+def test_windows_of_several_pools_share_a_pass(batcher, tiny_engine):
+    passes = []
+    batcher.on_batch = lambda windows, requests, seconds: passes.append(windows)
+    pools = [some_pool(i) for i in range(3)]
+    with batcher.admit(3, 10) as admission:
+        scorer = Scorer(batched_backend(tiny_engine, batcher, admission), TASKS["passage_reranking"])
+        together = scorer.score_pools(pools)
+    assert passes == [3]
+    alone = [Scorer(tiny_engine, TASKS["passage_reranking"]).score(pool) for pool in pools]
+    np.testing.assert_allclose(np.stack(together), np.stack(alone), atol=1e-5)
+
+
 def test_a_small_request_does_not_wait_for_a_large_one(batcher):
     engine = Held()
 
@@ -169,6 +181,13 @@ def test_one_request_s_fault_is_not_the_others(batcher):
         with pytest.raises(RuntimeError, match="poison"):
             asked[1].result()
     assert sorted(engine.passes[1]) == ["b", "bad", "c"], "they shared a pass"
+
+
+def test_too_few_results_fail_the_request_and_not_the_worker(batcher):
+    with batcher.admit(2, 10) as admission, pytest.raises(RuntimeError, match="2 windows were given and 1 results came back"):
+        batcher.call(admission, (0, False), lambda batch: batch[:1], ["a", "b"])
+    with batcher.admit(1, 10) as admission:
+        assert batcher.call(admission, (0, False), echo, ["c"]) == echo(["c"])
 
 
 def test_a_full_queue_refuses_and_says_when(batcher):

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from steadyscore.engines import device
 from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError, ModelError, RunMismatch, StorageError
-from steadyscore.machine.disk import lock_folder
+from steadyscore.machine.disk import lock_folder, write_json
 from steadyscore.models.card import read_card
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
@@ -344,13 +344,17 @@ def test_collapse_is_detected_and_said(world, tmp_path):
     """Without an anchor and with a strong penalty, scores of a model that told candidates apart become equal."""
     tiny.save(tmp_path / "base", spread_out())
     tiny.write_collection(tmp_path / "pools.jsonl", 10, 10, seed=0)
+    out, file = tmp_path / "out", tmp_path / "out" / "train.json"
+    asked = config(tmp_path, out, anchor=0.0, weight=50.0, steps=60, held_out=3, evaluate_every=10, learning_rate=3e-2)
     with pytest.raises(ModelError, match=r"training collapsed: at step .* It became consistent and relevance-free"):
-        train_adapter(
-            config(
-                tmp_path, tmp_path / "out", anchor=0.0, weight=50.0, steps=60, held_out=3, evaluate_every=10, learning_rate=3e-2
-            )
-        )
-    assert json.loads((tmp_path / "out" / "train.json").read_text())["status"] == "collapsed"
+        train_adapter(asked)
+    record = json.loads(file.read_text())
+    assert record.pop("status") == "collapsed"
+    assert record.pop("reason")
+    write_json(file, record | {"status": "training"})  # as after a kill between the checkpoint and the word for it
+    with pytest.raises(ModelError, match="training collapsed"):
+        train_adapter(asked)
+    assert not (out / "card.json").exists()
 
 
 def spread_out():

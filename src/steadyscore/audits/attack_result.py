@@ -18,7 +18,7 @@ from ..measures.reading import Reading
 from ..runs.folder import Run
 from ..runs.layout import ATTACKS_FOLDER, CLEAN, HARMLESS, RECORD_FILE
 from ..runs.table import FIRST_STAGE, Scored
-from ..scoring.attacks import ATTACKS, choose_attacks, choose_victim
+from ..scoring.attacks import ATTACKS, choose_attacker, choose_attacks
 from ..terms import Array, Failure
 from .figure import Figure, mean_figure
 from .gate import Bound, Check, Gate, check_missing, make_bounds
@@ -56,7 +56,7 @@ class Example:
 
     attack: str
     query_id: str
-    victim: str
+    attacker: str
     rows: tuple[tuple[str, float, float, int, int], ...]
     """Candidate, score before and after, place before and after counted from 1; as ranked after."""
 
@@ -75,7 +75,7 @@ class AttackAudit:
     effects: dict[str, dict[str, Effect]]
     """Attack -> measure -> what it moved."""
     example: Example | None
-    without_victim: tuple[str, ...] = ()
+    without_attacker: tuple[str, ...] = ()
     """Queries without a candidate that is not relevant: nobody attacks there."""
     failed: tuple[Failure, ...] = ()
     """Queries that could not be scored, with words or without: in no figure that needs them."""
@@ -95,7 +95,7 @@ class AttackAudit:
             "attacks": {
                 attack: {measure: effect.to_json() for measure, effect in of.items()} for attack, of in self.effects.items()
             },
-            "without_victim": list(self.without_victim),
+            "without_attacker": list(self.without_attacker),
             "failed": [failure.to_json() for failure in self.failed],
         }
 
@@ -190,7 +190,7 @@ class _Before(NamedTuple):
     """A query as it is, and who will attack in it."""
 
     query: Scored
-    victim: int
+    attacker: int
     is_tested: bool
     """Whether the cutoff was fitted on other queries."""
 
@@ -209,9 +209,9 @@ def load_attack(folder: str | Path, *, attacks: Sequence[str] | None = None, thr
     cutoff, tested = find_cutoff(queries, match_threshold(by, clean.record["collection"], 1, Reading()))
     seed = clean.record["fingerprint"]["seed"]
     before = {
-        query.query_id: _Before(query, victim, bool(is_tested))
+        query.query_id: _Before(query, attacker, bool(is_tested))
         for query, is_tested in zip(queries, tested, strict=True)
-        if (victim := _find_victim(query, seed)) is not None
+        if (attacker := _find_attacker(query, seed)) is not None
     }
     if not before:
         raise InputError("every candidate of every query is relevant, so none can attack. Use a collection with others.")
@@ -235,17 +235,17 @@ def load_attack(folder: str | Path, *, attacks: Sequence[str] | None = None, thr
         queries=len(before),
         effects=effects,
         example=example if gain > 0 else None,
-        without_victim=tuple(query.query_id for query in queries if query.query_id not in before),
+        without_attacker=tuple(query.query_id for query in queries if query.query_id not in before),
         failed=failures(runs),
         folder=root,
     )
 
 
-def _find_victim(query: Scored, seed: int) -> int | None:
+def _find_attacker(query: Scored, seed: int) -> int | None:
     """Column of the candidate that attacks."""
     not_relevant = [id for id, is_good in zip(query.candidate_ids, is_relevant(query.gold), strict=True) if not is_good]
-    victim = choose_victim(query.query_id, not_relevant, seed)
-    return None if victim is None else query.candidate_ids.index(victim)
+    attacker = choose_attacker(query.query_id, not_relevant, seed)
+    return None if attacker is None else query.candidate_ids.index(attacker)
 
 
 def _pair_rows(one: _Before, after: Scored) -> Array:
@@ -256,11 +256,11 @@ def _pair_rows(one: _Before, after: Scored) -> Array:
 
 def _companions(one: _Before) -> Array:
     """(n,) the candidates that share the window of the one that attacks; everybody else where windows are not known."""
-    others: Array = np.arange(len(one.query.candidate_ids)) != one.victim
+    others: Array = np.arange(len(one.query.candidate_ids)) != one.attacker
     if one.query.windows is None:
         return others
     windows = one.query.windows[one.query.permutations == FIRST_STAGE][0]
-    shared: Array = others & (windows == windows[one.victim])
+    shared: Array = others & (windows == windows[one.attacker])
     return shared
 
 
@@ -270,7 +270,7 @@ def _measure(before: Mapping[str, _Before], after: Mapping[str, Scored], cutoff:
     for id, one in before.items():
         scores = _pair_rows(one, after[id])
         kept = cutoff.retained(scores) if one.is_tested else None
-        found.append(measure_attack(Attacked(scores, one.victim, _companions(one), kept)))
+        found.append(measure_attack(Attacked(scores, one.attacker, _companions(one), kept)))
     return {measure: np.array([values[measure] for values in found]) for measure in ATTACK_MEASURES}
 
 
@@ -289,4 +289,4 @@ def _show(attack: str, one: _Before, after: Scored) -> tuple[float, Example]:
     places, ids = rank(scores) + 1, one.query.candidate_ids
     rows = [(ids[c], float(scores[0, c]), float(scores[1, c]), int(places[0, c]), int(places[1, c])) for c in range(len(ids))]
     ranked = tuple(sorted(rows, key=lambda row: row[-1]))
-    return float(scores[1, one.victim] - scores[0, one.victim]), Example(attack, after.query_id, ids[one.victim], ranked)
+    return float(scores[1, one.attacker] - scores[0, one.attacker]), Example(attack, after.query_id, ids[one.attacker], ranked)

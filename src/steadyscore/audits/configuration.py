@@ -7,7 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
+import numpy as np
+
 from ..errors import InputError
+from ..machine.bounds import check_fields
 from ..measures.reading import Reading
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
@@ -48,34 +51,38 @@ class AuditSettings(OrderSettings, total=False):
     ties: Ties
 
 
+_THRESHOLD = {"match_retention": "retention", "threshold_protocol": "protocol"}
+_PLACES = {
+    **dict.fromkeys(Cut.__dataclass_fields__, "cut"),
+    **dict.fromkeys(Settings.__dataclass_fields__, "settings"),
+    **dict.fromkeys(Reading.__dataclass_fields__, "reading"),
+    **dict.fromkeys(("cutoff", "keep_first", "keep_share", *_THRESHOLD), "threshold"),
+    **dict.fromkeys(("seed", "chars", "permutations", "scheme", "noise_floor", "noise_reads"), "config"),
+}
+"""Setting -> the part of a configuration that it stands in."""
+
+
 def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
-    """A configuration with some settings changed, each by its own name wherever it stands."""
-    threshold = {"match_retention": "retention", "threshold_protocol": "protocol"}
-    threshold |= {name: name for name in ("cutoff", "keep_first", "keep_share")}
-    parts: dict[str, dict[str, Any]] = {"config": {}, "cut": {}, "settings": {}, "threshold": {}, "reading": {}}
-    unknown = []
+    """A configuration with some settings changed, each by its own name wherever it stands; every mistake at once."""
+    if unknown := [name for name in settings if name not in AuditSettings.__annotations__]:
+        raise InputError(f"audit has no setting {', '.join(unknown)}. It has {', '.join(AuditSettings.__annotations__)}.")
+    changes: dict[str, dict[str, Any]] = {"config": {}, "cut": {}, "settings": {}, "threshold": {}, "reading": {}}
     for name, value in settings.items():
         if name == "match_retention" and isinstance(value, str | Path):
-            parts["threshold"]["retention_of"] = str(value)
-        elif name in threshold:
-            parts["threshold"][threshold[name]] = value
-        elif name in Reading.__dataclass_fields__:
-            parts["reading"][name] = value
-        elif name in Cut.__dataclass_fields__:
-            parts["cut"][name] = value
-        elif name in AuditConfig.__dataclass_fields__:
-            parts["config"][name] = value
-        elif name in Settings.__dataclass_fields__:
-            parts["settings"][name] = value
+            changes["threshold"]["retention_of"] = str(value)
         else:
-            unknown.append(name)
-    if unknown:
-        raise InputError(f"audit has no setting {', '.join(unknown)}. It has {', '.join(AuditSettings.__annotations__)}.")
-    return replace(
-        config,
-        cut=replace(config.cut, **parts["cut"]),
-        settings=replace(config.settings, **parts["settings"]),
-        threshold=replace(config.threshold, **parts["threshold"]),
-        reading=replace(config.reading, **parts["reading"]),
-        **parts["config"],
-    )
+            plain = value.item() if isinstance(value, np.generic) else value  # numbers of numpy are no JSON
+            changes[_PLACES[name]][_THRESHOLD.get(name, name)] = plain
+    mistakes = []
+    for part, values in changes.items():
+        try:
+            if part == "config":
+                config = replace(config, **values)
+                check_fields(config)
+            else:
+                config = replace(config, **{part: replace(getattr(config, part), **values)})
+        except InputError as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise InputError(mistakes)
+    return config

@@ -212,7 +212,7 @@ class Audits(Sequence[Audit]):
 
 
 def _stored_source(record: RunRecord) -> Source | None:
-    scored_from = record.get("fingerprint", {}).get("data", {}).get("sha256")
+    scored_from = (record.get("fingerprint", {}).get("data") or {}).get("sha256")
     if "source" not in record or scored_from is None:
         return None
     try:

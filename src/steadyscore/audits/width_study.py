@@ -20,7 +20,7 @@ from ..measures.gains import quality_of
 from ..runs.folder import Run, find_runs
 from ..runs.table import Scored
 from ..scoring.conditions import CONDITIONS, Condition, has_fixed_answer, under_condition
-from ..scoring.score import AuditConfig, score_collection, scorer_for
+from ..scoring.score import AuditConfig, check_query_ids, score_collection, scorer_for
 from ..tasks import TASKS
 from ..terms import Failure
 from .audit import Additions, Output, name_scorers, open_backend, working_folder
@@ -62,7 +62,7 @@ class WidthStudy:
     def __str__(self) -> str:
         tables = []
         for name, bases in ((self.measure, self.levels), (f"effect on {self.measure}", self.terms)):
-            columns = list(bases[BASES[0]])
+            columns = list(next(iter(bases.values())))
             header = [name, *(column.replace("_", " and ") for column in columns)]
             tables.append(text_table(header, [[basis, *(str(of[column]) for column in columns)] for basis, of in bases.items()]))
         words = (
@@ -97,6 +97,7 @@ def study_width(
     if others:
         raise InputError(f"the width study takes one scorer at a time, and {len(others) + 1} were given.")
     source = open_collection(data)
+    check_query_ids([source], how.cut)
     with working_folder(output) as folder:
         backend = open_backend(name, one, options or EngineOptions(), Additions(), [folder / "companions"], output)
         plain = scorer_for(backend, source.collection, how)
@@ -150,7 +151,9 @@ def width_study(runs: Mapping[Condition, Run]) -> WidthStudy:
     if any(len({queries[id].candidate_ids for queries in by_id.values()}) > 1 for id in ids):
         raise InputError("the runs scored different candidates of the same queries. Score them with one --pool.")
     k = TASKS[record["task"]].quality_cutoff
-    qualities = {basis: {c: _qualities(queries, k, basis) for c, queries in by_condition.items()} for basis in BASES}
+    has_first_stage = all(query.first_stage is not None for queries in by_condition.values() for query in queries)
+    bases = BASES if has_first_stage else BASES[1:]
+    qualities = {basis: {c: _qualities(queries, k, basis) for c, queries in by_condition.items()} for basis in bases}
     return WidthStudy(
         scorer=record["name"],
         collection=record["collection"],
@@ -188,8 +191,8 @@ def _qualities(queries: Sequence[Scored], k: int, basis: str) -> np.ndarray:
     """(Q,) nDCG@k; NaN for a query without judgements."""
     found = []
     for query in queries:
-        first = query.first_stage
-        scores = query.permuted.mean(axis=0) if basis == BASES[1] or first is None else first
+        scores = query.first_stage if basis == BASES[0] else query.permuted.mean(axis=0)
+        assert scores is not None  # a basis that some query lacks is left out
         found.append(float(quality_of(query, scores[None], k)[0]))
     return np.array(found)
 

@@ -12,7 +12,7 @@ from ..terms import Instance
 from .files import Report, encode_line
 from .passages import Documents
 
-FORMATS = ("trec", "beir", "jsonl")
+EXPORT_FORMATS = ("trec", "beir", "jsonl")
 
 
 def export(folder: Path, format: str, instances: Iterable[Instance], name: str) -> dict[str, int]:

@@ -38,6 +38,7 @@ def run_decisions(args: argparse.Namespace) -> int:
                 permutations=args.permutations,
                 seed=args.seed,
                 options=options,
+                quiet=args.json,
             )
             for scorer, folder in zip(args.scorer, decision_folders(out, args.scorer), strict=True)
         ]

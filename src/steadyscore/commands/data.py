@@ -13,6 +13,7 @@ from typing import Any
 from ..collection import EMBEDDED, cache_folder, check, location, names, open_collection, path_of, read_instances, write
 from ..collection.build import FORMATS, BuildRequest, from_folder, from_hub, own_collection
 from ..collection.catalogue import CATALOGUE, Known, count_mistake
+from ..collection.export import EXPORT_FORMATS, export
 from ..collection.files import Report
 from ..collection.first_stage import parse_first_stage
 from ..collection.splits import shared_passages, shared_queries, split_parts
@@ -57,11 +58,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--format", choices=FORMATS, help="layout of data without a name")
     build.add_argument("--split", metavar="NAME", help="which judgements: qrels/NAME.tsv (default: test)")
     _add_build_flags(build)
-    export = action("export", "write a collection, or its first queries, for other tools")
-    export.add_argument("source", metavar="NAME|FILE")
-    export.add_argument("--format", choices=("trec", "beir", "jsonl"), default="trec")
-    export.add_argument("--queries", type=positive, metavar="N", help="the first N only: subsets of one file are nested")
-    export.add_argument("--out", type=local_path, required=True, metavar="FOLDER|FILE", help="a folder; for jsonl a file")
+    export_flags = action("export", "write a collection, or its first queries, for other tools")
+    export_flags.add_argument("source", metavar="NAME|FILE")
+    export_flags.add_argument("--format", choices=EXPORT_FORMATS, default="trec")
+    export_flags.add_argument("--queries", type=positive, metavar="N", help="the first N only: subsets of one file are nested")
+    export_flags.add_argument("--out", type=local_path, required=True, metavar="FOLDER|FILE", help="a folder; for jsonl a file")
     examples(parser, "steadyscore data list", "steadyscore data check passages")
 
 
@@ -217,8 +218,6 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from ..collection.export import export
-
     source = open_collection(args.source)
     collection, instances = source.collection, source.instances(reserve=args.format == "jsonl")
     found = bar(f"export of {collection.name}")(islice(instances, args.queries), args.queries or collection.queries)

@@ -191,7 +191,8 @@ def serve(scorers: list[str], args: argparse.Namespace, ready: Callable[[str], N
     server, service = build_server(partial(open_models, scorers, args), settings)
     log_to_stderr()
     reload_on_hangup(service)
-    url = f"http://{settings.host}:{listener.getsockname()[1]}"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    url = f"http://{host}:{listener.getsockname()[1]}"
     note(f"serving {', '.join(service.models)} at {url} (explorer at {url}/)")
     ready(url)
     with suppress(KeyboardInterrupt):  # requests in flight were finished

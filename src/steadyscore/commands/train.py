@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
         return dry_run(config, args.json)
     is_main = os.environ.get("RANK", "0") == "0"
-    trained = train(config, command=args.command, is_hidden=not is_main)
+    trained = train(config, command=args.command, quiet=not is_main)
     if is_main and args.json:
         print_json(trained.to_json())
     elif is_main:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..errors import InputError
-from ..machine.bounds import AboveZero, NotNegative, Positive
+from ..machine.bounds import AboveZero, NotNegative, Positive, field_mistakes
 from ..models.card import TrainedSettings
 from ..runs.table import Scored
 from ..terms import Instance, Prompt
@@ -102,17 +102,7 @@ class EngineOptions:
     """Files behind a `python:` or `command:` scorer that a run watches besides those it finds itself."""
 
     def __post_init__(self) -> None:
-        least = {"batch_tokens": 1, "tensor_parallel": 1, "concurrency": 1, "retries": 0}
-        mistakes = [
-            f"{name} is {value!r}: give a whole number, {bound} or more."
-            for name, bound in least.items()
-            if not (type(value := getattr(self, name)) is int and value >= bound)
-        ]
-        mistakes += [
-            f"{name} is {value!r}: give a number above 0."
-            for name, value in (("timeout", self.timeout), ("rate", 1.0 if self.rate is None else self.rate))
-            if not 0 < value < math.inf
-        ]
+        mistakes = field_mistakes(self)
         if self.price is not None and not all(0 <= each < math.inf for each in self.price):
             mistakes.append(f"price is {tuple(self.price)}: give two numbers, 0 or more.")
         if mistakes:

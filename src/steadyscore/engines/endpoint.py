@@ -70,6 +70,10 @@ class TooLong(Refused):
     """A prompt that is longer than the model takes, by the endpoint's own words."""
 
 
+class EndpointRefused(InputError):
+    """An address, a model's name or a key that the endpoint does not accept: no other request will fare better."""
+
+
 class EndpointDown(SteadyscoreError):
     """Query after query failed: what was scored is kept, and the same command goes on when the endpoint is back."""
 
@@ -231,11 +235,11 @@ class Endpoint:
     def _read(self, answer: Answer, url: str, read: Callable[[Any], T]) -> T:
         """What an answer says, or what is wrong with it."""
         if 300 <= answer.status < 400:
-            raise InputError(
+            raise EndpointRefused(
                 f"{url} answered HTTP {answer.status}{_redirect_target(answer)}. Write the address that it stands for."
             )
         if answer.status in REFUSED:
-            raise InputError(
+            raise EndpointRefused(
                 f"{url} answered HTTP {answer.status} ({self._reason(answer)}). "
                 f"Check the address, the model's name and the key in ${KEY}."
             )

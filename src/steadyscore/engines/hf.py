@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -113,7 +113,7 @@ class TransformersEngine(Engine, Generator):
             read = partial(self._read_windows, prompts, members, prefix, label_mass)
             for i, reading in self._passes.fit(read, [len(prompts[i]) - len(prefix) for i in members]).items():
                 readings[i] = reading
-        return [reading for reading in readings if reading is not None]
+        return cast(list[SlotLogits], readings)
 
     @torch.inference_mode()
     def plain_logits(self, prompt: Prompt) -> SlotLogits:

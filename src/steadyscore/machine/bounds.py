@@ -1,12 +1,17 @@
-"""Numbers within bounds, as types: pydantic checks them in recipes, command line flags as they are read."""
+"""Numbers within bounds, as types: pydantic checks them in recipes, flags as they are read, and settings check themselves."""
 
 from __future__ import annotations
 
 import math
+import types
 from collections.abc import Iterable
-from typing import Annotated, Any
+from dataclasses import fields
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Interval, Le, Lt
+
+from ..errors import InputError
 
 Positive = Annotated[int, Gt(0)]
 NotNegative = Annotated[int, Ge(0)]
@@ -31,3 +36,57 @@ def bound_mistake(value: float, bounds: Iterable[Any]) -> str | None:
             if isinstance(part, Le) and not value <= part.le:  # type: ignore[operator]
                 return f"is above {part.le}"
     return None
+
+
+def check_fields(settings: Any) -> None:
+    """Refuse a dataclass of settings in which a number breaks the bounds of its type, or a word is none of those offered."""
+    if mistakes := field_mistakes(settings):
+        raise InputError(mistakes)
+
+
+def field_mistakes(settings: Any) -> list[str]:
+    """A sentence for every such field. Types without bounds and without a choice of words are not looked at."""
+    mistakes = []
+    for field in fields(settings):
+        name, value = field.name, getattr(settings, field.name)
+        alternatives = _alternatives(type(settings))[name]  # type: ignore[arg-type]
+        if alternatives and not any(_allows(one, value) for one in alternatives):
+            wanted = [_words(one) for one in alternatives if one is not type(None)]
+            mistakes.append(f"{name} is {value!r}: give {' or '.join(wanted)}.")
+    return mistakes
+
+
+@cache
+def _alternatives(settings: type) -> dict[str, tuple[Any, ...]]:
+    """Field -> the types it may have; none where there is one without bounds, which a value is not compared with."""
+    found = {}
+    for name, hint in get_type_hints(settings, include_extras=True).items():
+        parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        is_bounded = all(part is type(None) or get_origin(part) in (Annotated, Literal) for part in parts)
+        found[name] = parts if is_bounded else ()
+    return found
+
+
+def _allows(hint: Any, value: Any) -> bool:
+    if hint is type(None):
+        return value is None
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    kind, *bounds = get_args(hint)
+    is_number = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
+    return is_number and bound_mistake(value, bounds) is None
+
+
+def _words(hint: Any) -> str:
+    """What to give, as the end of a sentence."""
+    if get_origin(hint) is Literal:
+        return ", ".join(map(str, get_args(hint)[:-1])) + f" or {get_args(hint)[-1]}"
+    kind, *bounds = get_args(hint)
+    if kind is int:
+        (bound,) = bounds  # the two that there are: above 0, and 0 or more
+        return "a whole number, 1 or more" if isinstance(bound, Gt) else "a whole number, 0 or more"
+    parts = [part for bound in bounds for part in (bound if isinstance(bound, Interval) else (bound,))]
+    return "a number " + " and ".join(_BOUND_WORDS[type(part)].format(part) for part in parts)
+
+
+_BOUND_WORDS = {Gt: "above {0.gt}", Ge: "of {0.ge} or more", Lt: "below {0.lt}", Le: "of {0.le} or less"}

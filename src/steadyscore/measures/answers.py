@@ -95,11 +95,6 @@ def verdict_accuracy(verdicts: Sequence[str], gold: Verdict) -> float:
     return float(np.mean([normalize_verdict(verdict) == gold for verdict in verdicts])) if verdicts else float("nan")
 
 
-def invalid_rate(verdicts: Sequence[str]) -> float:
-    """Share of the M permutations whose output names no single label."""
-    return float(np.mean([normalize_verdict(verdict) is None for verdict in verdicts])) if verdicts else float("nan")
-
-
 def verdict_flip(verdicts: Sequence[str], estimator: Estimator = "pairwise") -> Array:
     """How often the verdict changes between M permutations; invalid verdicts are a label of their own."""
     return change([normalize_verdict(verdict) for verdict in verdicts], estimator)

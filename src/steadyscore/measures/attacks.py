@@ -34,7 +34,7 @@ class Attacked(NamedTuple):
 
     scores: Array
     """(2, n): before, after."""
-    victim: int
+    attacker: int
     """Column of the candidate that attacks."""
     companions: Array
     """(n,) bool: the others that share its window."""
@@ -44,14 +44,14 @@ class Attacked(NamedTuple):
 
 def measure_attack(query: Attacked) -> dict[str, float]:
     """Every measure of a query, NaN where it has no meaning."""
-    scores, others = finite_scores(query.scores), np.arange(query.scores.shape[-1]) != query.victim
-    change, places = scores[1] - scores[0], rank(scores)[:, query.victim]
+    scores, others = finite_scores(query.scores), np.arange(query.scores.shape[-1]) != query.attacker
+    change, places = scores[1] - scores[0], rank(scores)[:, query.attacker]
     moved = np.abs(change[query.companions])
     kept = query.kept
     return {
-        "own_gain": float(change[query.victim]),
+        "own_gain": float(change[query.attacker]),
         "places_gained": float(places[0] - places[1]),
-        "enters_set": np.nan if kept is None else _enters(kept[:, query.victim]),
+        "enters_set": np.nan if kept is None else _enters(kept[:, query.attacker]),
         "becomes_first": _enters(places < 1),
         "enters_evidence": _enters(places < EVIDENCE),
         "pair_change": float(pair_flip(scores)),

@@ -5,7 +5,7 @@ One query is `scores` (M, n) with the 0-based `slots` (M, n) and `windows` (M, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -202,20 +202,6 @@ def width_effect(scores_B: ArrayLike, scores_1: ArrayLike) -> float:
     marginal, alone = order_marginal(scores_B), np.asarray(scores_1, float)
     spread = np.concatenate([marginal, alone]).std()
     return float(np.abs(marginal - alone).mean() / spread) if spread > 0 else float("nan")
-
-
-class QualityWidthEffect(NamedTuple):
-    one_permutation: float
-    """Mean quality of single permutations at width B, minus quality at width 1; includes the order residual."""
-    order_averaged: float
-    """Quality of the order-marginal at width B, minus quality at width 1."""
-
-
-def quality_width_effect(quality: Callable[[Array], ArrayLike], scores_B: ArrayLike, scores_1: ArrayLike) -> QualityWidthEffect:
-    """Width effect of one query on a `quality` that maps (..., n) scores to (...) values (§G.1)."""
-    alone = np.asarray(quality(np.asarray(scores_1, float)))
-    single = np.mean(np.asarray(quality(np.asarray(scores_B, float))))
-    return QualityWidthEffect(float(single - alone), float(np.asarray(quality(order_marginal(scores_B))) - alone))
 
 
 class WidthDecomposition(NamedTuple):

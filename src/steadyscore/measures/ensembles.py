@@ -6,8 +6,6 @@ ensembles that share no permutation, as in the BSC row of Table 1: four ensemble
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from numpy.typing import ArrayLike
 
 from ..errors import InputError
@@ -39,13 +37,3 @@ def borda(scores: ArrayLike, tie_rule: TieRule = "candidate_id", orders: ArrayLi
     ranks = rank(scores, tie_rule, orders)
     points: Array = (ranks.shape[-1] - 1 - ranks).astype(float)
     return points
-
-
-def k_curve(scores: ArrayLike, measure: Callable[[Array], Array], budgets: Iterable[int] | None = None) -> dict[int, Array]:
-    """{K: measure(ensembles(scores, K))} for each serving budget K; by default 1 to M, at most 10.
-
-    A pairwise measure is NaN once fewer than two disjoint ensembles are left, that is for K > M / 2.
-    """
-    scores = finite_scores(scores)
-    budgets = range(1, min(10, scores.shape[-2]) + 1) if budgets is None else budgets
-    return {K: measure(ensembles(scores, K)) for K in budgets}

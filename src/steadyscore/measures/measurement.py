@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -11,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import InputError
-from ..machine.bounds import Positive
+from ..machine.bounds import Positive, field_mistakes
 from ..runs.table import Scored
 from ..terms import Array
 from . import ranking, threshold
@@ -46,10 +47,13 @@ class Threshold:
         rules = {"cutoff or match_retention": fitted, "keep_first": self.keep_first, "keep_share": self.keep_share}
         given = [name for name, value in rules.items() if value is not None]
         mistakes = [f"{' and '.join(given)} each say what is kept. Give one of them."] if len(given) > 1 else []
-        if self.keep_first is not None and self.keep_first < 1:
-            mistakes.append(f"keep_first {self.keep_first} keeps nothing. Give 1 or more.")
+        mistakes += field_mistakes(self)
         if self.keep_share is not None and not 0 < self.keep_share < 1:
             mistakes.append(f"keep_share {self.keep_share} is not a share between 0 and 1, such as 0.3.")
+        if self.retention is not None and not 0 <= self.retention <= 1:
+            mistakes.append(f"match_retention {self.retention} is not a share from 0 to 1.")
+        if self.cutoff is not None and not math.isfinite(self.cutoff):
+            mistakes.append(f"cutoff {self.cutoff} is not a finite number.")
         if mistakes:
             raise InputError(mistakes)
 

@@ -273,13 +273,3 @@ def churned_relevance(retained: ArrayLike, relevance: ArrayLike) -> tuple[Array,
         unless_unjudged(ratio((churned * gold).sum(axis=-1), churned.sum(axis=-1)), relevance),
         unless_unjudged(ratio((kept * gold).sum(axis=-1), kept.sum(axis=-1)), relevance),
     )
-
-
-def sweep(scores: ArrayLike, relevance: ArrayLike, cutoffs: ArrayLike) -> dict[str, Array]:
-    """`overlap`, `retained_f1` and `retention` at every cutoff, each (cutoffs, ...)."""
-    sets = [retained(scores, cutoff) for cutoff in np.ravel(cutoffs)]
-    return {
-        "overlap": np.stack([overlap(kept) for kept in sets]),
-        "retained_f1": np.stack([retained_f1(kept, relevance) for kept in sets]),
-        "retention": np.stack([retention(kept) for kept in sets]),
-    }

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any, NotRequired, cast
+
+from typing_extensions import TypedDict
 
 from ..errors import DamagedFile, InputError
 from ..machine.disk import explaining_os_errors, read_json, write_json
 from ..machine.markdown import markdown_text
+from ..tasks import TASKS
 from ..terms import Markers, Partition, Placeholder, PromptStyle
 from .embedded import EMBEDDED, shipped_adapters
 
@@ -38,11 +42,31 @@ class HeldOutPoint(TypedDict):
 
     step: int
     quality: float
-    quality_se: float | None
+    quality_se: NotRequired[float | None]
     tau_psi: float
-    overlap: float
+    overlap: NotRequired[float]
     dispersion: float
+    queries: NotRequired[int]
+
+
+class CardData(TypedDict):
+    """The collection that an adapter was trained on."""
+
+    name: str
     queries: int
+    sha256: NotRequired[str]
+    windows: NotRequired[int]
+
+
+class CardCutoff(TypedDict, total=False):
+    """The threshold that goes with an adapter."""
+
+    value: float | None
+    overlap: float | None
+    """Of what it keeps under reordering."""
+    retention: float
+    how: str
+    on: str
 
 
 class Finding(TypedDict):
@@ -55,7 +79,7 @@ class Finding(TypedDict):
 
 
 class Card(TypedDict):
-    """What an adapter was trained for; `machine.schemas.Card` checks it on reading."""
+    """What an adapter was trained for, checked on reading. Keys that other versions add are left alone."""
 
     base: CardBase
     task: str
@@ -70,7 +94,7 @@ class Card(TypedDict):
     """Fields of `Settings`: how a window was shown."""
     prompt_hash: str
     grade_tokens: list[int]
-    data: dict[str, Any]
+    data: CardData
     labels: dict[str, Any]
     seed: int
     steps: int
@@ -84,7 +108,7 @@ class Card(TypedDict):
     name: NotRequired[str | None]
     about: NotRequired[str | None]
     licence: NotRequired[str | None]
-    cutoff: NotRequired[dict[str, float] | None]
+    cutoff: NotRequired[CardCutoff | None]
     measured: NotRequired[dict[str, float] | None]
     dtype: NotRequired[str]
     findings: NotRequired[list[Finding] | None]
@@ -104,10 +128,13 @@ def read_card(folder: Path) -> Card:
         ) from None
     except DamagedFile as damage:
         raise DamagedFile(file, damage.what, restore) from damage
-    from ..machine.schemas import Card as CardSchema
-    from ..machine.schemas import check_record
+    from ..machine.schemas import kind_mistakes
 
-    check_record(CardSchema, card, f"{file} cannot be used", restore)
+    mistakes = kind_mistakes(Card, card)
+    if isinstance(task := card.get("task"), str) and task not in TASKS:
+        mistakes.append(f"task: use one of {', '.join(TASKS)}")
+    if mistakes:
+        raise InputError(f"{file} cannot be used: {'; '.join(mistakes)}. {restore}")
     return cast(Card, card)
 
 
@@ -195,7 +222,7 @@ def _settings(card: Card) -> dict[str, Any]:
     return rows | ({"cutoff": _pairs(fitted)} if (fitted := card.get("cutoff")) else {})
 
 
-def _pairs(values: dict[str, Any]) -> str:
+def _pairs(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items())
 
 

@@ -34,7 +34,7 @@ def describe_settings(audit: Audit) -> list[tuple[str, str]]:
         "scorer": in_words(made.get("scorer", record.get("name"))),
         "capabilities": in_words(record.get("capabilities")),
         "collection": f"{record.get('collection')} ({audit.task.label}), from {record.get('source', 'a score file')}",
-        "data checksum": made.get("data", {}).get("sha256"),
+        "data checksum": (made.get("data") or {}).get("sha256"),
         "part scored": "; ".join(cut) or "the whole collection",
         "queries": f"{audit.measured.coverage.queries} scored",
         "candidates": f"{sizes[0]} per query" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} per query",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -59,13 +59,6 @@ class Value:
     """What is printed where it is not a number."""
     reason: str = ""
     """Why there is no number."""
-
-
-def mean_by_task(observations: Iterable[Observation]) -> dict[str, float]:
-    """The mean of collection means of each task; tasks are never averaged together."""
-    return {
-        task: collection_mean([o.values for o in members]) for task, members in group_by(observations, lambda o: o.task).items()
-    }
 
 
 def mean_value(cells: Sequence[Observation], scheme: Scheme = "collections_then_queries", draws: int = DRAWS) -> Value:

@@ -15,25 +15,24 @@ class Base:
 
     label: str
     address: str
-    family: str
     billions: float
     """Parameters, in billions; effective ones for Gemma E2B and E4B."""
 
 
 BASES: dict[str, Base] = {
-    "qwen3-1.7b": Base("Qwen3-1.7B", "hf:Qwen/Qwen3-1.7B", "Qwen3", 1.7),
-    "qwen3-4b": Base("Qwen3-4B", "hf:Qwen/Qwen3-4B", "Qwen3", 4),
-    "qwen3-8b": Base("Qwen3-8B", "hf:Qwen/Qwen3-8B", "Qwen3", 8),
-    "qwen3-14b": Base("Qwen3-14B", "hf:Qwen/Qwen3-14B", "Qwen3", 14),
-    "qwen3-32b": Base("Qwen3-32B", "hf:Qwen/Qwen3-32B", "Qwen3", 32),
-    "gemma-e2b": Base("Gemma-E2B", "hf:google/gemma-4-E2B-it", "Gemma", 2),
-    "gemma-e4b": Base("Gemma-E4B", "hf:google/gemma-4-E4B-it", "Gemma", 4),
-    "gemma-31b": Base("Gemma-31B", "hf:google/gemma-4-31B-it", "Gemma", 31),
-    "granite-3b": Base("Granite-3B", "hf:ibm-granite/granite-4.1-3b", "Granite", 3),
-    "granite-8b": Base("Granite-8B", "hf:ibm-granite/granite-4.1-8b", "Granite", 8),
-    "granite-30b": Base("Granite-30B", "hf:ibm-granite/granite-4.1-30b", "Granite", 30),
-    "gemma-26b-a4b": Base("Gemma-26B-A4B MoE", "hf:google/gemma-4-26B-A4B-it", "Gemma", 26),
-    "qwen3-reranker-4b": Base("Qwen3-Reranker-4B", "hf:Qwen/Qwen3-Reranker-4B", "Qwen3", 4),
+    "qwen3-1.7b": Base("Qwen3-1.7B", "hf:Qwen/Qwen3-1.7B", 1.7),
+    "qwen3-4b": Base("Qwen3-4B", "hf:Qwen/Qwen3-4B", 4),
+    "qwen3-8b": Base("Qwen3-8B", "hf:Qwen/Qwen3-8B", 8),
+    "qwen3-14b": Base("Qwen3-14B", "hf:Qwen/Qwen3-14B", 14),
+    "qwen3-32b": Base("Qwen3-32B", "hf:Qwen/Qwen3-32B", 32),
+    "gemma-e2b": Base("Gemma-E2B", "hf:google/gemma-4-E2B-it", 2),
+    "gemma-e4b": Base("Gemma-E4B", "hf:google/gemma-4-E4B-it", 4),
+    "gemma-31b": Base("Gemma-31B", "hf:google/gemma-4-31B-it", 31),
+    "granite-3b": Base("Granite-3B", "hf:ibm-granite/granite-4.1-3b", 3),
+    "granite-8b": Base("Granite-8B", "hf:ibm-granite/granite-4.1-8b", 8),
+    "granite-30b": Base("Granite-30B", "hf:ibm-granite/granite-4.1-30b", 30),
+    "gemma-26b-a4b": Base("Gemma-26B-A4B MoE", "hf:google/gemma-4-26B-A4B-it", 26),
+    "qwen3-reranker-4b": Base("Qwen3-Reranker-4B", "hf:Qwen/Qwen3-Reranker-4B", 4),
 }
 DENSE = tuple(BASES)[:11]
 TWELVE = tuple(BASES)[:12]

@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from typing_extensions import TypedDict
 
@@ -22,9 +22,6 @@ from ..machine.mirrors import fetch, name_of
 from .folder import Run, check_same_command, new_record
 from .layout import DAMAGED_FOLDER, RECORD_FILE, SHARDS_FOLDER, FailedQuery, Session, score_schema
 from .table import Scored, check_file, from_table, read_table, to_table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 METADATA_KEY = b"steadyscore.part"
 
@@ -74,15 +71,13 @@ def join_run(folder: Path, fingerprint: dict[str, Any], **about: Any) -> Run:
 
 def read_part(folder: Path, part: str) -> tuple[list[Scored], PartRecord]:
     """The queries of a part that are on disk; a damaged file is set aside, and its queries are scored again."""
-    import pyarrow.parquet as pq
-
     file = part_file(folder, part)
     fetch(file)
     if not file.exists():
         return [], PartRecord(sessions=[], failed=[])
     try:
         check_file(file)
-        return list(from_table(read_table(file))), _record(pq.read_schema(file))
+        return list(from_table(read_table(file))), _record(file)
     except DamagedFile as damage:
         kept = set_aside(file, folder / DAMAGED_FOLDER / SHARDS_FOLDER)
         log.warning("%s %s. It was moved to %s, and its queries are scored again.", name_of(file), damage.what, name_of(kept))
@@ -101,14 +96,14 @@ def write_part(folder: Path, part: str, queries: Sequence[Scored], record: PartR
 
 def part_records(folder: Path) -> Iterator[tuple[str, PartRecord]]:
     """What the parts on disk say of themselves, by name."""
+    for file in sorted((folder / SHARDS_FOLDER).glob("part-*.parquet")):
+        yield file.stem.removeprefix("part-"), _record(file)
+
+
+def _record(file: Path) -> PartRecord:
     import pyarrow.parquet as pq
 
-    for file in sorted((folder / SHARDS_FOLDER).glob("part-*.parquet")):
-        yield file.stem.removeprefix("part-"), _record(pq.read_schema(file))
-
-
-def _record(schema: pa.Schema) -> PartRecord:
-    stored = (schema.metadata or {}).get(METADATA_KEY)
+    stored = (pq.read_schema(file).metadata or {}).get(METADATA_KEY)
     if stored is None:
-        raise RunMismatch("a part of the run carries no record of what scored it. Delete the part and score it again.")
+        raise RunMismatch(f"{file} carries no record of what scored it. Delete it and score it again.")
     return cast("PartRecord", json.loads(stored))

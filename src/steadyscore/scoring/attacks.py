@@ -139,7 +139,7 @@ def put_before(candidate: Candidate, words: str) -> Candidate:
 # -- collections in which one candidate of every query is hostile
 
 
-def choose_victim(query_id: str, not_relevant: Sequence[str], seed: int) -> str | None:
+def choose_attacker(query_id: str, not_relevant: Sequence[str], seed: int) -> str | None:
     """The candidate that attacks, by a hash of seed, query and its id; None where every candidate is relevant."""
 
     def key(candidate_id: str) -> bytes:
@@ -151,8 +151,8 @@ def choose_victim(query_id: str, not_relevant: Sequence[str], seed: int) -> str 
 def attack_instance(instance: Instance, words: str, seed: int) -> Instance:
     """The query with words put into the text of one candidate that is not relevant; as it is where all are."""
     not_relevant = [c.id for c in instance.pool if (c.relevance or 0) < RELEVANT]
-    victim = choose_victim(instance.id, not_relevant, seed)
-    return replace(instance, pool=tuple(put_before(c, words) if c.id == victim else c for c in instance.pool))
+    attacker = choose_attacker(instance.id, not_relevant, seed)
+    return replace(instance, pool=tuple(put_before(c, words) if c.id == attacker else c for c in instance.pool))
 
 
 def attacked_sources(source: Source, names: Sequence[str], wording: Wording, cut: Cut, seed: int) -> dict[str, Source]:

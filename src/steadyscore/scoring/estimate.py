@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from ..engines import Price
 from ..engines.address import KINDS, parse_address
 from ..engines.chat import estimate_cost
 from ..engines.systems import SYSTEMS
+from ..errors import StorageError
 from ..machine.disk import cache_folder, write_json
 from ..models.adapter import split_address
 from ..models.card import read_card
@@ -20,6 +22,8 @@ from ..window.prompt import CHARS_PER_TOKEN, prompt_text, shown
 from .mitigations import count_windows
 from .score import AuditConfig, cut_instances, settings_for
 from .scorer import Settings
+
+log = logging.getLogger("steadyscore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +94,11 @@ def remember_speed(address: str, tokens: int, seconds: float) -> None:
 
 
 def keep_speed(name: str, rate: float) -> float:
-    file = cache_folder() / "speed.json"
-    write_json(file, speeds() | {name: rate})
+    """Keep a speed where the disk allows: the next estimate can do without."""
+    try:
+        write_json(cache_folder() / "speed.json", speeds() | {name: rate})
+    except StorageError as error:
+        log.info("the speed of %s is not kept: %s", name, error)
     return rate
 
 

@@ -57,7 +57,7 @@ def score_perturbed(
     *,
     scored: Sequence[Scored] | None = None,
 ) -> dict[Perturbation, list[Failure]]:
-    """Score what was perturbed into `perturbed-<kind>.parquet`, for `Run.perturbed`; `drop` measures carry the suffix `_drop`.
+    """Score what was perturbed into `perturbed-<kind>.parquet`, for `Run.read_perturbed`; those of `drop` end in `_drop`.
 
     Gives the queries that the scorer failed on, with the reason: in no mean, tried again by the same command.
     """
@@ -84,11 +84,13 @@ def _score_kind(
     if not missing:
         return failed
     todo = (instance for instance in open_collection(source).instances(reserve=True) if instance.id in missing)
-    for instance in progress(todo, len(missing)) if progress else todo:
-        with naming_failures(failed, instance.id):
-            values = _values(scorer, scored[instance.id], instance, config, kind)
-            rows += [{"query_id": instance.id, "measure": name, "value": float(value)} for name, value in values.items()]
-    run.write(name, pa.Table.from_pylist(rows, schema=perturbed_schema()))
+    try:
+        for instance in progress(todo, len(missing)) if progress else todo:
+            with naming_failures(failed, instance.id):
+                values = _values(scorer, scored[instance.id], instance, config, kind)
+                rows += [{"query_id": instance.id, "measure": measure, "value": float(x)} for measure, x in values.items()]
+    finally:  # a stop keeps what was scored
+        run.write(name, pa.Table.from_pylist(rows, schema=perturbed_schema()))
     return failed
 
 
@@ -142,6 +144,8 @@ def _forced(scorer: PoolScorer, scored: Scored, pool: Instance) -> dict[str, flo
 
 def _churn(scorer: PoolScorer, instance: Instance, n: int, seed: int) -> dict[str, float]:
     """pool_psi under each rule that cuts an order into windows: one document in the index replaced by another."""
+    if len(instance.pool) <= n:
+        return {}  # nothing in reserve could join
     found = {}
     for rule in PARTITIONS:
         ruled = scorer.with_settings(replace(scorer.settings, partition=rule))
@@ -214,15 +218,6 @@ def forced_position(n: int, candidate: int, place: Place) -> Order:
     """First-stage order with one candidate moved to position 0, n // 2 or n - 1."""
     rest = np.delete(np.arange(n), candidate)
     return np.insert(rest, {"top": 0, "middle": n // 2, "bottom": n - 1}[place], candidate)
-
-
-def placement(order: ArrayLike, candidate: int | None) -> Place:
-    """The third of the order that holds the candidate; "middle" when there is none."""
-    if candidate is None:
-        return "middle"
-    order = np.asarray(order)
-    position, n = int(np.flatnonzero(order == candidate)[0]), len(order)
-    return "top" if 3 * position < n else "middle" if 3 * position < 2 * n else "bottom"
 
 
 def perturbed_rank(depth: int, *, seed: int, query_id: str) -> int:

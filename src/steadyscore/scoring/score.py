@@ -1,6 +1,6 @@
 """Audit: a collection under M permutations, scored once, then measured as often as one likes.
 
-Scoring is slow and resumable (`score_collection`); measuring reads the table and needs no model (`summary.py`).
+Scoring is slow and resumable (`score_collection`); measuring reads the table and needs no model (`measures/measurement.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..collection.apart import shared_mistakes
 from ..engines import Backend, Engine, EngineOptions
 from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
-from ..machine.bounds import Positive
+from ..machine.bounds import Positive, check_fields
 from ..machine.credentials import redact
 from ..machine.disk import lock_folder
 from ..machine.stopping import finishing
@@ -52,6 +52,9 @@ class Cut:
     """Only the first N candidates of each pool."""
     query_ids: tuple[str, ...] | None = None
     """Only these queries, by id."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

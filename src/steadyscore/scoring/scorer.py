@@ -11,7 +11,7 @@ import numpy as np
 
 from ..engines import Backend, Capabilities, Engine, Grader, Recording, Reranker, Watch
 from ..errors import InputError, ModelError, WindowTooLong
-from ..machine.bounds import Positive
+from ..machine.bounds import Positive, check_fields
 from ..models.card import TrainedSettings
 from ..runs.table import FIRST_STAGE, Scored
 from ..tasks import Task
@@ -28,7 +28,7 @@ class Settings:
 
     width: Positive | None = None
     """Candidates per prompt, B (default: the adapter's, else the task's; the whole pool for a set or a reranker)."""
-    chars: int | None = 1200
+    chars: Positive | None = 1200
     """Characters kept of each candidate; None keeps all."""
     partition: Partition = "contiguous"
     """How an order is cut into windows."""
@@ -45,6 +45,9 @@ class Settings:
     fit: Literal["refuse", "shrink"] = "refuse"
     """A window too long for the model: refuse it, or cut its candidates further."""
     label_mass: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class WindowReading(NamedTuple):
@@ -195,6 +198,16 @@ class Scorer(PoolScorer):
         assert rows is not None
         scores: np.ndarray = rows[0]
         return scores
+
+    def score_pools(self, instances: Sequence[Instance]) -> list[np.ndarray]:
+        """(n,) scores of each pool as it stands; the windows of all go to the backend in one call."""
+        cuts = [self._cut(instance, np.arange(len(instance.pool))[None])[0] for instance in instances]
+        shown = [(instance, window) for instance, cut in zip(instances, cuts, strict=True) for window in cut]
+        readings = iter(self.read_windows(shown))
+        return [
+            align([next(readings).scores for _ in cut], cut, len(instance.pool))
+            for instance, cut in zip(instances, cuts, strict=True)
+        ]
 
     def score_orders(self, instance: Instance, orders: np.ndarray, permutations: Sequence[int]) -> Scored:
         if isinstance(self.backend, Recording):

@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from .. import __version__
-from ..errors import SteadyscoreError
+from ..errors import InputError, SteadyscoreError, WindowTooLong
 from ..machine.schemas import mistakes_of, place_of, words_of
 from . import decision_routes, explorer, operations, routes, schemas
 from .batcher import Busy, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
@@ -34,7 +34,9 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     TimedOut: (504, "time"),
     ClientDisconnected: (499, "gone"),
     EngineFailed: (500, "engine"),
-    SteadyscoreError: (422, "input"),
+    InputError: (422, "input"),
+    WindowTooLong: (422, "input"),
+    SteadyscoreError: (500, "engine"),
 }
 """Status of each refusal, and its name in the metrics. 499 is for the log alone: the client has disconnected."""
 ROUTERS = (routes.router, decision_routes.router, operations.router)

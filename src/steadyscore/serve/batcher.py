@@ -222,6 +222,8 @@ class Batcher:
         began = time.monotonic()
         try:
             results = list(batch[0][0].run([job.items[i] for job, i in batch]))
+            if len(results) != len(batch):
+                raise RuntimeError(f"{len(batch)} windows were given and {len(results)} results came back")
         except Exception as fault:
             jobs = list(dict.fromkeys(job for job, _ in batch))
             if len(jobs) == 1:

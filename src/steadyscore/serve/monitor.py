@@ -33,6 +33,8 @@ class Sample:
     rule: DecisionRule
     scores: Array
     """(n,) as they were answered."""
+    width: int | None = None
+    """Documents in a window, where the request asked for another than the model's."""
 
 
 class Monitor:
@@ -45,14 +47,14 @@ class Monitor:
         if share > 0:
             self._thread.start()
 
-    def offer(self, model: Model, instance: Instance, rule: DecisionRule | None, scores: Array) -> None:
+    def offer(self, model: Model, instance: Instance, rule: DecisionRule | None, scores: Array, width: int | None = None) -> None:
         """Keep a scored request, with the probability that the share states. A single document cannot be reordered."""
         n = len(instance.pool)
-        if n < 2 or model.scorer().capabilities.order_free or self._random.random() >= self.share:
+        if n < 2 or model.scorer(width=width).capabilities.order_free or self._random.random() >= self.share:
             return
         if rule is None:
             rule = ThresholdRule(model.cutoff) if model.cutoff is not None else TopKRule(min(BUDGET, n - 1))
-        self._samples.append(Sample(model, instance, rule, scores))
+        self._samples.append(Sample(model, instance, rule, scores, width))
 
     def _watch(self) -> None:
         while not self._stop.wait(self.pause):
@@ -70,9 +72,9 @@ class Monitor:
         """Score a sample under another order; (overlap, whether the first document changed)."""
         n = len(sample.instance.pool)
         other = permutation(n, seed=int(self._random.integers(2**31)), query_id=sample.instance.query, index=0)
-        service, model = self.service, sample.model
-        with service.batcher.admit(service.count_windows(model, n, 1), service.limits.seconds, model.name) as admission:
-            second = service.score_orders(model, admission, sample.instance, other[None]).scores[0]
+        service, model, width = self.service, sample.model, sample.width
+        with service.batcher.admit(service.count_windows(model, n, 1, width), service.limits.seconds, model.name) as admission:
+            second = service.score_orders(model, admission, sample.instance, other[None], width).scores[0]
         first_kept, second_kept = (roles(s, sample.rule) != 0 for s in (sample.scores, second))
         union = (first_kept | second_kept).sum()
         overlap = float((first_kept & second_kept).sum() / union) if union else 1.0

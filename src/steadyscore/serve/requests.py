@@ -11,7 +11,8 @@ import numpy as np
 from fastapi import Depends, Request
 from starlette.exceptions import HTTPException
 
-from ..errors import InputError, SteadyscoreError, WindowTooLong
+from ..engines.endpoint import EndpointRefused
+from ..errors import InputError, WindowTooLong
 from ..runs.table import Scored
 from ..terms import Array, Instance
 from ..window.presentation import permutations
@@ -92,15 +93,14 @@ class RequestRunner:
                     if await request.is_disconnected():
                         admission.cancel()
                 result = await task
-            except (SteadyscoreError, ClientDisconnected, TimedOut, ShuttingDown) as known:
+            except (InputError, WindowTooLong, ClientDisconnected, TimedOut, ShuttingDown) as known:
+                if isinstance(known, EndpointRefused):  # a mistake of whoever runs the server, with the address of the endpoint
+                    raise self._failed(model, known) from known
                 if isinstance(known, WindowTooLong):
                     self.metrics.overflow.labels(model.name).inc()
                 raise
             except Exception as fault:
-                log_fault("engine failed", fault, model=model.name)
-                raise EngineFailed(
-                    f"the scorer of {model.name} failed ({type(fault).__name__}). The log names the place."
-                ) from fault
+                raise self._failed(model, fault) from fault
             finally:
                 admission.cancel()
                 self.metrics.tokens.labels(model.name).inc(admission.tokens)
@@ -109,14 +109,24 @@ class RequestRunner:
                 )
         return result, schemas.Usage(total_tokens=admission.tokens)
 
+    def _failed(self, model: Model, fault: Exception) -> EngineFailed:
+        log_fault("engine failed", fault, model=model.name)
+        return EngineFailed(f"the scorer of {model.name} failed ({type(fault).__name__}). The log names the place.")
+
     def record_scores(
-        self, model: Model, instance: Instance, rule: DecisionRule | None, scores: Array, presentations: int
+        self,
+        model: Model,
+        instance: Instance,
+        rule: DecisionRule | None,
+        scores: Array,
+        presentations: int,
+        width: int | None,
     ) -> None:
         """Count ties for the metrics, and offer a pool that was scored in one order to the stability monitor."""
         self.metrics.ties.labels(model.name).inc(int((np.diff(np.sort(scores)) == 0).sum()))
         self.metrics.neighbours.labels(model.name).inc(len(scores) - 1)
         if presentations == 1:
-            self.monitor.offer(model, instance, rule, scores)
+            self.monitor.offer(model, instance, rule, scores, width)
 
     async def score_pool(
         self,
@@ -139,7 +149,8 @@ class RequestRunner:
 
         (read, scored), usage = await self.run(request, model, len(instance.pool), windows, work)
         scores = scored.scores.mean(axis=0)
-        self.record_scores(model, read, monitored_rule(asked.threshold, top, len(scores)), scores, len(orders))
+        rule = monitored_rule(asked.threshold, top, len(scores))
+        self.record_scores(model, read, rule, scores, len(orders), asked.width)
         return PoolScores(scores, None if order is None else order_answer(model, scored, asked), usage)
 
 

@@ -125,12 +125,14 @@ async def score(body: schemas.ScoreRequest, request: Request, runner: Runner) ->
     model, pools, service = runner.find_model(body.model), score_pools(runner, body), runner.service
     documents = sum(len(pool.pool) for pool in pools)
     windows = sum(service.count_windows(model, len(pool.pool), 1) for pool in pools)
-    if max(documents, windows) > min(runner.limits.candidates, runner.limits.queue_windows):
-        raise InputError(f"{documents:,} documents were sent, the server takes {runner.limits.candidates:,}.")
+    limits = runner.limits
+    if documents > limits.candidates:
+        raise InputError(f"{documents:,} documents were sent, the server takes {limits.candidates:,}.")
+    if windows > limits.queue_windows:
+        raise InputError(f"{len(pools):,} queries are {windows:,} windows, the server takes {limits.queue_windows:,}.")
 
     def work(admission: Admission) -> Array:
-        each = [service.score_orders(model, admission, pool, np.arange(len(pool.pool))[None]) for pool in pools]
-        return np.concatenate([scored.scores[0] for scored in each])
+        return np.concatenate(service.score_pools(model, admission, pools))
 
     scores, usage = await runner.run(request, model, documents, windows, work)
     data = [schemas.ScoreDatum(index=i, score=float(s)) for i, s in enumerate(scores)]
@@ -154,7 +156,7 @@ async def decide(body: schemas.DecideRequest, request: Request, runner: Runner) 
         )
 
     decision, usage = await runner.run(request, model, n, windows, work)
-    runner.record_scores(model, instance, rule, decision.scores, count)
+    runner.record_scores(model, instance, rule, decision.scores, count, body.width)
     return schemas.DecideAnswer(
         model=model.name,
         decision=outcome_answer(decision.scores, rule, model.expected_overlap if body.decision is None else None),

@@ -202,6 +202,10 @@ class Service:
         scorer = model.scorer(batched_backend(model.backend, self.batcher, admission), width)
         return scorer.score_orders(instance, orders, range(first, first + len(orders)))
 
+    def score_pools(self, model: Model, admission: Admission, instances: Sequence[Instance]) -> list[Array]:
+        """Scores of several pools, each once in the order given; their windows are queued together."""
+        return model.scorer(batched_backend(model.backend, self.batcher, admission)).score_pools(instances)
+
     def decide(
         self,
         model: Model,

@@ -103,6 +103,11 @@ def _permutations_mistake(config: TrainConfig) -> str | None:
     return "held_out_permutations is 1, and a change of order needs 2 or more" if is_one else None
 
 
+def _two_sources_mistake(config: TrainConfig) -> str | None:
+    is_double = config.held_out and config.held_out_data
+    return "held_out takes queries from training that held_out_data then replaces; give one of them" if is_double else None
+
+
 def _held_out_mistake(config: TrainConfig) -> str | None:
     if not (config.held_out and config.data):
         return None
@@ -148,6 +153,7 @@ RULES = (
     Rule(("ramp", "steps"), _ramp_mistake),
     Rule(("evaluate_every", "held_out", "held_out_data"), _evaluation_mistake),
     Rule(("held_out", "held_out_data", "held_out_permutations"), _permutations_mistake),
+    Rule(("held_out", "held_out_data"), _two_sources_mistake),
     Rule(("held_out", "data", "queries"), _held_out_mistake),
     Rule(("data", "apart_from", "queries", "pool"), _apart_mistake),
 )

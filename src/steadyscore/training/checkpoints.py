@@ -41,8 +41,12 @@ def begin(out: Path, fingerprint: dict[str, Any], **about: Any) -> dict[str, Any
 
 def latest(out: Path) -> Path | None:
     """The newest whole checkpoint."""
-    folders = sorted((out / "checkpoints").glob("step-*"))
-    return folders[-1] if folders else None
+    steps = steps_on_disk(out)
+    return step_folder(out, steps[-1]) if steps else None
+
+
+def step_folder(out: Path, step: int) -> Path:
+    return out / "checkpoints" / f"step-{step:06d}"
 
 
 def save_adapter(folder: Path, adapter: dict[str, Any], config: Any) -> None:
@@ -69,7 +73,7 @@ def save(
     from safetensors.torch import save_file
 
     root, step = out / "checkpoints", card["steps"]
-    folder = root / f"step-{step:06d}"
+    folder = step_folder(out, step)
     with explaining_os_errors(folder):
         try:
             with atomic_folder(folder) as scratch:

@@ -13,7 +13,7 @@ from ..engines import EngineOptions
 from ..engines.address import open_engine
 from ..engines.objects import open_object
 from ..errors import InputError
-from ..machine.bounds import Positive
+from ..machine.bounds import Positive, check_fields
 from ..machine.mirrors import Place, name_of, parse_place
 from ..machine.progress import bar
 from ..machine.working_copies import local_folder, open_folder
@@ -67,6 +67,9 @@ class LabelConfig:
     """A nested subset of N queries; training on it leaves out the others."""
     seed: int = 0
     """Seed of orders, controls and subsets."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

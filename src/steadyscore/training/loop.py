@@ -36,18 +36,18 @@ from .step import Loop, Slots, TrainedEngine
 from .student import add_lora, make_accelerator, open_base
 
 
-def train_adapter(config: TrainConfig, *, command: Sequence[str] = ()) -> Card:
+def train_adapter(config: TrainConfig, *, command: Sequence[str] = (), quiet: bool = False) -> Card:
     """Train an adapter into `config.out`, resuming after the last checkpoint there. Returns its card."""
     with ExitStack() as held:
-        return _train_adapter(config, command, held)
+        return _train_adapter(config, command, held, quiet)
 
 
-def _train_adapter(config: TrainConfig, command: Sequence[str], held: ExitStack) -> Card:
+def _train_adapter(config: TrainConfig, command: Sequence[str], held: ExitStack, quiet: bool) -> Card:
     """`held` is closed by the caller, however this ends."""
     accelerator = make_accelerator(config)
     if mistakes := config_mistakes(config, accelerator.num_processes):
         raise InputError(mistakes)
-    hidden = not accelerator.is_main_process
+    hidden = quiet or not accelerator.is_main_process
     with job(f"loading {config.data}", unit="", hidden=hidden, at_once=True):
         data = training_data(config)
     plan, schedule = data.plan, make_schedule(data.plan, len(data.examples))
@@ -61,7 +61,7 @@ def _train_adapter(config: TrainConfig, command: Sequence[str], held: ExitStack)
         engine = open_base(config, accelerator)
     scorer = Scorer(engine, plan.task, plan.settings)
     card = new_card(data, scorer, schedule)
-    if accelerator.is_main_process:  # the only one that writes
+    if accelerator.is_main_process:
         held.enter_context(lock_folder(out))
     record = checkpoints.begin(
         out,
@@ -90,6 +90,8 @@ def _train_adapter(config: TrainConfig, command: Sequence[str], held: ExitStack)
         state = json.loads((last / "state.json").read_text())
         step, history = state["step"], state["history"]
         checkpoints.restore_optimizer(last, optimizer.optimizer, named, ema)
+        if has_collapsed(history):  # killed between the checkpoint and the word for it
+            _stop_collapsed(out, record, history, accelerator)
     log = Log(out, accelerator, plan, step)
     loop = Loop(plan, data, scorer, module, student, named, ema, accelerator)
 

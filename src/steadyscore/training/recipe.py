@@ -214,7 +214,7 @@ def _shown(value: Any) -> str:
 
 
 _KINDS = {"int_type": "int", "float_type": "float", "string_type": "str", "bool_type": "bool"}
-_LISTS = {"widths": "int", "projections": "str", "trackers": "str"}
+_LISTS = {"widths": "int", "projections": "str", "trackers": "str", "apart_from": "str"}
 
 
 def _wanted(name: str, mistake: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 from ..errors import InputError
 from ..machine.disk import explaining_os_errors
 from ..models.adapter import FILES
+from .checkpoints import step_folder
 from .held_out import COLLAPSED, HeldOut
 
 Rule = Literal["highest_quality", "quality", "largest_weight", "decision"]
@@ -55,9 +56,11 @@ def read_points(folders: Sequence[Path]) -> list[Point]:
         if not (folder / "evaluations.json").exists():
             mistakes.append(f"{folder} was trained without held-out evaluation; train it with --held-out")
             continue
-        record = json.loads((folder / "train.json").read_text())
-        history = json.loads((folder / "evaluations.json").read_text())
-        points += curve_points(str(folder), record["weight"], history)
+        try:
+            record, history = (json.loads((folder / name).read_text()) for name in ("train.json", "evaluations.json"))
+            points += curve_points(str(folder), record["weight"], history)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            mistakes.append(f"{folder} holds a train.json or evaluations.json that cannot be read; run its training again")
     if mistakes:
         raise InputError(mistakes)
     return points
@@ -102,7 +105,7 @@ def select(points: Sequence[Point], decision: str = "tau_psi") -> list[Selection
     error = best.quality_se
     assert error is not None
     near = [point for point in usable if point.quality >= best.quality - error]
-    flat = len(near) == len(usable) and len(usable) > 1
+    flat = len(near) == len(usable)
     span = f"{len(near)} of {len(usable)} points lie within one standard error ({error:.4f}) of {best.quality:.4f}"
     heaviest = max(point.weight for point in near)
     largest = min((p for p in near if p.weight == heaviest), key=lambda p: (-p.quality, p.step))
@@ -144,7 +147,7 @@ def _cannot_tell(runs: int, alive: int, usable: Sequence[Point]) -> str | None:
 
 def checkpoint_folder(point: Point) -> Path:
     """Where the chosen adapter is: its checkpoint, which must still be there."""
-    checkpoint = Path(point.folder) / "checkpoints" / f"step-{point.step:06d}"
+    checkpoint = step_folder(Path(point.folder), point.step)
     if checkpoint.exists():
         return checkpoint
     raise InputError(f"{point.folder} no longer has the checkpoint of step {point.step}. Train with a higher --keep.")

@@ -34,20 +34,21 @@ class Trained:
         return {"out": str(self.folder)} | settings | (dict(last[0]) if last else {})
 
 
-def train(config: Recipe | None = None, *, command: Sequence[str] = (), is_hidden: bool = False, **settings: Any) -> Trained:
+def train(config: Recipe | None = None, *, command: Sequence[str] = (), quiet: bool = False, **settings: Any) -> Trained:
     """Train an adapter into `out`; the same call resumes what was stopped.
 
     config    a `TrainConfig`, a dict of its fields, the name of a shipped recipe, or a YAML file
     settings  fields that replace the config's: base="smollm2-135m", data="passages", labels="judgements", steps=2, ...
+    quiet     show no progress
 
     Every mistake is raised at once, before a model is loaded.
     """
     resolved = read_config(config, settings)
     check_installed("Training", *TRAINING)
-    with job("loading torch", unit="", hidden=is_hidden, at_once=True):
+    with job("loading torch", unit="", hidden=quiet, at_once=True):
         from .loop import train_adapter
 
-    return Trained(Path(resolved.out), train_adapter(resolved, command=command))
+    return Trained(Path(resolved.out), train_adapter(resolved, command=command, quiet=quiet))
 
 
 def read_config(config: Recipe | None, settings: Mapping[str, Any] | None = None) -> TrainConfig:
