@@ -7,7 +7,7 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
-from steadyscore.training.lora import dropped, save_memory
+from steadyscore.training.lora import apply_dropout, save_memory
 from steadyscore.training.recipe import PROJECTIONS
 from tests.helpers import tiny
 
@@ -99,8 +99,8 @@ def test_dropout_is_a_function_of_the_seed_and_its_gradient_is_right():
 def test_the_mask_keeps_its_share_and_the_mean():
     x = torch.ones(200, 200)
     mask = torch.empty_like(x, dtype=torch.bool).bernoulli_(0.8)
-    assert float(dropped(x, mask, 0.2).mean()) == pytest.approx(1, abs=0.02)
-    assert dropped(x, None, 0.0) is x
+    assert float(apply_dropout(x, mask, 0.2).mean()) == pytest.approx(1, abs=0.02)
+    assert apply_dropout(x, None, 0.0) is x
 
 
 @pytest.mark.parametrize(("dropout", "share"), [(0.0, 0.8), (0.1, 0.55)])

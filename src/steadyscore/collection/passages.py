@@ -125,7 +125,7 @@ class Documents:
     def ranking_of(self, query: str) -> list[tuple[str, float | None]]:
         return self.db.execute("select id, score from ranking where query = ? order by rank", (query,)).fetchall()
 
-    def searched(self, stage: FirstStage, topics: dict[str, str], depth: int) -> Ranked:
+    def search_by(self, stage: FirstStage, topics: dict[str, str], depth: int) -> Ranked:
         """Rankings by a first stage over title and text of every document."""
         ids = [id for (id,) in self.db.execute("select id from document order by place")]
         both = self.db.execute("select coalesce(title || ' ', '') || text from document order by place")
@@ -192,7 +192,7 @@ def from_files(
         documents.add(read_corpus(files.corpus, report), report, wanted_only=is_run)
         documents.check_run(report)
         report.stop_at_mistakes()
-        ranked = documents.ranking_of if is_run else documents.searched(stage, topics, depth + 2)
+        ranked = documents.ranking_of if is_run else documents.search_by(stage, topics, depth + 2)
         yield from instances(topics, qrels, documents, ranked, report, depth=depth, **options)
 
 
@@ -224,7 +224,7 @@ def from_ir_datasets(
             ranked: Ranked = documents.ranking_of
         else:
             documents.add(map(_document, dataset.docs_iter()), report, wanted_only=False)
-            ranked = documents.searched(stage, topics, depth + 2)
+            ranked = documents.search_by(stage, topics, depth + 2)
         documents.check_run(report)
         report.stop_at_mistakes()
         yield from instances(topics, qrels, documents, ranked, report, depth=depth, **options)

@@ -1,8 +1,8 @@
 """Folders of this machine that are working copies of a folder elsewhere: who is told of a change, and what they are called.
 
 A folder is named by its place: a path, or an address with a scheme (`s3://bucket/run`). Code that reads and writes files sees
-paths only; `disk.py` tells the mirror of a path, where it has one, of every whole file that was written. `working_copies.py` makes
-mirrors.
+paths only; `disk.py` tells the mirror of a path, where it has one, of every whole file that was written. `working_copies.py`
+makes mirrors.
 """
 
 from __future__ import annotations

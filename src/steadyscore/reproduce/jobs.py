@@ -15,8 +15,8 @@ from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
 from ..terms import Markers, Partition, Placeholder
 from .names import BASES, SYSTEMS, TRAINING_DATA, TaskKind, Training, task_of
-from .recipe import Arrangement, Cell, Side, changed, runs_of
-from .scale import Choices, embedded_part, planted_effects, scaled, width_at
+from .recipe import Arrangement, Cell, Side, runs_of, with_setting
+from .scale import Choices, at_scale, embedded_part, planted_effects, width_at
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def sides_of(cell: Cell, choices: Choices) -> list[Side]:
     """Every side that a cell stands on, at the size of the scale."""
     sides = [*_sides(cell)]
     sides += [replace(side, system=side.matched_to, matched_to="") for side in sides if side.matched_to]
-    return [scaled(side, choices) for side in sides]
+    return [at_scale(side, choices) for side in sides]
 
 
 def _sides(cell: Cell) -> Iterator[Side]:
@@ -89,7 +89,7 @@ def _sides(cell: Cell) -> Iterator[Side]:
     elif cell.statistic in ("primacy", "u_shape"):
         yield from (replace(side, arrangement=place) for side in own for place in PLACES)
     elif cell.statistic == "setting_leads":
-        yield from (changed(side, cell.second, value) for side in own for value in cell.rivals)
+        yield from (with_setting(side, cell.second, value) for side in own for value in cell.rivals)
     else:
         yield from own
         yield from cell.rival_sides()

@@ -31,7 +31,7 @@ from .execute import Store, reader_name
 from .jobs import Beside, Job, job_of, request_of
 from .names import SYSTEMS, task_of
 from .recipe import Side
-from .scale import Choices, scaled
+from .scale import Choices, at_scale
 
 
 class MissingRun(InputError):
@@ -92,7 +92,7 @@ class Library:
         self._measured_of: dict[tuple[Path, Side], Measured] = {}
 
     def side(self, side: Side) -> Side:
-        return scaled(side, self.choices)
+        return at_scale(side, self.choices)
 
     def job(self, side: Side, base: str, seed: int, collection: str) -> Job:
         return job_of(request_of(side, base, seed, collection), Beside(side.permutations), self.choices)
@@ -105,7 +105,7 @@ class Library:
             return self._opened.setdefault(run.folder, run)
         found = self.store.find_run(job.content, side.permutations)
         if found is None:
-            raise MissingRun(f"{_named(side, base, seed, collection)} is not scored yet.")
+            raise MissingRun(f"{_name(side, base, seed, collection)} is not scored yet.")
         return self._opened.setdefault(found.folder, found)
 
     def _expected(self, job: Job) -> str:
@@ -162,21 +162,21 @@ class Library:
         label = reader_label(reader_name(side.reader, self.choices), EVIDENCE, side.serving)
         found = reader_results(run, [query.query_id for query in queries])
         if label not in found:
-            raise MissingRun(f"{_named(side, base, seed, collection)} was not read by the {side.reader} reader yet.")
+            raise MissingRun(f"{_name(side, base, seed, collection)} was not read by the {side.reader} reader yet.")
         return found[label]
 
     def seconds(self, side: Side, base: str, seed: int, collection: str, way: int) -> Array:
         """(Q,) seconds of every query at one of the widths that were timed beside the run."""
         found = query_seconds(read_timings(self.run(side, base, seed, collection)), way)
         if not len(found):
-            raise MissingRun(f"{_named(side, base, seed, collection)} was not timed yet.")
+            raise MissingRun(f"{_name(side, base, seed, collection)} was not timed yet.")
         return found
 
     def noise(self, side: Side, base: str, seed: int, collection: str) -> Measured:
         """Measures of one presentation that was scored repeatedly, at the cutoff of the run."""
         run = self.run(side, base, seed, collection)
         if not (repeats := run.read_noise()):
-            raise MissingRun(f"{_named(side, base, seed, collection)} has no noise floor yet.")
+            raise MissingRun(f"{_name(side, base, seed, collection)} has no noise floor yet.")
         cutoff = self.measured(side, base, seed, collection).cutoff.value
         return measure(repeats, replace(own_threshold(run), cutoff=cutoff))
 
@@ -184,7 +184,7 @@ class Library:
         """One measure of one run, query by query; one value where only the whole collection has it."""
         place = (side, base, seed, collection)
         if needs_cutoff(name) and is_ranking(self.run(*place).record):
-            raise MissingRun(f"{_named(*place)} gives a ranking, and {name} needs scores that a cutoff can be set on.")
+            raise MissingRun(f"{_name(*place)} gives a ranking, and {name} needs scores that a cutoff can be set on.")
         if name.startswith("floor:"):
             noise = self.noise(*place)
             ids, values = noise.query_ids, noise.values.get(name.removeprefix("floor:"))
@@ -200,7 +200,7 @@ class Library:
         if values is None and name in MEASURES and MEASURES[name].value is not None:
             values = np.full(len(ids), np.nan)  # it was measured, and is undefined for every query
         if values is None:
-            raise MissingRun(f"{_named(*place)} has no {name}: `steadyscore measures list` says what it needs.")
+            raise MissingRun(f"{_name(*place)} has no {name}: `steadyscore measures list` says what it needs.")
         return Observation(side.system, base, seed, task_of(collection), collection, ids, values)
 
 
@@ -215,7 +215,7 @@ def fitting_run(folder: Path, collection: str) -> Run:
     return run
 
 
-def _named(side: Side, base: str, seed: int, collection: str) -> str:
+def _name(side: Side, base: str, seed: int, collection: str) -> str:
     """`oc-sft of qwen3-4b, seed 42, on dl19`."""
     system = SYSTEMS[side.system]
     of = "" if system.is_external else f" of {base}"

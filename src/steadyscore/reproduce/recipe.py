@@ -234,7 +234,7 @@ class Artifact:
 S = TypeVar("S", bound=Side)
 
 
-def changed(side: S, setting: str, value: str) -> S:
+def with_setting(side: S, setting: str, value: str) -> S:
     """A side or a cell with one setting changed, by its name."""
     change: dict[str, Any] = {setting: value}
     return replace(side, **change)

@@ -165,7 +165,7 @@ def _read(file: Path) -> dict[str, Any]:
 # -- a side at a scale
 
 
-def scaled(side: Side, choices: Choices) -> Side:
+def at_scale(side: Side, choices: Choices) -> Side:
     """A side with the seeds and permutations of the scale."""
     scale = choices.scale
     seeds = choices.seeds[: len(side.seeds)] or side.seeds[: scale.seeds]

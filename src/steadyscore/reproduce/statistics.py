@@ -32,7 +32,7 @@ from .derived import derive
 from .jobs import PLACES, Request, data_of, teacher_side
 from .library import Library, MissingRun, better_of
 from .names import bases_in, collections_in, task_of
-from .recipe import Cell, Side, changed
+from .recipe import Cell, Side, with_setting
 
 Statistic = Callable[[Cell, Library], Value]
 
@@ -118,7 +118,7 @@ def setting_leads(cell: Cell, library: Library) -> Value:
     """Collections on which a readout or a placeholder is the best; `rivals` are the other values of the setting `second`."""
     found = []
     for value in dict.fromkeys((getattr(cell, cell.second), *cell.rivals)):
-        at = changed(replace(cell, rivals=()), cell.second, value)
+        at = with_setting(replace(cell, rivals=()), cell.second, value)
         found += [replace(o, system=value) for o in observations(at, library)]
     own = str(getattr(cell, cell.second))
     return lead_value(found, list(dict.fromkeys(o.system for o in found)), own, better_of(cell.measure))

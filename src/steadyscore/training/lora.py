@@ -99,7 +99,7 @@ class LowRank(torch.autograd.Function):
         y = torch.nn.functional.linear(x, weight, bias)
         rows = x.flatten(0, -2).to(a.dtype)  # (T, in)
         mask = torch.empty_like(rows, dtype=torch.bool).bernoulli_(1 - share) if share else None
-        low = dropped(rows, mask, share) @ a.T  # (T, r)
+        low = apply_dropout(rows, mask, share) @ a.T  # (T, r)
         ctx.save_for_backward(weight, a, b, low, mask, *inputs)
         ctx.form, ctx.scale, ctx.share = form, scale, share
         return y.to(a.dtype).flatten(0, -2).addmm_(low, b.T, alpha=scale).view_as(y).to(y.dtype)
@@ -115,7 +115,7 @@ class LowRank(torch.autograd.Function):
         wide = dy.to(a.dtype)
         rows = x.detach().flatten(0, -2).to(a.dtype)
         through = wide @ b  # (T, r)
-        da = (through.T @ dropped(rows, mask, ctx.share)).mul_(ctx.scale)
+        da = (through.T @ apply_dropout(rows, mask, ctx.share)).mul_(ctx.scale)
         db = (wide.T @ low).mul_(ctx.scale)
         if not any(needed):
             return (*[None] * 5, da, db, *[None] * len(inputs))
@@ -130,6 +130,6 @@ class LowRank(torch.autograd.Function):
         return (*[None] * 5, da, db, *[next(gradients) if n else None for n in needed])
 
 
-def dropped(x: torch.Tensor, mask: torch.Tensor | None, share: float) -> torch.Tensor:
+def apply_dropout(x: torch.Tensor, mask: torch.Tensor | None, share: float) -> torch.Tensor:
     """x where the mask keeps it, scaled so that its mean stays."""
     return x if mask is None else (x * mask).div_(1 - share)

@@ -193,7 +193,7 @@ def value_mistakes(values: Mapping[str, Any]) -> dict[str, str]:
     except ValidationError as error:
         names = [str(mistake["loc"][0]) for mistake in error.errors()]
         return {
-            name: f"{name} is {_shown(values[name])}; {_wanted(name, mistake)}"
+            name: f"{name} is {_shown(values[name])}; {_remedy(name, mistake)}"
             for name, mistake in zip(names, error.errors(), strict=True)
         }
     return {}
@@ -217,7 +217,7 @@ _KINDS = {"int_type": "int", "float_type": "float", "string_type": "str", "bool_
 _LISTS = {"widths": "int", "projections": "str", "trackers": "str", "apart_from": "str"}
 
 
-def _wanted(name: str, mistake: Any) -> str:
+def _remedy(name: str, mistake: Any) -> str:
     """What to give instead, for one of pydantic's mistakes."""
     kind, context = mistake["type"], mistake.get("ctx", {})
     if kind == "literal_error":

@@ -164,7 +164,7 @@ class Loop:
         if config.objective in ("mean_teacher", "kl_to_base"):
             torch.manual_seed(seed_of(config.seed, step, number, "other"))
             # The averaged student reads the second view, the base model the only one.
-            with torch.no_grad(), self._averaged() if self.ema is not None else self.student.disable_adapter():
+            with torch.no_grad(), self._use_averages() if self.ema is not None else self.student.disable_adapter():
                 others = self.module([row[-1] for row in prompts])
             prompts = [row[:1] for row in prompts]
         torch.manual_seed(seed_of(config.seed, step, number))  # dropout: the same masks on any number of processes
@@ -195,7 +195,7 @@ class Loop:
         return marked.prompt(example.instance, view.window)  # type: ignore[return-value]
 
     @contextlib.contextmanager
-    def _averaged(self) -> Iterator[None]:
+    def _use_averages(self) -> Iterator[None]:
         """The EMA's weights in the student's place."""
         live = {name: p.detach().clone() for name, p in self.named.items()}
         for name, p in self.named.items():

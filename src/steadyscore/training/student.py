@@ -89,7 +89,7 @@ def add_lora(engine: TransformersEngine, plan: Plan, resume: Path | None = None)
 def lora_config(plan: Plan, model: Any) -> LoraConfig:
     """LoRA on the projections of the language model; a model that also sees or hears keeps its other towers as they are."""
     config, language_model = plan.config, _language_model(model)
-    outside = [name for name in _named(model, config.projections) if not name.startswith(f"{language_model}.")]
+    outside = [name for name in _modules_called(model, config.projections) if not name.startswith(f"{language_model}.")]
     return LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,
@@ -114,14 +114,14 @@ def _language_model(model: Any) -> str:
     return next(str(name) for name, module in model.named_modules() if module is decoder)
 
 
-def _named(model: Any, projections: Sequence[str]) -> list[str]:
+def _modules_called(model: Any, projections: Sequence[str]) -> list[str]:
     """Whole names of the modules that some projections name."""
     return [name for name, _ in model.named_modules() if name.rsplit(".", 1)[-1] in projections]
 
 
 def _check_projections(model: Any, config: TrainConfig) -> None:
     decoder = model.get_submodule(_language_model(model))
-    present = {name.rsplit(".", 1)[-1] for name in _named(decoder, config.projections)}
+    present = {name.rsplit(".", 1)[-1] for name in _modules_called(decoder, config.projections)}
     if missing := [name for name in config.projections if name not in present]:
         linear = sorted({n.rsplit(".", 1)[-1] for n, m in decoder.named_modules() if isinstance(m, torch.nn.Linear)})
         experts = stacked_experts(model)
