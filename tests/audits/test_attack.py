@@ -199,7 +199,7 @@ def test_scores_that_were_kept_cannot_be_attacked(audit, data, tmp_path):
 
 
 def test_several_scorers_are_refused(data):
-    with pytest.raises(InputError, match="one scorer is attacked at a time, and 2 were given"):
+    with pytest.raises(InputError, match="an attack takes one scorer at a time, and 2 were given"):
         attack([gullible, blind], data)
 
 

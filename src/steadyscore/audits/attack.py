@@ -22,10 +22,10 @@ from ..runs.layout import CLEAN, SUMMARY_FILE
 from ..scoring.attacks import Wording, attacked_sources, choose_attacks
 from ..scoring.estimate import Estimate, estimate
 from ..scoring.rate import Rate
-from ..scoring.score import AuditConfig, check_query_ids, score_collection, scorer_for, settings_for
+from ..scoring.score import AuditConfig, score_collection, scorer_for, settings_for
 from ..tasks import TASKS
 from .attack_result import AttackAudit, load_attack
-from .audit import Additions, Output, name_scorers, open_backend, open_sources, stored_threshold, working_folder
+from .audit import Additions, Output, open_backend, open_one, open_sources, stored_threshold, working_folder
 from .configuration import OrderSettings, configure
 from .estimate import AuditEstimates, estimate_audit
 from .load import match_threshold
@@ -52,12 +52,8 @@ def attack(
     >>> print(steadyscore.attack("synthetic:companion", "passages", queries=6, pool=8, match_retention=0.3))
     """
     how, names = attack_config(config or AuditConfig(), **settings), choose_attacks(attacks)
-    (name, one), *others = name_scorers(scorer).items()
-    if others:
-        raise InputError(f"one scorer is attacked at a time, and {len(others) + 1} were given.")
-    (source,) = open_sources({name: one}, [data], Additions())
+    name, one, source = open_one(scorer, data, how.cut, "an attack")
     output = Output(None if out is None else parse_place(out), command=command)
-    check_query_ids([source], how.cut)
     by = match_threshold(how.threshold, source.collection.name, 1, Reading())
     with working_folder(output) as folder:
         backend = open_backend(name, one, options or EngineOptions(), Additions(), [folder / CLEAN], output)

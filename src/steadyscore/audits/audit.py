@@ -43,7 +43,7 @@ from ..scoring.parts import Worker
 from ..scoring.perturbation import Perturbation, score_perturbed
 from ..scoring.ray_launcher import Cluster
 from ..scoring.rereads import noise_floor
-from ..scoring.score import GIVEN, AuditConfig, check_apart, check_query_ids, keep_scores, score_collection, scorer_for
+from ..scoring.score import GIVEN, AuditConfig, Cut, check_apart, check_query_ids, keep_scores, score_collection, scorer_for
 from ..scoring.scorer import PoolScorer
 from ..scoring.workers import score_on
 from ..tasks import TASKS, reader_kind
@@ -144,6 +144,16 @@ def audit(
     if on is not None:
         score_on(on, work, output.say)
     return audit_scorers(work.scorers, work.data, how, work.options, additions, output)
+
+
+def open_one(scorer: Any, data: Data, cut: Cut, study: str) -> tuple[str, Any, Source]:
+    """The scorer, by its name, and the collection of a study that takes one of each; what is wrong with them at once."""
+    (name, one), *others = name_scorers(scorer).items()
+    if others:
+        raise InputError(f"{study} takes one scorer at a time, and {len(others) + 1} were given.")
+    (source,) = open_sources({name: one}, [data], Additions())
+    check_query_ids([source], cut)
+    return name, one, source
 
 
 def name_scorers(scorers: Scorers) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ..collection import Data, open_collection
+from ..collection import Data
 from ..engines import EngineOptions
 from ..errors import InputError
 from ..machine.mirrors import parse_place
@@ -20,10 +20,10 @@ from ..measures.gains import quality_of
 from ..runs.folder import Run, find_runs
 from ..runs.table import Scored
 from ..scoring.conditions import CONDITIONS, Condition, has_fixed_answer, under_condition
-from ..scoring.score import AuditConfig, check_query_ids, score_collection, scorer_for
+from ..scoring.score import AuditConfig, score_collection, scorer_for
 from ..tasks import TASKS
 from ..terms import Failure
-from .audit import Additions, Output, name_scorers, open_backend, working_folder
+from .audit import Additions, Output, open_backend, open_one, working_folder
 from .configuration import AuditSettings, configure
 from .figure import Figure, mean_figure
 from .missing import failures
@@ -89,15 +89,9 @@ def study_width(
 
     >>> print(steadyscore.study_width("smollm2-135m", "passages", queries=4, pool=6, width=3, permutations=2))
     """
-    how, output = (
-        configure(config or AuditConfig(), **settings),
-        Output(None if out is None else parse_place(out), command=command),
-    )
-    (name, one), *others = name_scorers(scorer).items()
-    if others:
-        raise InputError(f"the width study takes one scorer at a time, and {len(others) + 1} were given.")
-    source = open_collection(data)
-    check_query_ids([source], how.cut)
+    how = configure(config or AuditConfig(), **settings)
+    name, one, source = open_one(scorer, data, how.cut, "a width study")
+    output = Output(None if out is None else parse_place(out), command=command)
     with working_folder(output) as folder:
         backend = open_backend(name, one, options or EngineOptions(), Additions(), [folder / "companions"], output)
         plain = scorer_for(backend, source.collection, how)
