@@ -16,6 +16,7 @@ from ..measures.gains import Gains, gains, leader_reversals, quality_by_permutat
 from ..measures.intervals import DRAWS, Interval, Scheme, benjamini_hochberg, collection_mean, mean_interval, wins
 from ..measures.measurement import Measured, Threshold
 from ..measures.observations import Observation, align, combine, discordance_of, leaders, levels_table
+from ..measures.ranking import unless_nan
 from ..measures.registry import MEASURES
 from ..runs.folder import Run
 from ..runs.table import Scored
@@ -280,7 +281,7 @@ def _gains(audits: Sequence[Audit], baseline: str) -> Iterator[Gain]:
         by, improving, regressing = (collection_mean([[value] for value in column]) for column in zip(*found, strict=True))
         means = [_quality_differences(before, after, k) for before, after in members]
         reversals = sum(leader_reversals(differences, 0.0) for differences in means)
-        yield Gain(task, variant, quality, improving, regressing, None if np.isnan(by) else by, reversals, sum(map(len, means)))
+        yield Gain(task, variant, quality, improving, regressing, unless_nan(by), reversals, sum(map(len, means)))
 
 
 def _gain(before: Audit, after: Audit, measure: str) -> Gains | None:

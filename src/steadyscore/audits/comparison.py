@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..measures.intervals import Interval
+from ..measures.ranking import unless_nan
 from ..tasks import TASKS
 from .result import Audits
 from .table import html_table, text_table
@@ -38,20 +39,15 @@ class Contrast:
 
     def to_json(self) -> dict[str, Any]:
         value, low, high, queries, *_ = self.difference
-        difference = {"value": value, "low": _defined(low), "high": _defined(high), "queries": queries}
-        return asdict(self) | {"difference": difference, "adjusted_p": _defined(self.adjusted_p)}
+        difference = {"value": value, "low": unless_nan(low), "high": unless_nan(high), "queries": queries}
+        return asdict(self) | {"difference": difference, "adjusted_p": unless_nan(self.adjusted_p)}
 
     def cells(self) -> list[Any]:
         """A row of the table."""
         value, low, high, *_ = self.difference
         between = f"{value:+.3f}" if math.isnan(low) else f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
-        won, p = f"{self.wins}/{self.collections}", _defined(self.adjusted_p)
+        won, p = f"{self.wins}/{self.collections}", unless_nan(self.adjusted_p)
         return [self.variant, self.measure, self.level, self.baseline_level, between, p, won, self.better]
-
-
-def _defined(value: float) -> float | None:
-    """None for the interval and p-value of one query, which has no spread."""
-    return None if math.isnan(value) else value
 
 
 @dataclass(frozen=True, slots=True)

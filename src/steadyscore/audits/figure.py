@@ -9,6 +9,7 @@ import numpy as np
 
 from ..measures.intervals import FEWEST, Interval, mean_interval, paired_interval
 from ..measures.measurement import Measured
+from ..measures.ranking import unless_nan
 from ..measures.registry import FLOORED, MEASURES
 
 
@@ -29,7 +30,7 @@ class Figure:
     def to_json(self) -> dict[str, Any]:
         floor = {} if self.floor is None else {"floor": self.floor, "above_floor": self.is_above_floor}
         return {
-            "value": None if np.isnan(self.value) else self.value,
+            "value": unless_nan(self.value),
             "low": self.low,
             "high": self.high,
             "queries": self.queries,

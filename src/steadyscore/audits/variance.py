@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import InputError
 from ..measures.decomposition import SlotResidual, collection_shares
 from ..measures.places import Estimator, slot_profile, variance_components
+from ..measures.ranking import unless_nan
 from ..runs.folder import Run
 from .load import Given, collect_audits, load_runs
 from .names import with_distinct_names
@@ -121,24 +122,20 @@ def _row(audit: Audit, estimator: Estimator, first: dict[str, float]) -> Varianc
         collection=audit.collection,
         queries=len(queries),
         total=found.total,
-        slot_share=_known(shares.slot),
-        window_share=_known(shares.window),
-        companion_share=_known(shares.companion),
+        slot_share=unless_nan(shares.slot),
+        window_share=unless_nan(shares.window),
+        companion_share=unless_nan(shares.companion),
         residual=found.companion,
         relative_residual=None if before is None or not before > 0 else found.companion / before,
         slot_profile=_profile(every),
         slot_rms=every.rms,
         gold_slot_profile=_profile(gold),
-        gold_slot_rms=_known(gold.rms),
+        gold_slot_rms=unless_nan(gold.rms),
     )
 
 
 def _profile(found: SlotResidual) -> list[float | None]:
-    return [_known(value) for value in found.profile]
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+    return [unless_nan(value) for value in found.profile]
 
 
 def _percent(share: float | None) -> str:

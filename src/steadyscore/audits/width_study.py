@@ -17,6 +17,7 @@ from ..machine.mirrors import parse_place
 from ..machine.progress import bar
 from ..measures.decomposition import width_decomposition, width_effect
 from ..measures.gains import quality_of
+from ..measures.ranking import unless_nan
 from ..runs.folder import Run, find_runs
 from ..runs.table import Scored
 from ..scoring.conditions import CONDITIONS, Condition, has_fixed_answer, under_condition
@@ -56,7 +57,7 @@ class WidthStudy:
             name: {basis: {key: figure.to_json() for key, figure in of.items()} for basis, of in bases.items()}
             for name, bases in (("levels", self.levels), ("terms", self.terms))
         }
-        effect = None if np.isnan(self.score_effect) else self.score_effect
+        effect = unless_nan(self.score_effect)
         return about | figures | {"score_effect": effect, "failed": [failure.to_json() for failure in self.failed]}
 
     def __str__(self) -> str:

@@ -58,6 +58,11 @@ def unless_single(value: ArrayLike, permutations: int) -> Array:
     return value if permutations > 1 else np.full(value.shape, np.nan)[()]
 
 
+def unless_nan(value: float) -> float | None:
+    """A figure as JSON and tables have it: None where it is not defined."""
+    return None if np.isnan(value) else float(value)
+
+
 def unless_unjudged(value: ArrayLike, relevance: ArrayLike) -> Array:
     """`value`, or NaN for a query none of whose candidates (last axis of `relevance`) is judged: unknown is not irrelevant."""
     return np.where(np.isnan(np.asarray(relevance, float)).all(axis=-1), np.nan, value)[()]

@@ -14,6 +14,7 @@ import numpy as np
 from ..measures import preference, threshold
 from ..measures.gains import quality_by_permutation
 from ..measures.measurement import Cutoff
+from ..measures.ranking import unless_nan
 from ..measures.reading import ranked_permuted
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Instance
@@ -179,14 +180,10 @@ def make_example(query: Scored, instance: Instance | None, measure: str, cutoff:
         query=instance.query if instance else None,
         consumer=consumer,
         permutations=(int(drawn[pair[0]]), int(drawn[pair[1]])),
-        quality=(_known(by_order[pair[0]]), _known(by_order[pair[1]])),
+        quality=(unless_nan(by_order[pair[0]]), unless_nan(by_order[pair[1]])),
         cutoff=None if measure != "overlap" or cutoff.value is None else percent(cutoff.value),
         candidates=tuple(candidates),
     )
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
 
 
 def _numbering(query: Scored, instance: Instance | None) -> list[int]:

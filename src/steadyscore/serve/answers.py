@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..measures.ranking import ranking
+from ..measures.ranking import ranking, unless_nan
 from ..runs.table import Scored
 from ..terms import Array, Instance
 from . import schemas
@@ -68,7 +68,7 @@ def stability_answer(decision: ScoredDecision, asked: int) -> schemas.StabilityA
         asked=asked,
         stopped=decision.stopped,
         agreement=steady.agreement,
-        overlap=None if np.isnan(steady.overlap) else steady.overlap,
+        overlap=unless_nan(steady.overlap),
         unsettled=np.flatnonzero(~steady.settled).tolist(),
     )
 

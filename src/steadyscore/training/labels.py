@@ -21,7 +21,7 @@ from ..machine.disk import explaining_os_errors, is_there, read_json, sha256, wr
 from ..machine.mirrors import Place
 from ..machine.working_copies import local_folder
 from ..measures.decomposition import silver_beta
-from ..measures.ranking import ndcg
+from ..measures.ranking import ndcg, unless_nan
 from ..runs.folder import Run
 from ..runs.layout import DERIVED_FILE, LABELS_FILE, RECORD_FILE, label_schema
 from ..runs.table import Scored, read_table
@@ -280,6 +280,6 @@ def label_quality(labels: Sequence[Label], source: Data, k: int = 10) -> dict[st
         "sd": float(values.std()),
         f"ndcg@{k}": float(np.mean(quality["averaged"])) if quality["averaged"] else None,
         f"ndcg@{k} of one order": float(np.mean(quality["single"])) if quality["single"] else None,
-        "silver_beta": None if np.isnan(beta.beta) else float(beta.beta),
-        "silver_beta_scale_free": None if np.isnan(beta.scale_free) else float(beta.scale_free),
+        "silver_beta": unless_nan(beta.beta),
+        "silver_beta_scale_free": unless_nan(beta.scale_free),
     }

@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..measures.decomposition import silver_beta
 from ..measures.gains import correlation
 from ..measures.intervals import collection_mean
+from ..measures.ranking import unless_nan
 from .labels import label_quality, read_labels
 
 HEADER = ("labels", "student", "silver-beta", "scale-free", "label quality", "student quality")
@@ -92,7 +93,7 @@ def study_teachers(pairs: Iterable[tuple[str | Path, Given]], data: Data | None 
         beta = silver_beta([label.vectors for label in labels])
         own = None if source is None else label_quality(labels, source, task.quality_cutoff)[measure]
         quality = collection_mean([audit.measured.values[measure] for audit in audits])
-        teachers.append(Teacher(str(folder), audits[0].name, _known(beta.beta), _known(beta.scale_free), own, quality))
+        teachers.append(Teacher(str(folder), audits[0].name, unless_nan(beta.beta), unless_nan(beta.scale_free), own, quality))
     columns = ("silver_beta", "silver_beta_scale_free", "label_quality")
     found = {f"{column} and student_quality": _correlation(teachers, column) for column in columns}
     return TeacherStudy(measure, tuple(teachers), found)
@@ -100,8 +101,4 @@ def study_teachers(pairs: Iterable[tuple[str | Path, Given]], data: Data | None 
 
 def _correlation(teachers: Sequence[Teacher], column: str) -> float | None:
     values = [np.nan if (value := getattr(teacher, column)) is None else value for teacher in teachers]
-    return _known(correlation(values, [teacher.student_quality for teacher in teachers]))
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+    return unless_nan(correlation(values, [teacher.student_quality for teacher in teachers]))
