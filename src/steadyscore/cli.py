@@ -7,6 +7,7 @@ failed, 4 finished with rows that could not be scored; 130, 143 and 129 stopped 
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import signal
@@ -151,3 +152,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `steadyscore ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as refusal:
+        if refusal.errno != errno.ENAMETOOLONG:
+            raise
+        name = redact(str(refusal.filename))
+        print(f"steadyscore: {name[:80]}... is a longer name than this file system takes. Give a shorter one.", file=sys.stderr)
+        return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -280,6 +281,42 @@ def test_settings_of_several_parts_are_told_at_once_and_numbers_of_numpy_count()
     assert len(refusal.value.mistakes) == 6
     (found,) = steadyscore.audit(length, ROWS, permutations=np.int64(2), quiet=True)
     assert found.record["fingerprint"]["permutations"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ({"perturb": "drop"}, "perturb is 'drop': give a list."),
+        ({"perturb": ["drops"]}, "there is no perturbation 'drops'"),
+        ({"cutoff": 0.5, "match_retention": 0.3}, "cutoff and match_retention each say where the cutoff is"),
+        ({"cutoff": "0.5"}, "cutoff '0.5' is not a finite number."),
+    ],
+)
+def test_settings_that_would_be_ignored_are_refused(words, sentence):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        steadyscore.audit(length, ROWS, **words)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"scores": {1: np.eye(2), "1": np.eye(2)}}, "two queries of the scores have one name"),
+        ({"scores": np.eye(2) * 1j}, "the scores are not an array of numbers"),
+        ({"scores": np.ones((2, 0))}, "has no candidate"),
+        ({"scores": np.eye(2), "relevance": [0.5, 1]}, "are not all whole numbers"),
+        ({"scores": np.eye(2), "relevance": [np.inf, 1]}, "are not all whole numbers"),
+    ],
+)
+def test_arrays_that_are_no_scores_are_refused(given, sentence):
+    with pytest.raises(InputError, match=sentence):
+        steadyscore.audit(**given)
+
+
+def test_judgements_below_zero_are_zero_in_arrays_as_in_files():
+    scores = np.random.default_rng(0).random((3, 4, 5))
+    below, zero = ([[-1, 0, 1, 2, -2]] * 3, [[0, 0, 1, 2, 0]] * 3)
+    found = [steadyscore.audit(scores=scores, relevance=gold, cutoff=0.5)[0].figures for gold in (below, zero)]
+    assert found[0] == found[1]
 
 
 def test_a_cache_that_cannot_be_written_costs_no_run(tmp_path, monkeypatch):

@@ -94,6 +94,19 @@ def test_audits_are_compared_with_the_first_unless_a_baseline_is_named(audits):
     assert other.contrasts[0].difference.value == pytest.approx(-tau.difference.value)
 
 
+def test_what_differs_besides_the_scorer_is_said():
+    rows = [some_instances(queries=4, candidates=size) for size in (5, 6)]
+    first, other = (
+        steadyscore.audit(scorer, data, permutations=m, quiet=True)
+        for scorer, data, m in ((by_length, rows[0], 2), (by_place, rows[1], 3))
+    )
+    said = "\n".join(steadyscore.compare(first, other).missing)
+    assert "data: the runs share a name and were made of different files" in said
+    assert "data: the runs differ in permutations (2, 3)" in said
+    same = steadyscore.audit(by_place, rows[0], permutations=2, quiet=True)
+    assert steadyscore.compare(first, same).missing == ()
+
+
 def test_a_comparison_prints_as_a_table_and_is_a_frame(audits):
     comparison = steadyscore.compare(audits[0], audits[1], measures=["tau_psi", "overlap"])
     assert str(comparison).splitlines()[0].split("  ")[0] == "variant"

@@ -73,6 +73,12 @@ def test_a_gate_that_cannot_be_checked_is_refused(audits, bounds, sentence):
         steadyscore.gate(audits, **bounds)
 
 
+def test_a_gate_on_nothing_is_refused():
+    for nothing in ((), (steadyscore.Audits([]),)):
+        with pytest.raises(InputError, match="there is nothing to check"):
+            steadyscore.gate(*nothing, min={"overlap": 0.9})
+
+
 def test_queries_that_could_not_be_scored_fail_a_gate_until_they_are_allowed():
     def breaks(query, texts):
         if query.endswith("2"):

@@ -74,6 +74,45 @@ def test_wrong_usage_is_exit_2(capsys, words):
     assert call(capsys, *words)[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--scores", "s.csv", "--queries", "1"], 2, "--queries needs a scorer to score with; leave it out."),
+        (["--scorer", "synthetic:none", "--data", "passages", "--relevance", "q"], 2, "--relevance judges --scores"),
+        (["--scorer", "systemone:m@http://localhost:1", "--decisions", "d", "--cutoff", "1"], 2, "--cutoff has no meaning"),
+        (["--scorer", "synthetic:none", "--data", "passages", "--data", "passages"], 1, "passages is given twice"),
+        (
+            ["--scorer", "synthetic:none", "--data", "passages", "--query-ids", ",".join(f"p{i}" for i in range(99))],
+            1,
+            "no query",
+        ),
+        (["--scorer", "synthetic:none", "--data", "x" * 300], 1, "x" * 20),
+    ],
+)
+def test_what_would_be_ignored_or_lost_is_refused(words, code, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["audit", *words, "--out", "runs"]) == code
+    assert said in capsys.readouterr().err
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    run = ["audit", "--scorer", "synthetic:none", "--data", "responses", "--queries", "3", "--permutations", "2", "--no-report"]
+    assert main([*run, "--out", str(tmp_path / "runs")]) == 0
+    assert main(["gate", str(tmp_path / "runs"), "--max", "tau_psi=1", "--junit", str(tmp_path / "pipe")]) == 1
+    assert "is a folder, a pipe or a device, which is not replaced" in capsys.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_served_budget_is_named_where_its_figures_stand(tmp_path, capsys):
+    run = ["audit", "--scorer", "synthetic:slot", "--data", "responses", "--queries", "3", "--permutations", "4", "--json"]
+    assert main([*run, "--serving-permutations", "2", "--no-report", "--out", str(tmp_path / "runs")]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["serving_permutations"] == 2
+    assert main([*run[:-1], "--serving-permutations", "2", "--no-report", "--out", str(tmp_path / "runs")]) == 0
+    said = capsys.readouterr()
+    assert "need --serving-permutations 2 too" in said.out + said.err
+
+
 def test_what_would_fail_after_scoring_is_told_before_anything_is_opened(capsys, tmp_path, monkeypatch, collection_file):
     monkeypatch.setattr("steadyscore.audits.audit.open_engine", lambda *_: pytest.fail("opened"))
     words = ["--reader", "nonsense", "--reader", "synthetic:slot", "--ir", "P@x", "P@5", "P@0", "--scorer", "nobody:x"]

@@ -50,6 +50,18 @@ def test_lines_a_list_and_shared_fields_are_the_same_states(tmp_path):
         assert [(c.id, c.state, c.questions, c.path) for c in other] == [(c.id, c.state, c.questions, c.path) for c in first]
 
 
+def test_a_mark_at_the_beginning_and_a_line_separator_in_a_text_are_text(tmp_path):
+    state = STATE | {"query": "a\u2028b"}
+    rows = [json.dumps(ROW | {"id": name, "state": state}, ensure_ascii=False) for name in "ab"]
+    cases = read_cases(write(tmp_path, "\ufeff" + "\n".join(rows)))
+    assert [case.state.content["query"] for case in cases] == ["a\u2028b"] * 2
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path):
+    with pytest.raises(InputError, match="line 1: an object has the key 'id' twice"):
+        read_cases(write(tmp_path, '{"id": "a", "id": "b"}\n{}'))
+
+
 def test_every_mistake_of_a_file_is_named_at_once(tmp_path):
     rows = [
         {**ROW, "candidates": "$.nothing"},

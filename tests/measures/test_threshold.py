@@ -191,6 +191,11 @@ def test_churned_relevance_agrees_with_counting_pairs():
     assert np.isnan(churned_relevance(sets, np.full(20, NAN))).all()
 
 
+@pytest.mark.parametrize(("share", "n", "kept"), [(0.29, 50, 15), (0.57, 50, 29), (0.3, 10, 3), (0.05, 4, 1)])
+def test_a_share_is_rounded_half_up_in_decimals(share, n, kept):
+    assert retained_share(np.arange(n)[None], share).sum() == kept
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_sets_ignore_names_and_the_order_of_permutations(data):

@@ -48,6 +48,32 @@ def test_without_a_next_candidate_nothing_is_replaced(tmp_path):
     assert "pool_psi" not in values
 
 
+def test_recorded_scores_cannot_be_perturbed(tmp_path):
+    _, found, source, config = run(tmp_path, "synthetic:companion:1")
+    recorded = open_scorer(f"scores:{found.folder}", open_collection(source).collection, config)
+    with pytest.raises(InputError, match="--perturb needs a scorer that can score again"):
+        score_perturbed(recorded, found, source, config, ["reverse"])
+
+
+def test_a_run_that_grew_has_the_sample_of_one_made_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(perturbation, "MAX_QUERIES", 2)
+    values = []
+    for place, grows in (("whole", False), ("grown", True)):
+        (tmp_path / place).mkdir()
+        scorer, found, source, config = run(tmp_path / place, "synthetic:companion:1")
+        if grows:
+            few = [query for query in found.read_queries() if query.query_id in ("q0", "q1")]
+            score_perturbed(scorer, found, source, config, ["drop"], scored=few)
+        values.append(moved(scorer, found, source, config, ["drop"])["pool_psi_drop"])
+    assert np.isfinite(values[0]).sum() == 2
+    np.testing.assert_array_equal(*values)
+
+
+def test_nothing_is_dropped_from_a_pool_of_one(tmp_path):
+    scorer, found, source, config = run(tmp_path, "synthetic:none", pool=1)
+    assert score_perturbed(scorer, found, source, config, ["drop"]) == {"drop": []}
+
+
 def test_churn_without_a_next_candidate_asks_nothing(tmp_path):
     scorer, found, source, config = run(tmp_path, "synthetic:none", pool=8)
     scorer.score = None  # type: ignore[assignment,method-assign]

@@ -19,12 +19,12 @@ from ..machine.mirrors import parse_place
 from ..machine.progress import bar
 from ..measures.reading import Reading
 from ..runs.layout import CLEAN, SUMMARY_FILE
-from ..scoring.attacks import Wording, attacked_sources, choose_attacks
+from ..scoring.attacks import Wording, attacked_sources, choose_attacks, not_relevant
 from ..scoring.estimate import Estimate, estimate
 from ..scoring.rate import Rate
-from ..scoring.score import AuditConfig, score_collection, scorer_for, settings_for
+from ..scoring.score import AuditConfig, cut_instances, score_collection, scorer_for, settings_for
 from ..tasks import TASKS
-from .attack_result import AttackAudit, load_attack
+from .attack_result import NOBODY_ATTACKS, AttackAudit, load_attack
 from .audit import Additions, Output, open_backend, open_one, open_sources, stored_threshold, working_folder
 from .configuration import OrderSettings, configure
 from .estimate import AuditEstimates, estimate_audit
@@ -55,6 +55,8 @@ def attack(
     name, one, source = open_one(scorer, data, how.cut, "an attack")
     output = Output(None if out is None else parse_place(out), command=command)
     by = match_threshold(how.threshold, source.collection.name, 1, Reading())
+    if not any(not_relevant(instance) for instance in cut_instances(source.instances(), how.cut)):
+        raise InputError(NOBODY_ATTACKS)
     with working_folder(output) as folder:
         backend = open_backend(name, one, options or EngineOptions(), Additions(), [folder / CLEAN], output)
         if isinstance(backend, Recording):

@@ -26,6 +26,7 @@ from .load import match_threshold
 from .missing import failures
 from .table import html_table, text_table
 
+NOBODY_ATTACKS = "every candidate of every query is relevant, so none can attack. Use a collection with others."
 HEADER = ("attack", "measure", "value", "harmless", "beyond harmless", "queries")
 ON_TERMINAL = ("own_gain", "enters_set", "becomes_first", "pair_change", "companion_change", "companion_overlap")
 """Columns of the table, the first with its interval; the page and `--json` have every measure."""
@@ -214,7 +215,7 @@ def load_attack(folder: str | Path, *, attacks: Sequence[str] | None = None, thr
         if (attacker := _find_attacker(query, seed)) is not None
     }
     if not before:
-        raise InputError("every candidate of every query is relevant, so none can attack. Use a collection with others.")
+        raise InputError(NOBODY_ATTACKS)
     effects: dict[str, dict[str, Effect]] = {}
     examples: list[tuple[float, Example]] = []
     runs = [clean]

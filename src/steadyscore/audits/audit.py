@@ -40,7 +40,7 @@ from ..scoring.engine_choice import scoring_address
 from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
 from ..scoring.parts import Worker
-from ..scoring.perturbation import Perturbation, score_perturbed
+from ..scoring.perturbation import PERTURBATIONS, Perturbation, score_perturbed
 from ..scoring.ray_launcher import Cluster
 from ..scoring.rereads import noise_floor
 from ..scoring.score import GIVEN, AuditConfig, Cut, check_apart, check_query_ids, keep_scores, score_collection, scorer_for
@@ -81,6 +81,14 @@ class Additions:
     """Every measure at each serving budget too."""
     apart_from: Sequence[Data] = ()
     """Refuse data that shares queries or passages with these collections."""
+
+    def __post_init__(self) -> None:
+        listed = {"mitigations": self.mitigations, "perturb": self.perturb, "readers": self.readers, "ir": self.ir}
+        mistakes = [f"{name} is {value!r}: give a list." for name, value in listed.items() if isinstance(value, str)]
+        unknown = [] if isinstance(self.perturb, str) else [kind for kind in self.perturb if kind not in PERTURBATIONS]
+        mistakes += [f"there is no perturbation {kind!r}; there are {', '.join(PERTURBATIONS)}." for kind in unknown]
+        if mistakes:
+            raise InputError(mistakes)
 
 
 @dataclass(frozen=True, slots=True)

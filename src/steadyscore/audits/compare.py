@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from .decisions import DecisionAudit, is_measure, split_decisions
 from .load import Given, check_one_threshold, collect_audits, load_runs, reading_from
 from .missing import missing_queries, missing_remark
 from .names import with_distinct_names
+from .remarks import presentation_remarks
 from .result import Audit, Audits
 
 COMPARED = (
@@ -53,6 +54,8 @@ class Bootstrap:
     """Samples of a bootstrap."""
 
     def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise InputError(f"draws is {self.draws}: give a whole number, 1 or more.")
         if self.scheme is not None and self.scheme not in get_args(Scheme):
             raise InputError(f"unknown bootstrap {self.scheme!r}: choose {', '.join(get_args(Scheme))}.")
 
@@ -121,6 +124,7 @@ def compare(
     if lost := [pair for pair in map(tuple, discordance or ()) if pair not in shown]:
         raise InputError([f"no two runs have {first} and {second} on one collection." for first, second in lost])
     missing = [missing_remark(audit, queries) for audit in loaded if (queries := missing_queries(audit))]
+    missing += presentation_remarks(loaded)
     missing += [
         f"{TASKS[task].label}: there is no run of {against}, so nothing is compared there."
         for task, values in by_task.items()
@@ -161,6 +165,11 @@ def _compare_decisions(
 def better_end(measure: str) -> str:
     """Which way a measure is better; of decisions, less is, but for accuracy."""
     return MEASURES[measure].better if measure in MEASURES else "higher" if measure.startswith("accuracy.") else "lower"
+
+
+def _drawn(audit: Audit) -> tuple[Any, ...]:
+    """How the orders of a run came about."""
+    return tuple(audit.record["fingerprint"].get(key) for key in ("seed", "scheme"))
 
 
 def _check_comparable(audits: Sequence[Audit]) -> None:
@@ -303,7 +312,7 @@ def _quality_differences(before: Audit, after: Audit, k: int) -> Array:
         return ((before.queries[place[new.query_id]], new) for new in after.queries if new.query_id in place and new.is_judged)
 
     shared = min((len(query.permuted) for pair in both() for query in pair), default=0)
-    if not shared:
+    if not shared or _drawn(before) != _drawn(after):
         return np.empty(0)
     total, count = np.zeros(shared), 0
     for start, new in both():

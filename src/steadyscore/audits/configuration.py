@@ -73,7 +73,8 @@ def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
         else:
             plain = value.item() if isinstance(value, np.generic) else value  # numbers of numpy are no JSON
             changes[_PLACES[name]][_THRESHOLD.get(name, name)] = plain
-    mistakes = []
+    fixed = [name for name in ("cutoff", "match_retention") if settings.get(name) is not None]
+    mistakes = ["cutoff and match_retention each say where the cutoff is. Give one of them."] if len(fixed) > 1 else []
     for part, values in changes.items():
         try:
             if part == "config":

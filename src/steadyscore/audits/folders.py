@@ -14,6 +14,9 @@ from .decision_run import RECORD_FILE as DECISION_RECORD
 
 def run_folders(out: Path, scorers: Iterable[str], sources: Sequence[Source]) -> dict[tuple[str, str], Path]:
     """(scorer, collection) -> where its run goes."""
+    names = [source.name for source in sources]
+    if twice := [name for place, name in enumerate(names) if name in names[:place]]:
+        raise InputError(f"{twice[0]} is given twice. Name every collection once.")
     pairs = [(name, source) for name in scorers for source in sources]
     if len(pairs) == 1:
         ((name, source),) = pairs

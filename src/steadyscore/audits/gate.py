@@ -144,6 +144,8 @@ def check_bounds(
     decided, scored = split_decisions(given)
     is_measured_anew = (threshold, serving_permutations, reading) != (None, 1, None)
     audits = collect_audits(scored, load, is_measured_anew=is_measured_anew)
+    if not audits and not decided:
+        raise InputError("there is nothing to check. Give audits, or run folders.")
     checks: list[Check] = []
     remarks: list[str] = []
     for audit in audits:
@@ -184,6 +186,9 @@ def make_bounds(
     """Bounds by measure; every unknown measure is named at once, with where to find those that there are."""
     if unknown := [name for name in {**least, **most} if not is_known(name)]:
         raise InputError([f"unknown measure {name!r}; {listed}." for name in unknown])
+    numbers = [(name, value) for bounds in (least, most) for name, value in bounds.items()]
+    if odd := [(name, value) for name, value in numbers if not isinstance(value, int | float) or not math.isfinite(value)]:
+        raise InputError([f"the bound on {name} is {value!r}: give a number." for name, value in odd])
     if not least and not most:
         raise InputError('a gate needs at least one bound, for example min={"overlap": 0.8}.')
     return [*(Bound(name, least=x) for name, x in least.items()), *(Bound(name, most=x) for name, x in most.items())]

@@ -24,7 +24,7 @@ from ..scoring.mitigations import count_windows
 from .figure import Figure, paired_gain
 from .load import check_one_threshold, load_run
 from .missing import missing_queries, missing_remark
-from .remarks import not_ahead
+from .remarks import not_ahead, presentation_remarks
 from .result import Audit
 from .table import html_table, text_table
 
@@ -169,6 +169,7 @@ def recommend(
     options.sort(key=lambda option: (option.windows, not option.is_reached, -(option.quality or 0)))
     each_once = [audit for audit in audits if audit.serving_permutations == 1]
     missing = [missing_remark(audit, queries) for audit in each_once if (queries := missing_queries(audit))]
+    missing += presentation_remarks(each_once)
     return Recommendation(wanted, tuple(options), audits[0].task.quality, tuple(missing), tuple(_advice(each_once)))
 
 

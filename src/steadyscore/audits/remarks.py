@@ -4,6 +4,7 @@ where a figure flatters.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..measures.measurement import Coverage, Cutoff
@@ -121,3 +122,17 @@ def _cutoff(cutoff: Cutoff) -> list[str]:
         return []
     where = f"fitted on {cutoff.fitted_on} queries in {cutoff.fitted_in}, measured on the other {cutoff.measured_on}"
     return [f"cutoff {cutoff.value:.3f}, {cutoff.how}, {where}."]
+
+
+def presentation_remarks(audits: Sequence[Audit]) -> list[str]:
+    """What differs between the runs of a collection, besides the scorer, and moves their measures by itself."""
+    remarks = []
+    for collection in dict.fromkeys(audit.collection for audit in audits):
+        made = [audit.record["fingerprint"] for audit in audits if audit.collection == collection]
+        if len({(one.get("data") or {}).get("sha256") for one in made} - {None}) > 1:
+            remarks.append(f"{collection}: the runs share a name and were made of different files; queries are paired by id.")
+        for key in ("pool", "permutations", "seed", "scheme"):
+            values = list(dict.fromkeys("all" if one[key] is None else str(one[key]) for one in made if key in one))
+            if len(values) > 1:
+                remarks.append(f"{collection}: the runs differ in {key} ({', '.join(values)}), which moves measures by itself.")
+    return remarks

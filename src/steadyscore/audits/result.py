@@ -110,6 +110,7 @@ class Audit:
             "first_stage": None if self.first_stage is None else self.first_stage.to_json(),
             "warnings": self.warnings(),
             "slot_profile": self.measured.slot_profile,
+            **({} if self.serving_permutations == 1 else {"serving_permutations": self.serving_permutations}),
             **({} if self.reading.is_plain else {"reading": asdict(self.reading)}),
             **({"failed": {k: [f.to_json() for f in failed] for k, failed in self.failed.items()}} if self.failed else {}),
             **({"readers": {k: r.to_json() for k, r in self.reader_reports.items()}} if self.reader_reports else {}),
@@ -121,8 +122,9 @@ class Audit:
     def remarks(self, of: str | None = None) -> list[str]:
         """What must be known to read the figures, behind the name of the collection: what is not in the means, the cutoff."""
         about = of or self.collection
-        words = self.reading.words()
-        return remarks(about, self) + ([f"{about}: read with {words}."] if words else [])
+        words, budget = self.reading.words(), self.serving_permutations
+        served = f"{about}: of the mean of {budget} permutations; `gate` and `compare` need --serving-permutations {budget} too."
+        return remarks(about, self) + ([f"{about}: read with {words}."] if words else []) + ([served] if budget > 1 else [])
 
     def warnings(self) -> list[str]:
         """Where the figures flatter: quality that the input has too, sets of another size than was asked for, empty sets."""

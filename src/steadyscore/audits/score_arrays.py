@@ -61,6 +61,10 @@ def _from_arrays(scores: np.ndarray | Mapping[str, Any], relevance: Any) -> list
             mistakes.append(f"the scores of query {query_id} are not all finite numbers.")
         if len(rows) < 2:
             mistakes.append(f"query {query_id} has one permutation; order instability needs at least two.")
+        if not rows.shape[1]:
+            mistakes.append(f"query {query_id} has no candidate.")
+        if (gold := judged.get(query_id)) is not None and (np.isinf(gold).any() or (np.nan_to_num(gold) % 1).any()):
+            mistakes.append(f"the judgements of query {query_id} are not all whole numbers.")
         if (gold := judged.get(query_id)) is not None and len(gold) != rows.shape[1]:
             mistakes.append(f"query {query_id} has {rows.shape[1]} candidates and {len(gold)} judgements.")
     if mistakes or not by_query:
@@ -72,17 +76,29 @@ def _from_arrays(scores: np.ndarray | Mapping[str, Any], relevance: Any) -> list
             candidate_ids=tuple(f"{column:0{digits}d}" for column in range(rows.shape[1])),
             permutations=np.arange(len(rows)),
             scores=rows,
-            relevance=judged.get(query_id),
+            relevance=None if query_id not in judged else np.maximum(judged[query_id], 0),  # below 0 is 0, as in files
         )
         for query_id, rows in by_query.items()
     ]
 
 
+def _numbers(values: Any, what: str) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+        if np.iscomplexobj(array):
+            raise TypeError("complex numbers have no order")
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as odd:
+        raise InputError(f"the {what} are not an array of numbers: {odd}.") from odd
+
+
 def _by_query(values: Any, dimensions: int, what: str) -> dict[str, np.ndarray]:
     if isinstance(values, Mapping):
-        by_query = {str(key): np.asarray(value, dtype=np.float64) for key, value in values.items()}
+        if len(set(map(str, values))) < len(values):
+            raise InputError(f"two queries of the {what} have one name, such as 1 and '1'. Give each its own.")
+        by_query = {str(key): _numbers(value, what) for key, value in values.items()}
     else:
-        array = np.asarray(values, dtype=np.float64)
+        array = _numbers(values, what)
         array = array[None] if array.ndim == dimensions else array
         by_query = {f"{place:06d}": one for place, one in enumerate(array, 1)} if array.ndim else {}
     if odd := [key for key, value in by_query.items() if value.ndim != dimensions]:

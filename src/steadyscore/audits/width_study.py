@@ -11,7 +11,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..collection import Data
-from ..engines import EngineOptions
+from ..engines import EngineOptions, Recording
 from ..errors import InputError
 from ..machine.mirrors import parse_place
 from ..machine.progress import bar
@@ -95,6 +95,8 @@ def study_width(
     output = Output(None if out is None else parse_place(out), command=command)
     with working_folder(output) as folder:
         backend = open_backend(name, one, options or EngineOptions(), Additions(), [folder / "companions"], output)
+        if isinstance(backend, Recording):
+            raise InputError(f"{backend.name} holds scores of one width. Name what gave them, or read finished runs with --runs.")
         plain = scorer_for(backend, source.collection, how)
         if plain.width == 1:
             raise InputError("a width study compares a width with 1. Give --width 2 or more.")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..errors import InputError
+from ..machine.json_keys import KeyTwice, keys_once
 from ..machine.unpacking import expanded_bytes, open_unpacked, text_columns
 from ..terms import Instance
 from .format import instance_mistakes, instance_record
@@ -76,6 +77,7 @@ def encode_line(record: Any) -> bytes:
 
 def parse_line(line: bytes, **how: Any) -> Any:
     """The value of a line of JSON, or why it has none; `how` goes to the JSON decoder."""
+    how.setdefault("object_pairs_hook", keys_once)
     try:
         record = json.loads(line.decode("utf-8"), **how)
         if b"\\ud" in line.lower():
@@ -94,6 +96,8 @@ def _why_not_json(error: ValueError | RecursionError) -> str:
         return f"not JSON at column {error.colno}: {error.msg}"
     if isinstance(error, RecursionError):
         return "nested too deeply to be a record"
+    if isinstance(error, KeyTwice):
+        return str(error)
     return "holds an integer of more than 4,300 digits"
 
 

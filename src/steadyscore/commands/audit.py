@@ -11,6 +11,7 @@ from ..audits.load import reading_from
 from ..audits.result import Audit
 from ..audits.table import text_table
 from ..engines.generator import Decoding
+from ..machine.disk import is_there
 from ..machine.mirrors import parse_place
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import parse_measures
@@ -46,12 +47,14 @@ from .audit_decisions import run_decisions
 from .flags import add_field, add_fields, positive
 from .workers import add_dry_run, add_workers, print_estimate, run_workers, size_mistakes
 
+SCORING = ("queries", "query_ids", "pool", "width", "chars", "prompt", "shard", "on", "apart_from")
+"""Flags that say what is scored and where: a file of scores has it all in it."""
 QUERY_IDS = "only these queries: ids with commas between them, or a file with one on each line"
 
 
 def query_ids(text: str) -> tuple[str, ...]:
     """The ids that a file lists, or that stand in the text itself."""
-    lines = Path(text).read_text(encoding="utf-8").splitlines() if Path(text).is_file() else text.split(",")
+    lines = Path(text).read_text(encoding="utf-8-sig").splitlines() if is_there(Path(text)) else text.split(",")
     ids = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
     if not ids:
         raise argparse.ArgumentTypeError(f"{text} names no query")
@@ -166,6 +169,7 @@ def run(args: argparse.Namespace) -> int:
         *(["--scorer is missing: say what to audit, for example --scorer smollm2-135m."] if not args.scorer else []),
         *(["--data is missing: name a collection or a file; `steadyscore data list` prints the names."] if not args.data else []),
         *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
+        *(["--relevance judges --scores; the data of a scorer carries its own."] if args.relevance else []),
         *([TIED] if _tied(args) else []),
         *([_too_many(args)] if args.serving_permutations > args.permutations else []),
         *(["--perturb markers measures the scorer itself; leave out --mitigation."] if _renamed(args) else []),
@@ -223,17 +227,7 @@ def _audit_scores(args: argparse.Namespace) -> int:
         *(["--scores measures a file; leave out --scorer and --data."] if args.scorer or args.data else []),
         *(
             f"--{flag.replace('_', '-')} needs a scorer to score with; leave it out."
-            for flag in (
-                "noise_floor",
-                "noise_reads",
-                "perturb",
-                "reader",
-                "mitigation",
-                "curve",
-                "dry_run",
-                "watch",
-                "apart_from",
-            )
+            for flag in (*SCORING, "dry_run", "noise_floor", "noise_reads", "perturb", "reader", "mitigation", "curve", "watch")
             if getattr(args, flag)
         ),
     )

@@ -10,7 +10,11 @@ from ..machine.mirrors import name_of
 from ..machine.working_copies import open_folder
 from . import can_draw_page, engine_options, note_failed, print_json, refuse
 
-UNUSED = ("data", "scores", "relevance", "perturb", "mitigation", "reader", "ir", "curve", "noise_floor", "watch", "apart_from")
+UNUSED = (
+    "data", "scores", "relevance", "perturb", "mitigation", "reader", "ir", "curve", "noise_floor", "noise_reads", "watch",
+    "apart_from", "queries", "query_ids", "pool", "width", "chars", "prompt", "shard", "on", "cutoff",
+    "match_retention", "keep_first", "keep_share", "readout", "ties",
+)  # fmt: skip
 """Flags of an audit of scores that say nothing about decisions; identical requests are always asked."""
 
 

@@ -42,9 +42,12 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.run_folder} has no {args.measure}; it has {', '.join(measured.values)}.")
     tested = ~np.isnan(measured.values[args.measure])
     queries = [q for q, mine in zip(audit.queries, tested, strict=True) if mine]
-    components = pilot([pair_values(q, args.measure, measured.cutoff) for q in queries])
+    pairs = [pair_values(q, args.measure, measured.cutoff) for q in queries]
+    components = pilot(pairs)
     rows = required_queries(components, args.margin)
-    answer = decide(measured.values[args.measure], args.is_below) if args.is_below is not None else None
+    is_quality = args.measure.startswith("ndcg")  # planned over permutations, as every other measure; reported in one order
+    values = np.array([matrix.diagonal().mean() for matrix in pairs]) if is_quality else measured.values[args.measure]
+    answer = decide(values, args.is_below) if args.is_below is not None else None
     if args.json:
         print_json(
             {
@@ -57,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
         )
         return 0
     size = f"{components.queries} queries, {components.permutations} permutations"
-    print(f"{args.measure} is {components.value:.3f} in the pilot ({size}).")
+    which = ", mean over the permutations," if is_quality else ""
+    print(f"{args.measure}{which} is {components.value:.3f} in the pilot ({size}).")
     print(f"For a half-width of {args.margin:g} it needs one of:\n")
     print_table(["permutations", "queries", "half-width", "scorings"], [list(row) for row in rows])
     if answer is not None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..machine.json_keys import KeyTwice, keys_once
 from ..machine.unpacking import read_whole
 from .questions import Choice, Limits, Noul, Question, State, check_fields, read_object, read_optional_text
 from .system_one import read_question
@@ -98,11 +99,11 @@ def read_rows(file: str | Path) -> list[dict[str, Any]]:
 
 def _parse(file: Path) -> list[Any]:
     try:
-        text = read_whole(file).decode("utf-8")
+        text = read_whole(file).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as refusal:
         raise InputError(f"{file} cannot be read: {refusal}. Give a decisions file (JSONL or JSON).") from refusal
     try:
-        whole = json.loads(text)
+        whole = json.loads(text, object_pairs_hook=keys_once)
     except (ValueError, RecursionError):
         return _parse_lines(file, text)
     if isinstance(whole, dict) and "states" in whole:
@@ -115,10 +116,12 @@ def _parse(file: Path) -> list[Any]:
 
 def _parse_lines(file: Path, text: str) -> list[Any]:
     rows, mistakes = [], []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                rows.append(json.loads(line))
+                rows.append(json.loads(line, object_pairs_hook=keys_once))
+            except KeyTwice as double:
+                mistakes.append(f"{file}, line {number}: {double}.")
             except (ValueError, RecursionError) as odd:
                 mistakes.append(f"{file}, line {number} is not JSON: {odd}.")
     if mistakes:

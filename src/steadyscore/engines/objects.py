@@ -23,7 +23,7 @@ def open_object(scorer: Any, name: str | None = None) -> Backend:
         return scorer
     function = _function(scorer)
     called = getattr(scorer, "__qualname__", None) or type(scorer).__qualname__
-    return PythonReranker(function, name or f"python:{called.replace('<', '').replace('>', '')}")
+    return PythonReranker(function, name or f"python:{called.replace('<', '').replace('>', '')}", scorer=scorer)
 
 
 def _function(scorer: Any) -> Score:

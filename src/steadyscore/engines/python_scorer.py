@@ -10,6 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,6 +19,7 @@ from ..errors import InputError
 from ..machine.console import foreign_code
 from ..machine.stopping import STOPS
 from . import Capabilities, EngineOptions, Reranker, ScorerFailed, Watch
+from .object_state import ObjectState, state_of
 from .sources import named_files, watch_modules
 
 Score = Callable[[str, list[str]], Sequence[float]]
@@ -26,22 +28,40 @@ Score = Callable[[str, list[str]], Sequence[float]]
 class PythonReranker(Reranker):
     """`def score(query: str, candidates: list[str]) -> list[float]`, addressed as `python:module:function`."""
 
-    def __init__(self, function: Score, name: str, *, module: str = "", loaded: Sequence[str] = (), watched: Sequence[str] = ()):
+    def __init__(
+        self,
+        function: Score,
+        name: str,
+        *,
+        scorer: Any = None,
+        module: str = "",
+        loaded: Sequence[str] = (),
+        watched: Sequence[str] = (),
+    ):
         self.function, self.name = function, name
+        self._scorer = function if scorer is None else scorer
+        """What the user gave, where `function` only calls it."""
         self.capabilities = Capabilities(gives="score")
         self._module, self._loaded, self._watched = module, tuple(loaded), tuple(watched)
 
     def identity(self) -> dict[str, Any]:
         try:
-            source = inspect.getsource(self.function)
+            source = inspect.getsource(self._scorer)
         except (OSError, TypeError):
             source = ""
-        return {"kind": "python", "function": self.name, "source": source}
+        state = {} if self._state.digest is None else {"state": self._state.digest}
+        return {"kind": "python", "function": self.name, "source": source} | state
+
+    @cached_property
+    def _state(self) -> ObjectState:
+        return state_of(self._scorer)
 
     def watch(self) -> Watch:
         """The modules behind the function that stand beside it, and what the user named."""
-        found = watch_modules([self._module, *_modules_of(self.function)], self._loaded, self.name)
-        return Watch(found.files | named_files(self._watched), found.unwatched)
+        found = watch_modules([self._module, *_modules_of(self._scorer)], self._loaded, self.name)
+        unknown = ", ".join(self._state.unknown)
+        unseen = (f"{self.name} holds values that are not watched ({unknown}): they may change while its name stays.",)
+        return Watch(found.files | named_files(self._watched), (*found.unwatched, *(unseen if unknown else ())))
 
     def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
         """What the function returns. Whatever it raises is a failure of the query, unless the user asked us to stop."""

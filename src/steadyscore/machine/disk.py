@@ -202,6 +202,8 @@ def atomic(path: Path, give_name: Callable[[Path, Path], None] | None = None, *,
     """
     scratch = scratch_beside(path)
     with explaining_os_errors(path):
+        if path.exists() and not path.is_file():
+            raise StorageError(f"{path} is a folder, a pipe or a device, which is not replaced. Give the name of a file.")
         make_folder(path.parent)
         if sweep:
             remove_leftovers(path.parent, path.name)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..machine.bounds import Positive, field_mistakes
-from ..runs.table import Scored
+from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Array
 from . import ranking, threshold
 from .ensembles import ensembles
@@ -52,8 +52,8 @@ class Threshold:
             mistakes.append(f"keep_share {self.keep_share} is not a share between 0 and 1, such as 0.3.")
         if self.retention is not None and not 0 <= self.retention <= 1:
             mistakes.append(f"match_retention {self.retention} is not a share from 0 to 1.")
-        if self.cutoff is not None and not math.isfinite(self.cutoff):
-            mistakes.append(f"cutoff {self.cutoff} is not a finite number.")
+        if self.cutoff is not None and not (isinstance(self.cutoff, int | float) and math.isfinite(self.cutoff)):
+            mistakes.append(f"cutoff {self.cutoff!r} is not a finite number.")
         if mistakes:
             raise InputError(mistakes)
 
@@ -204,16 +204,33 @@ def average_permutations(query: Scored, serving_permutations: int) -> Scored:
 
 def pair_values(query: Scored, name: str, cutoff: Cutoff) -> Array:
     """(M, M) a measure between every two permutations of a query: what planning needs of a pilot. 1 on the diagonal."""
-    rows = query.permuted
+    rows = np.flatnonzero(query.permutations != FIRST_STAGE)
     if name.startswith("ndcg"):
-        return from_permutations(_stack([with_scores(query, rows)]).quality(int(name.removeprefix("ndcg@")))[0])
+        return from_permutations(_stack([_with_rows(query, rows)]).quality(int(name.removeprefix("ndcg@")))[0])
     pairs = np.ones((len(rows), len(rows)))
     for i, j in zip(*np.tril_indices(len(rows), -1), strict=True):
-        stack = _stack([with_scores(query, rows[[i, j]])])
+        stack = _stack([_with_rows(query, rows[[i, j]])])
         if "cutoff" in MEASURES[name].needs:
             stack = replace(stack, retained=cutoff.retained(stack.scores, stack.ranked))
         pairs[i, j] = pairs[j, i] = MEASURES[name].value(stack)[0]  # type: ignore[misc]
     return pairs
+
+
+def _with_rows(query: Scored, rows: Array) -> Scored:
+    """A query with some of its presentations, as they were shown."""
+
+    def some(values: Array | None) -> Array | None:
+        return None if values is None else values[rows]
+
+    return replace(
+        query,
+        permutations=np.arange(len(rows)),
+        scores=query.scores[rows],
+        slots=some(query.slots),
+        windows=some(query.windows),
+        grades=None,
+        label_mass=None,
+    )
 
 
 def with_scores(query: Scored, scores: Array) -> Scored:

@@ -62,7 +62,8 @@ def pilot(pairs: Sequence[ArrayLike]) -> Pilot:
     share one, two or no permutation. `between` is what the spread over queries exceeds the within part by. Each is floored
     at 0 once, after averaging. Queries with a NaN among their pairs are left out.
     """
-    h = np.array(pairs, float)  # (Q, M, M)
+    is_even = len({np.shape(one) for one in pairs}) == 1
+    h = np.array(pairs if is_even else [], float)  # (Q, M, M)
     if h.ndim != 3 or h.shape[1] != h.shape[2] or h.shape[1] < 4:
         raise InputError("planning needs a pilot with at least 4 permutations, the same number for every query; score more.")
     m = h.shape[1]

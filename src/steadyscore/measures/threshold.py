@@ -151,7 +151,8 @@ def retained_top_k(scores: ArrayLike, k: int) -> Array:
 def retained_share(scores: ArrayLike, share: float) -> Array:
     """What a share of every pool keeps: the first `share` n candidates, rounded, at least one; ties by candidate id."""
     n = np.asarray(scores).shape[-1]
-    return retained_top_k(scores, max(1, int(np.floor(share * n + 0.5))))
+    size = int(np.floor(share * n + 0.5 + 1e-9))  # 0.29 of 50 is 14.5, but not in binary
+    return retained_top_k(scores, max(1, size))
 
 
 def overlap(retained: ArrayLike) -> Array:

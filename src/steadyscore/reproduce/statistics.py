@@ -55,7 +55,7 @@ def observations(cell: Cell, library: Library) -> list[Observation]:
                 except MissingRun as missing:
                     absent.append((i, str(missing)))
     if absent:
-        raise MissingRun(_half_finished(absent, found, count))
+        raise MissingRun(_half_finished(absent, count))
     return found
 
 
@@ -65,7 +65,7 @@ def _observed(library: Library, side: Side, seed: int, base: str, collection: st
     return library.observation(replace(at, seeds=()), base, seed, collection, measure)
 
 
-def _half_finished(absent: list[tuple[int, str]], found: list[Observation], count: int) -> str:
+def _half_finished(absent: list[tuple[int, str]], count: int) -> str:
     """One sentence about what is not there; a mean over half of the seeds is never given."""
     reason = absent[0][1]
     complete = set(range(count)) - {i for i, _ in absent}

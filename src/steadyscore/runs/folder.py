@@ -300,7 +300,8 @@ class Run:
         for name in sorted(filter(perturbation_of, names)):
             for row in self.read(name).to_pylist():
                 values = moved.setdefault(row["measure"], np.full(len(place), np.nan))
-                values[place[row["query_id"]]] = row["value"]
+                if row["query_id"] in place:  # one that failed when the run grew has no scores beside it
+                    values[place[row["query_id"]]] = row["value"]
         return moved
 
     def read_queries(self) -> CompactQueries:

@@ -20,6 +20,7 @@ from ..errors import DamagedFile, RunMismatch
 from ..machine.disk import remove_leftovers, set_aside, write_parquet, write_record_once
 from ..machine.mirrors import fetch, name_of
 from .folder import Run, check_same_command, new_record
+from .growth import is_growth
 from .layout import DAMAGED_FOLDER, RECORD_FILE, SHARDS_FOLDER, FailedQuery, Session, score_schema
 from .table import Scored, check_file, from_table, read_table, to_table
 
@@ -65,6 +66,8 @@ def join_run(folder: Path, fingerprint: dict[str, Any], **about: Any) -> Run:
     remove_leftovers(folder / SHARDS_FOLDER)
     write_record_once(folder / RECORD_FILE, new_record(fingerprint, about))
     run = Run.open(folder)
+    if is_growth(run.record["fingerprint"], fingerprint):
+        raise RunMismatch(f"{folder} holds a part of what is asked for, and shares cannot add to it. Leave out --shard and --on.")
     check_same_command(folder, run.record["fingerprint"], fingerprint)
     return run
 

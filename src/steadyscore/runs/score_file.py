@@ -151,7 +151,7 @@ def _read_delimited(file: Path) -> pa.Table:
     known, content = _known_columns(header, file), _content(file)
     return pc.read_csv(
         pa.BufferReader(content) if content is not None else str(file),
-        parse_options=pc.ParseOptions(delimiter=_delimiter(file)),
+        parse_options=pc.ParseOptions(delimiter=_delimiter(file), newlines_in_values=True),
         # As text, whatever a value looks like: 007, 1e5 and 2020-01-01 are names where an id is meant. "nan" is a score that
         # went wrong, not a missing one.
         convert_options=pc.ConvertOptions(
@@ -188,7 +188,7 @@ def _read_json_lines(file: Path) -> pa.Table:
     mistakes = Mistakes()
     count = 0
     for count, (number, line) in enumerate(lines(file), 1):
-        record = parse_line(line, parse_int=str, parse_float=_Fraction, parse_constant=_Fraction, object_pairs_hook=_keys_once)
+        record = parse_line(line, parse_int=str, parse_float=_Fraction, parse_constant=_Fraction)
         if not isinstance(record, dict):
             mistakes.append(f"{file}:{number}: {record if isinstance(record, Unreadable) else 'the line is not a JSON object'}.")
             continue
@@ -215,12 +215,6 @@ def _move_to_chunks(waiting: dict[str, list[str | None]], chunks: dict[str, list
     for name, values in waiting.items():
         chunks[name].append(pa.array(values, pa.string()))
         values.clear()
-
-
-def _keys_once(pairs: list[tuple[str, Any]]) -> Any:
-    """An object; where it has a key twice, one of the values would be lost."""
-    record = dict(pairs)
-    return record if len(record) == len(pairs) else Unreadable("an object has a key twice")
 
 
 def _json_mistake(name: str, value: Any) -> str | None:
@@ -274,6 +268,8 @@ def _read_trec_runs(files: Sequence[Path]) -> Rows:
     report = Report()
     columns: dict[str, list[Any]] = {name: [] for name in REQUIRED}
     places: list[str] = []
+    if twice := [file for place, file in enumerate(files) if file.resolve() in [other.resolve() for other in files[:place]]]:
+        raise InputError(f"{twice[0]} is given twice, and each run is one permutation. Name it once.")
     for permutation, file in enumerate(files):
         for where, query, document, _, score in read_trec_run(file, report):
             if score is None:

@@ -148,10 +148,14 @@ def choose_attacker(query_id: str, not_relevant: Sequence[str], seed: int) -> st
     return min(not_relevant, key=key, default=None)
 
 
+def not_relevant(instance: Instance) -> list[str]:
+    """Candidates that may attack, by id."""
+    return [c.id for c in instance.pool if (c.relevance or 0) < RELEVANT]
+
+
 def attack_instance(instance: Instance, words: str, seed: int) -> Instance:
     """The query with words put into the text of one candidate that is not relevant; as it is where all are."""
-    not_relevant = [c.id for c in instance.pool if (c.relevance or 0) < RELEVANT]
-    attacker = choose_attacker(instance.id, not_relevant, seed)
+    attacker = choose_attacker(instance.id, not_relevant(instance), seed)
     return replace(instance, pool=tuple(put_before(c, words) if c.id == attacker else c for c in instance.pool))
 
 

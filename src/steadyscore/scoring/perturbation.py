@@ -9,6 +9,7 @@ presentation per query, on up to 100 queries, with the serving order held fixed.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, get_args
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..collection import Data, open_collection
+from ..engines import Recording
 from ..errors import InputError
 from ..measures.gains import quality_of
 from ..measures.instability import pool_psi, tau_psi, top_k_changed
@@ -41,6 +43,8 @@ HELD_OUT_SEEDS = (0, 1)
 """Each scheme is shown with its labels shuffled over the slots by each of these."""
 NOISE_SCALE = 0.3
 """Noise on the first stage's scores, in their standard deviations."""
+PAUSE = 1.0
+"""Seconds of work between two writes."""
 MAX_QUERIES = 100
 
 
@@ -61,6 +65,8 @@ def score_perturbed(
 
     Gives the queries that the scorer failed on, with the reason: in no mean, tried again by the same command.
     """
+    if isinstance(scorer.backend, Recording):
+        raise InputError(f"{scorer.name} holds scores that were given before; --perturb needs a scorer that can score again.")
     queries = {query.query_id: query for query in (run.read_queries() if scored is None else scored)}
     return {kind: _score_kind(scorer, run, queries, source, config, kind, progress) for kind in kinds}
 
@@ -78,19 +84,31 @@ def _score_kind(
     import pyarrow as pa
 
     name = perturbed_file(kind)
-    rows: list[dict[str, Any]] = run.read(name).to_pylist() if run.has(name) else []
+    sample = set(sampled_queries(list(scored), MAX_QUERIES, seed=config.seed))
+    kept = run.read(name).to_pylist() if run.has(name) else []
+    rows: list[dict[str, Any]] = [row for row in kept if row["query_id"] in sample]  # a run that grew has another sample
     failed: list[Failure] = []
-    missing = set(sampled_queries(list(scored), MAX_QUERIES, seed=config.seed)) - {row["query_id"] for row in rows}
+    missing = sample - {row["query_id"] for row in rows}
+
+    def keep() -> None:
+        run.write(name, pa.Table.from_pylist(rows, schema=perturbed_schema()))
+
     if not missing:
+        if len(rows) < len(kept):
+            keep()
         return failed
     todo = (instance for instance in open_collection(source).instances(reserve=True) if instance.id in missing)
+    written = time.monotonic()
     try:
         for instance in progress(todo, len(missing)) if progress else todo:
             with naming_failures(failed, instance.id):
                 values = _values(scorer, scored[instance.id], instance, config, kind)
                 rows += [{"query_id": instance.id, "measure": measure, "value": float(x)} for measure, x in values.items()]
-    finally:  # a stop keeps what was scored
-        run.write(name, pa.Table.from_pylist(rows, schema=perturbed_schema()))
+            if time.monotonic() - written > PAUSE:  # a kill loses a second's work, or the query at work
+                keep()
+                written = time.monotonic()
+    finally:
+        keep()
     return failed
 
 
@@ -171,6 +189,8 @@ def _move_pool(
     rank = perturbed_rank(n, seed=seed, query_id=instance.id)
     if kind == "replace" and len(instance.pool) <= n:
         return None  # the first stage stops here: there is no next candidate to join
+    if kind == "drop" and n < 2:
+        return None  # nobody would be left
     order = pool_replace(n, rank) if kind == "replace" else pool_drop(n, rank)
     changed = replace(instance, pool=tuple(instance.pool[i] for i in order))
     after = scorer.score_orders(changed, np.arange(len(order))[None], [FIRST_STAGE])

@@ -240,7 +240,7 @@ def first_stage_of(collection: Collection) -> str | None:
     """What ranked the pools of a collection: as its header says, else the task; None where their order is not a ranking."""
     named = (collection.details or {}).get("first_stage")
     if named:
-        return named if isinstance(named, str) else ", ".join(f"{key} {value}" for key, value in dict(named).items())
+        return ", ".join(f"{key} {value}" for key, value in named.items()) if isinstance(named, dict) else str(named)
     return "the order of the file" if TASKS[collection.task].has_ranked_pools else None
 
 
