@@ -107,7 +107,7 @@ def test_a_pipe_is_not_replaced_by_a_file(tmp_path, capsys):
 def test_a_served_budget_is_named_where_its_figures_stand(tmp_path, capsys):
     run = ["audit", "--scorer", "synthetic:slot", "--data", "responses", "--queries", "3", "--permutations", "4", "--json"]
     assert main([*run, "--serving-permutations", "2", "--no-report", "--out", str(tmp_path / "runs")]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["serving_permutations"] == 2
+    assert json.loads(capsys.readouterr().out)["runs"][0]["serving_permutations"] == 2
     assert main([*run[:-1], "--serving-permutations", "2", "--no-report", "--out", str(tmp_path / "runs")]) == 0
     said = capsys.readouterr()
     assert "need --serving-permutations 2 too" in said.out + said.err
