@@ -48,9 +48,9 @@ _seen: dict[tuple[int, str], tuple[weakref.ref[Any], str]] = {}
 """Value and, of a method, its name -> what was first told of it, while it lives."""
 
 
-def _first_told(scorer: Any, now: str) -> str:
-    owner = scorer.__self__ if inspect.ismethod(scorer) else scorer
-    key = (id(owner), getattr(scorer, "__name__", ""))
+def _first_told(value: Any, now: str) -> str:
+    owner = value.__self__ if inspect.ismethod(value) else value
+    key = (id(owner), getattr(value, "__name__", ""))
     alive, told = _seen.get(key, (lambda: None, now))
     if alive() is owner:
         return told

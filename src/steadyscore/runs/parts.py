@@ -66,7 +66,7 @@ def join_run(folder: Path, fingerprint: dict[str, Any], **about: Any) -> Run:
     remove_leftovers(folder / SHARDS_FOLDER)
     write_record_once(folder / RECORD_FILE, new_record(fingerprint, about))
     run = Run.open(folder)
-    if is_growth(run.record["fingerprint"], fingerprint):
+    if run.is_complete and is_growth(run.record["fingerprint"], fingerprint):
         raise RunMismatch(f"{folder} holds a part of what is asked for, and shares cannot add to it. Leave out --shard and --on.")
     check_same_command(folder, run.record["fingerprint"], fingerprint)
     return run
