@@ -73,6 +73,8 @@ def _in_a_hurry(monkeypatch, tmp_path):
 
 
 def body(words: bytes, *headers: bytes) -> bytes:
+    """A whole answer; the client is told that the connection ends with it, so that it does not ask there again."""
+    headers = (b"connection: close", *headers)
     return HEAD + b"".join(h + b"\r\n" for h in headers) + b"content-length: %d\r\n\r\n" % len(words) + words
 
 
