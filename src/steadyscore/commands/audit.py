@@ -54,7 +54,9 @@ QUERY_IDS = "only these queries: ids with commas between them, or a file with on
 
 def query_ids(text: str) -> tuple[str, ...]:
     """The ids that a file lists, or that stand in the text itself."""
-    lines = Path(text).read_text(encoding="utf-8-sig").splitlines() if is_there(Path(text)) else text.split(",")
+    lines = (
+        Path(text).read_text(encoding="utf-8-sig").splitlines() if is_there(text) and Path(text).is_file() else text.split(",")
+    )
     ids = tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
     if not ids:
         raise argparse.ArgumentTypeError(f"{text} names no query")

@@ -108,7 +108,7 @@ class _Reader:
 
     def _tell_parts(self, value: Any, depth: int) -> Any:
         if isinstance(value, dict):
-            return [[repr(key), self.tell(item, depth)] for key, item in value.items()]
+            return [[self.tell(key, depth), self.tell(item, depth)] for key, item in value.items()]
         if isinstance(value, list | tuple):
             return [self.tell(item, depth) for item in value]
         if isinstance(value, set | frozenset):

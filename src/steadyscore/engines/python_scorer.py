@@ -68,10 +68,10 @@ class PythonReranker(Reranker):
         with foreign_code(), reraise_stops():
             try:
                 return self.function(query, list(texts))
-            except Exception:
-                raise
-            except BaseException as fault:  # sys.exit() and the like end a query, not the run
-                raise ScorerFailed(f"{self.name} raised {fault!r}") from fault
+            except BaseException as fault:
+                if isinstance(fault, Exception):
+                    raise
+                raise ScorerFailed(f"{self.name} raised {fault!r}") from fault  # sys.exit() and the like end a query, not the run
 
 
 @contextmanager

@@ -267,7 +267,7 @@ def write_json(file: Path, value: Any) -> None:
 
 def _json_bytes(value: Any) -> bytes:
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    return text.encode("utf-8", "backslashreplace")  # a file name that is no text stays one that JSON reads
+    return text.encode("utf-8", "backslashreplace")  # a file name may hold bytes that are not UTF-8
 
 
 def write_record(file: Path, record: Mapping[str, Any]) -> None:
