@@ -27,6 +27,9 @@ def test_losses_by_hand():
     by_hand = 0.5 * math.log(2) + 0.5 * math.log(2 / 3)
     assert o.kl_divergence(log_p, log_q) == pytest.approx(by_hand)
     assert o.kl_to_base(views[0], target, log_p, log_q, 2) == pytest.approx(0.5 + 2 * by_hand)
+    better = math.log(1 + math.exp(-1))  # the second candidate is labelled higher, and the first view scores it one grade above
+    assert o.preference(views[0], target) == pytest.approx(better)
+    assert o.preference(views, target) == pytest.approx((better + math.log(1 + math.exp(1))) / 2)
     assert o.grade_cross_entropy(log_q, np.array([[1.0, 0.0]])) == pytest.approx(math.log(4))
 
 
@@ -36,6 +39,7 @@ def test_the_same_text_serves_numpy_and_torch(views, data):
     weights = data.draw(arrays(np.float64, views.shape[1], elements=st.floats(0.1, 3)))
     for found, twin in (
         (o.oc_sft(views, target, 3.0), o.oc_sft(torch.tensor(views), torch.tensor(target), 3.0)),
+        (o.preference(views, target), o.preference(torch.tensor(views), torch.tensor(target))),
         (o.permutation_augmentation(views, target), o.permutation_augmentation(torch.tensor(views), torch.tensor(target))),
         (
             o.debias_first(views, target, weights),
@@ -52,6 +56,18 @@ def test_weight_zero_is_single_order_and_view_order_does_not_matter_to_the_varia
     assert o.order_variance(views) == pytest.approx(o.order_variance(views[::-1]))
     assert o.order_variance(views[:1]) == 0
     assert o.debias_first(views, target, np.ones(len(target))) == pytest.approx(o.permutation_augmentation(views, target))
+
+
+@given(VIEWS, st.data())
+def test_a_preference_asks_for_the_order_of_the_labels_alone(views, data):
+    target = data.draw(arrays(np.float64, views.shape[1], elements=st.integers(0, 3).map(float)))
+    found = o.preference(views, target)
+    assert found == pytest.approx(o.preference(views + 1, target))
+    assert found == pytest.approx(o.preference(views, 2 * target - 1))
+    assert o.preference(views, np.ones(len(target))) == 0
+    if len(set(target)) > 1:
+        assert o.preference(np.tile(target, (2, 1)), target) < math.log(2)  # what one constant for all gives
+        assert o.preference(np.ones_like(views), target) == pytest.approx(math.log(2))
 
 
 @given(VIEWS)

@@ -51,8 +51,10 @@ def test_a_windows_loss_by_hand(objective):
     assert float(logged) == pytest.approx(anchor, rel=1e-5)
     assert float(variance) == pytest.approx(SCORES.var(axis=0).mean(), rel=1e-5)
     anchored = LOG_P if objective == "permutation_augmentation" else LOG_P[0]
-    anchor = 0.75 * anchor + 0.25 * -(TEACHER * anchored.numpy()).sum(-1).mean()
-    found, logged, *_ = loss(objective, anchor=0.5, grade_share=0.25)
+    shown = SCORES if objective == "permutation_augmentation" else SCORES[:1]
+    pairs = [np.log1p(np.exp(view[j] - view[i])) for view in shown for i in range(5) for j in range(5) if TARGET[i] > TARGET[j]]
+    anchor = 0.5 * anchor + 0.25 * -(TEACHER * anchored.numpy()).sum(-1).mean() + 0.25 * np.mean(pairs)
+    found, logged, *_ = loss(objective, anchor=0.5, grade_share=0.25, preference_share=0.25)
     assert float(found) == pytest.approx(0.5 * anchor + beside, rel=1e-5)
     assert float(logged) == pytest.approx(anchor, rel=1e-5)
 

@@ -88,6 +88,7 @@ class Card(TypedDict):
     weight_convention: str
     ramp: NotRequired[int]
     anchor: NotRequired[float]
+    preference_share: NotRequired[float]
     views: int
     widths: list[int]
     settings: TrainedSettings

@@ -82,9 +82,15 @@ def _dropout_mistake(config: TrainConfig) -> str | None:
     return f"{config.objective} needs a dropout above 0" if needs else None
 
 
-def _grade_share_mistake(config: TrainConfig) -> str | None:
-    is_lost = config.objective == "debias_first" and config.grade_share > 0
-    return "debias_first weighs squared errors by their slot; leave grade_share at 0" if is_lost else None
+def _share_mistake(config: TrainConfig) -> str | None:
+    shares = {name: getattr(config, name) for name in ("grade_share", "preference_share") if getattr(config, name) > 0}
+    if config.objective == "debias_first" and shares:
+        return f"debias_first weighs squared errors by their slot; leave {' and '.join(shares)} at 0"
+    if sum(shares.values()) > 1 + 1e-9:
+        return f"grade_share and preference_share are shares of one anchor; {config.grade_share:g} and " + (
+            f"{config.preference_share:g} are more than 1 together"
+        )
+    return None
 
 
 def _ramp_mistake(config: TrainConfig) -> str | None:
@@ -148,7 +154,7 @@ RULES = (
     Rule(("objective", "prompt"), _set_mistake),
     Rule(("objective", "teacher_orders"), _teacher_mistake),
     Rule(("objective", "dropout"), _dropout_mistake),
-    Rule(("objective", "grade_share"), _grade_share_mistake),
+    Rule(("objective", "grade_share", "preference_share"), _share_mistake),
     Rule(("base", "layers"), _layers_mistake),
     Rule(("ramp", "steps"), _ramp_mistake),
     Rule(("evaluate_every", "held_out", "held_out_data"), _evaluation_mistake),

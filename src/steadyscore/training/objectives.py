@@ -95,6 +95,20 @@ def grade_cross_entropy(log_p: Any, distribution: Any) -> Any:
     return -(distribution * log_p).sum(-1).mean()
 
 
+def preference(view: Any, target: Any) -> Any:
+    """Mean of log(1 + e^-(s(i) - s(j))) over the pairs with y(i) > y(j): the Bradley-Terry loss of a reward model.
+
+    It asks for the order of the labels, not for their values. Of several views (N, B) the mean; 0 where all labels are equal.
+    """
+    is_better = target[:, None] > target[None, :]  # (B, B)
+    losses = _log1p(math.e ** (view[..., None, :] - view[..., :, None]))
+    return (losses * is_better).sum((-2, -1)).mean() / max(int(is_better.sum()), 1)
+
+
+def _log1p(x: Any) -> Any:
+    return np.log1p(x) if isinstance(x, np.ndarray) else x.log1p()
+
+
 def ramp(step: int, weight: float, steps: int) -> float:
     """λ · min(step / steps, 1), step counted from 0 (§B.3); without a ramp the weight at once."""
     return weight * min(step / steps, 1.0) if steps else weight

@@ -64,6 +64,8 @@ class TrainConfig:
     """Weight of the relevance anchor; 0 shows the collapse (§4)."""
     grade_share: Share = 0.0
     """Share of the anchor that is cross-entropy to the teacher's grade distribution instead of squared error."""
+    preference_share: Share = 0.0
+    """Share of the anchor that compares pairs (Bradley-Terry) instead of squared error: for labels that are choices."""
     views: Positive = 2
     """Views of a window per step, N."""
     widths: tuple[Positive, ...] = ()
@@ -227,9 +229,9 @@ def _remedy(name: str, mistake: Any) -> str:
     if kind == "greater_than":
         return f"it must be above {context['gt']:g}"
     if kind.startswith(("greater_than", "less_than")):
-        return {"grade_share": "it must lie in [0, 1]"}.get(name) or (
-            "it must lie in [0, 1)" if name in ("dropout", "warmup", "ema_decay") else "it must not be negative"
-        )
+        if name in ("grade_share", "preference_share"):
+            return "it must lie in [0, 1]"
+        return "it must lie in [0, 1)" if name in ("dropout", "warmup", "ema_decay") else "it must not be negative"
     return f"give a list of {_LISTS[name]} values" if name in _LISTS else f"give {_KINDS.get(kind, 'another value')}"
 
 

@@ -94,6 +94,7 @@ def new_card(data: Data, scorer: Scorer, schedule: Schedule) -> Card:
         "weight_convention": config.weight_convention,
         "ramp": schedule.ramp_steps,
         "anchor": config.anchor,
+        "preference_share": config.preference_share,
         "views": plan.views,
         "widths": list(plan.widths),
         "settings": _trained_settings(scorer.settings),
@@ -129,6 +130,8 @@ def fingerprint(plan: Plan, card: Card) -> dict[str, Any]:
     """The settings that must match to resume a training folder."""
     config = plan.config
     settings = {key: value for key, value in to_json(config).items() if key not in NOT_LEARNED} | {"ramp": plan.ramp}
+    if not config.preference_share:  # newer than the folders of runs without it, which go on
+        del settings["preference_share"]
     sources = {
         "base weights": card["base"]["weights"],
         "data": card["data"],

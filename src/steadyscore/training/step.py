@@ -228,7 +228,7 @@ def window_loss(
 
     `other` are the logits (b, 4) of the mean teacher or of the base, `slot_weights` (B,) those of DebiasFirst.
     """
-    share, grades = config.grade_share, torch.arange(4.0, device=log_p.device)
+    grades = torch.arange(4.0, device=log_p.device)
     scores = log_p.exp() @ grades
     target = torch.as_tensor(example.target, dtype=scores.dtype, device=scores.device)
 
@@ -248,14 +248,18 @@ def window_loss(
         # oc_sft, dropout_views, marker_consistency; the rest have weight 0
         return objectives.oc_sft(scores, target, weight, config.weight_convention, anchor)
 
-    loss: torch.Tensor = objective(config.anchor * (1 - share), weight)
+    squared = 1 - config.grade_share - config.preference_share
+    loss: torch.Tensor = objective(config.anchor * squared, weight)
     with torch.no_grad():  # for the log alone
-        anchor: torch.Tensor = objective(1 - share, 0.0)
-    if share:
+        anchor: torch.Tensor = objective(squared, 0.0)
+    anchored = slice(None) if config.objective == "permutation_augmentation" else 0  # the views of the squared error
+    if config.grade_share:
         teacher = torch.as_tensor(example.grades, dtype=scores.dtype, device=scores.device)
-        anchored = log_p if config.objective == "permutation_augmentation" else log_p[0]  # as its squared error
-        entropy = share * objectives.grade_cross_entropy(anchored, teacher)
+        entropy = config.grade_share * objectives.grade_cross_entropy(log_p[anchored], teacher)
         loss, anchor = loss + config.anchor * entropy, anchor + entropy
+    if config.preference_share:
+        preference = config.preference_share * objectives.preference(scores[anchored], target)
+        loss, anchor = loss + config.anchor * preference, anchor + preference
     return WindowLoss(loss, anchor.detach(), objectives.order_variance(scores).detach(), scores.detach())
 
 
