@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +19,7 @@ from accelerate import Accelerator
 from peft import get_peft_model_state_dict
 from safetensors.torch import load_file
 
+from ..engines.hf import TransformersEngine
 from ..errors import InputError, ModelError
 from ..machine.disk import explaining_os_errors, lock_folder, write_json
 from ..machine.progress import job
@@ -27,9 +29,9 @@ from ..runs.folder import versions
 from ..scoring.scorer import Scorer
 from . import checkpoints
 from .check import config_mistakes
-from .examples import training_data
+from .examples import Data, training_data
 from .held_out import HeldOut, card_curve, evaluate, has_collapsed, window_count
-from .plan import make_schedule
+from .plan import Schedule, make_schedule
 from .recipe import TrainConfig, to_json
 from .record import Log, fingerprint, new_card
 from .step import Loop, Slots, TrainedEngine
@@ -38,113 +40,173 @@ from .student import add_lora, make_accelerator, open_base
 
 def train_adapter(config: TrainConfig, *, command: Sequence[str] = (), quiet: bool = False) -> Card:
     """Train an adapter into `config.out`, resuming after the last checkpoint there. Returns its card."""
-    with ExitStack() as held:
-        return _train_adapter(config, command, held, quiet)
-
-
-def _train_adapter(config: TrainConfig, command: Sequence[str], held: ExitStack, quiet: bool) -> Card:
-    """`held` is closed by the caller, however this ends."""
     accelerator = make_accelerator(config)
     if mistakes := config_mistakes(config, accelerator.num_processes):
         raise InputError(mistakes)
     hidden = quiet or not accelerator.is_main_process
     with job(f"loading {config.data}", unit="", hidden=hidden, at_once=True):
         data = training_data(config)
-    plan, schedule = data.plan, make_schedule(data.plan, len(data.examples))
-    steps = schedule.steps
-    if schedule.ramp_steps > steps:
-        raise InputError(
-            f"ramp {plan.ramp:g} is longer than the run of {steps} steps. Shorten it, or give a fraction of the run."
-        )
-    out = Path(config.out)
+    schedule = _checked_schedule(data)
     with job(f"loading {config.base}", unit="", hidden=hidden, at_once=True):
         engine = open_base(config, accelerator)
-    scorer = Scorer(engine, plan.task, plan.settings)
-    card = new_card(data, scorer, schedule)
-    if accelerator.is_main_process:
-        held.enter_context(lock_folder(out))
-    record = checkpoints.begin(
-        out,
-        fingerprint(plan, card),
-        config=to_json(config),
-        weight=card["weight"],
-        command=list(command),
-        versions=versions(),
-    )
-    last = checkpoints.latest(out)
-    _check_shared(out, record["status"], last, accelerator)
-    if record["status"] == "complete":
-        return read_card(out)
-    if record["status"] == "collapsed":
-        raise ModelError(record["reason"])
+    scorer = Scorer(engine, data.plan.task, data.plan.settings)
+    card, out = new_card(data, scorer, schedule), Path(config.out)
+    with lock_folder(out) if accelerator.is_main_process else nullcontext():
+        record = checkpoints.begin(
+            out,
+            fingerprint(data.plan, card),
+            config=to_json(config),
+            weight=card["weight"],
+            command=list(command),
+            versions=versions(),
+        )
+        last = checkpoints.latest(out)
+        _check_shared(out, record["status"], last, accelerator)
+        if record["status"] == "complete":
+            return read_card(out)
+        if record["status"] == "collapsed":
+            raise ModelError(record["reason"])
+        run = _open_run(engine, scorer, data, schedule, card, record, last, accelerator, hidden)
+        run.train()
+        accelerator.end_training()
+        return run.card
 
-    student = add_lora(engine, plan, last)
-    named = {name: p for name, p in student.named_parameters() if p.requires_grad}
-    optimizer = torch.optim.AdamW(named.values(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
+
+def _checked_schedule(data: Data) -> Schedule:
+    schedule = make_schedule(data.plan, len(data.examples))
+    if schedule.ramp_steps > schedule.steps:
+        too_long = f"ramp {data.plan.ramp:g} is longer than the run of {schedule.steps} steps"
+        raise InputError(f"{too_long}. Shorten it, or give a fraction of the run.")
+    return schedule
+
+
+def _open_run(
+    engine: TransformersEngine,
+    scorer: Scorer,
+    data: Data,
+    schedule: Schedule,
+    card: Card,
+    record: dict[str, Any],
+    last: Path | None,
+    accelerator: Accelerator,
+    hidden: bool,
+) -> Run:
+    """The run at its last checkpoint, or before its first step."""
+    config = data.plan.config
+    student = add_lora(engine, data.plan, last)
+    trainable = (p for p in student.parameters() if p.requires_grad)
+    optimizer = torch.optim.AdamW(trainable, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
     module, optimizer = accelerator.prepare(Slots(engine), optimizer)
     named = {name.split("model.", 1)[1]: p for name, p in accelerator.unwrap_model(module).named_parameters() if p.requires_grad}
     ema = {name: p.detach().clone() for name, p in named.items()} if config.objective == "mean_teacher" else None
-    step = 0
-    history: list[HeldOut] = []
+    step, history = 0, list[HeldOut]()
     if last is not None:
         state = json.loads((last / "state.json").read_text())
         step, history = state["step"], state["history"]
         checkpoints.restore_optimizer(last, optimizer.optimizer, named, ema)
-        if has_collapsed(history):  # killed between the checkpoint and the word for it
-            _stop_collapsed(out, record, history, accelerator)
-    log = Log(out, accelerator, plan, step)
-    loop = Loop(plan, data, scorer, module, student, named, ema, accelerator)
+    log = Log(Path(config.out), accelerator, data.plan, step)
+    loop = Loop(data.plan, data, scorer, module, student, named, ema, accelerator)
+    return Run(loop, engine, schedule, optimizer, card, record, log, step, history, hidden)
 
-    def keep_checkpoint() -> None:
-        adapter = {name: checkpoints.gather(tensor) for name, tensor in get_peft_model_state_dict(student).items()}
-        tensors = checkpoints.optimizer_tensors(optimizer.optimizer, named, ema)
-        if accelerator.is_main_process:
-            keep = checkpoints.steps_to_keep(step, history, checkpoints.steps_on_disk(out), config.keep)
-            now: Card = {**card, "steps": step, "held_out": card_curve(history)}
-            log.sync()  # before the checkpoint: a run that resumes from it has the rows up to it
-            checkpoints.save(out, now, adapter, student.peft_config["default"], tensors, {"history": history}, keep)
-            log.remember_rate(steps)
-        accelerator.wait_for_everyone()
 
-    def look() -> None:
-        engine.model.eval()
+@dataclass(slots=True)
+class Run:
+    """A run at one of its steps."""
+
+    loop: Loop
+    engine: TransformersEngine
+    schedule: Schedule
+    optimizer: Any
+    card: Card
+    record: dict[str, Any]
+    log: Log
+    step: int
+    history: list[HeldOut]
+    hidden: bool
+
+    @property
+    def config(self) -> TrainConfig:
+        return self.loop.plan.config
+
+    @property
+    def out(self) -> Path:
+        return Path(self.config.out)
+
+    def train(self) -> None:
+        """Take the steps that are left, with evaluations and checkpoints between them, and write the adapter."""
+        if has_collapsed(self.history):  # killed between the checkpoint and the word for it
+            self._stop_collapsed()
+        config, steps, held_out = self.config, self.schedule.steps, bool(self.loop.data.held_out)
+        self.engine.model.train()
+        if held_out and not self.history:
+            self._evaluate()
+        what = f"training {config.base} with {config.objective}"
+        with job(what, steps, "step", initial=self.step, hidden=self.hidden, at_once=True) as work:
+            while self.step < steps:
+                began = time.monotonic()
+                row = self.loop.step(self.step, self.schedule, self.optimizer)
+                self.step += 1
+                self.log.write(row, time.monotonic() - began)
+                work.advance(remark=f"loss {row['loss']:.4f}")
+                at_end = self.step == steps
+                is_due = held_out and (at_end or bool(config.evaluate_every and self.step % config.evaluate_every == 0))
+                if is_due:
+                    self._evaluate()
+                if is_due or at_end or self.step % config.checkpoint_every == 0:
+                    self._keep_checkpoint()
+                if is_due and has_collapsed(self.history):
+                    self._stop_collapsed()
+        self.card["held_out"] = card_curve(self.history)
+        if self.loop.accelerator.is_main_process:
+            self._write_adapter()
+
+    def _evaluate(self) -> None:
+        config, data, scorer = self.config, self.loop.data, self.loop.scorer
+        self.engine.model.eval()
         windows = window_count(scorer, data.held_out, config.held_out_permutations)
-        with job(f"evaluation at step {step} of {steps}", windows, "window", hidden=hidden, at_once=True) as work:
-            judge = Scorer(TrainedEngine(engine, module, work.advance), scorer.task, scorer.settings)
-            history.append({"step": step, **evaluate(judge, data.held_out, config.held_out_permutations, config.seed)})
-        engine.model.train()
-        if accelerator.is_main_process:
-            write_json(out / "evaluations.json", history)
+        what = f"evaluation at step {self.step} of {self.schedule.steps}"
+        with job(what, windows, "window", hidden=self.hidden, at_once=True) as work:
+            judge = Scorer(TrainedEngine(self.engine, self.loop.module, work.advance), scorer.task, scorer.settings)
+            found = evaluate(judge, data.held_out, config.held_out_permutations, config.seed)
+        self.history.append({"step": self.step, **found})
+        self.engine.model.train()
+        if self.loop.accelerator.is_main_process:
+            write_json(self.out / "evaluations.json", self.history)
 
-    engine.model.train()
-    if data.held_out and not history:
-        look()
-    what = f"training {config.base} with {config.objective}"
-    with job(what, steps, "step", initial=step, hidden=hidden, at_once=True) as work:
-        while step < steps:
-            began = time.monotonic()
-            row = loop.step(step, schedule, optimizer)
-            step += 1
-            log.write(row, time.monotonic() - began)
-            work.advance(remark=f"loss {row['loss']:.4f}")
-            at_end = step == steps
-            evaluated = bool(data.held_out) and (at_end or (config.evaluate_every and step % config.evaluate_every == 0))
-            if evaluated:
-                look()
-            if evaluated or at_end or step % config.checkpoint_every == 0:
-                keep_checkpoint()
-            if evaluated and has_collapsed(history):
-                _stop_collapsed(out, record, history, accelerator)
-    if accelerator.is_main_process:
-        card["held_out"] = card_curve(history)
-        with explaining_os_errors(out):
-            checkpoint = checkpoints.latest(out)
+    def _keep_checkpoint(self) -> None:
+        student, loop = self.loop.student, self.loop
+        adapter = {name: checkpoints.gather(tensor) for name, tensor in get_peft_model_state_dict(student).items()}
+        tensors = checkpoints.optimizer_tensors(self.optimizer.optimizer, loop.named, loop.ema)
+        if loop.accelerator.is_main_process:
+            keep = checkpoints.steps_to_keep(self.step, self.history, checkpoints.steps_on_disk(self.out), self.config.keep)
+            now: Card = {**self.card, "steps": self.step, "held_out": card_curve(self.history)}
+            self.log.sync()  # before the checkpoint: a run that resumes from it has the rows up to it
+            state = {"history": self.history}
+            checkpoints.save(self.out, now, adapter, student.peft_config["default"], tensors, state, keep)
+            self.log.remember_rate(self.schedule.steps)
+        loop.accelerator.wait_for_everyone()
+
+    def _write_adapter(self) -> None:
+        with explaining_os_errors(self.out):
+            checkpoint = checkpoints.latest(self.out)
             assert checkpoint is not None  # the last step has just kept one
-            checkpoints.save_adapter(out, load_file(checkpoint / WEIGHTS), student.peft_config["default"])
-        write_card(out, card)
-        write_json(out / "train.json", record | {"status": "complete"})
-    accelerator.end_training()
-    return card
+            checkpoints.save_adapter(self.out, load_file(checkpoint / WEIGHTS), self.loop.student.peft_config["default"])
+        write_card(self.out, self.card)
+        write_json(self.out / "train.json", self.record | {"status": "complete"})
+
+    def _stop_collapsed(self) -> NoReturn:
+        now, start = self.history[-1], self.history[0]
+        reason = (
+            f"training collapsed: at step {now['step']} the scores of a query differ by {now['dispersion']:.4f} (SD), "
+            f"at the start by {start['dispersion']:.4f}; "
+            f"quality is {now['quality']:.3f}. It became consistent and relevance-free. "
+            "Lower --weight, lengthen --ramp, or check --labels."
+        )
+        accelerator = self.loop.accelerator
+        if accelerator.is_main_process:
+            write_json(self.out / "train.json", self.record | {"status": "collapsed", "reason": reason})
+        accelerator.end_training()
+        raise ModelError(reason)
 
 
 def _check_shared(out: Path, status: str, last: Path | None, accelerator: Accelerator) -> None:
@@ -158,17 +220,3 @@ def _check_shared(out: Path, status: str, last: Path | None, accelerator: Accele
             f"{out} is not the same folder for every process: their last checkpoints are of steps {', '.join(map(str, steps))} "
             "(-1: none). Put --out on storage that all machines share."
         )
-
-
-def _stop_collapsed(out: Path, record: dict[str, Any], history: list[HeldOut], accelerator: Accelerator) -> NoReturn:
-    now, start = history[-1], history[0]
-    reason = (
-        f"training collapsed: at step {now['step']} the scores of a query differ by {now['dispersion']:.4f} (SD), "
-        f"at the start by {start['dispersion']:.4f}; "
-        f"quality is {now['quality']:.3f}. It became consistent and relevance-free. "
-        "Lower --weight, lengthen --ramp, or check --labels."
-    )
-    if accelerator.is_main_process:
-        write_json(out / "train.json", record | {"status": "collapsed", "reason": reason})
-    accelerator.end_training()
-    raise ModelError(reason)
