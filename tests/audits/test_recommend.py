@@ -10,6 +10,10 @@ from steadyscore.audits.recommend import Target, parse_target, recommend, window
 from steadyscore.commands import recommend as command
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError, UsageError
+from steadyscore.machine.disk import sha256
+from steadyscore.models.adapter import WEIGHTS
+from steadyscore.models.card import read_card
+from steadyscore.models.embedded import shipped_adapters
 from steadyscore.runs.folder import Run
 from steadyscore.scoring.mitigations import mitigate
 from steadyscore.scoring.score import AuditConfig, score_collection
@@ -139,3 +143,22 @@ def test_what_two_thresholds_keep_is_not_compared(tmp_path):
     with pytest.raises(InputError, match="different thresholds"):
         recommend(tmp_path / "wide", tmp_path / "narrow", target="overlap=0.5")
     assert recommend(tmp_path / "wide", tmp_path / "narrow", target="tau_psi=0.5").options  # needs no threshold
+
+
+def test_what_the_card_of_a_shipped_scorer_says_of_other_collections_stands_beside_its_run(tmp_path, monkeypatch):
+    folder = shipped_adapters()["smollm2-135m-set"]
+    identity = SyntheticReranker.identity
+    adapter = {"sha256": sha256(folder / WEIGHTS)[:16]}
+    monkeypatch.setattr(SyntheticReranker, "identity", lambda self: identity(self) | {"adapter": adapter})
+    steadyscore.audit("synthetic:slot:0.3", "passages", queries=6, permutations=2, out=tmp_path / "run", report=False)
+    found = recommend(tmp_path / "run", target="tau_psi=0.1")
+    findings = read_card(folder)["findings"]
+    assert len(found.findings) == len(findings) > 1
+    for sentence, finding in zip(found.findings, findings, strict=True):
+        verdict = "helps" if finding["helps"] else "does not help"
+        assert sentence == f"synthetic:slot:0.3 {verdict} on {finding['collection']}: {finding['sentence']}"
+        assert sentence in str(found)
+    assert found.to_json()["findings"] == list(found.findings)
+    adapter["sha256"] = "0" * 16
+    steadyscore.audit("synthetic:slot:0.3", "passages", queries=6, permutations=2, out=tmp_path / "other", report=False)
+    assert recommend(tmp_path / "other", target="tau_psi=0.1").findings == ()

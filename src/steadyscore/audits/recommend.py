@@ -19,6 +19,7 @@ from ..errors import InputError, UsageError
 from ..machine.mirrors import name_of
 from ..measures.measurement import Threshold
 from ..measures.registry import MEASURES
+from ..models.adapter import shipped_findings
 from ..runs.folder import Run, find_run
 from ..scoring.mitigations import count_windows
 from .figure import Figure, paired_gain
@@ -105,6 +106,8 @@ class Recommendation:
     """Sentences about queries that are in no mean."""
     advice: tuple[str, ...] = ()
     """Scorers that are below their first stage, and those that no order moves and that are better all the same."""
+    findings: tuple[str, ...] = ()
+    """Where else a shipped scorer helps and where it does not, as its card says."""
 
     @property
     def best(self) -> Option | None:
@@ -119,6 +122,7 @@ class Recommendation:
             "options": [option.to_json() for option in self.options],
             "missing": list(self.missing),
             "advice": list(self.advice),
+            "findings": list(self.findings),
         }
 
     @property
@@ -127,13 +131,18 @@ class Recommendation:
 
     def __str__(self) -> str:
         table = text_table(self.header, [option.cells() for option in self.options])
-        return "\n".join([table, *self.missing, *self.advice, self.conclusion])
+        return "\n".join([table, *self.sentences])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         table = html_table(self.header, [option.cells() for option in self.options])
-        return table + "".join(f"<p>{escape(sentence)}</p>" for sentence in (*self.missing, *self.advice, self.conclusion))
+        return table + "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What stands below the table."""
+        return (*self.missing, *self.advice, *self.findings, self.conclusion)
 
     @property
     def conclusion(self) -> str:
@@ -170,7 +179,8 @@ def recommend(
     each_once = [audit for audit in audits if audit.serving_permutations == 1]
     missing = [missing_remark(audit, queries) for audit in each_once if (queries := missing_queries(audit))]
     missing += presentation_remarks(each_once)
-    return Recommendation(wanted, tuple(options), audits[0].task.quality, tuple(missing), tuple(_advice(each_once)))
+    advice, findings = _advice(each_once), [sentence for audit in each_once for sentence in _findings(audit)]
+    return Recommendation(wanted, tuple(options), audits[0].task.quality, tuple(missing), tuple(advice), tuple(findings))
 
 
 def _advice(audits: Sequence[Audit]) -> list[str]:
@@ -178,6 +188,13 @@ def _advice(audits: Sequence[Audit]) -> list[str]:
     below = [sentence for audit in audits for sentence in not_ahead(audit)]
     pairs = ((free, other) for free in audits for other in audits if _is_order_free(free) and not _is_order_free(other))
     return [*below, *(sentence for free, other in pairs for sentence in _better_and_steadier(free, other))]
+
+
+def _findings(audit: Audit) -> list[str]:
+    identity = audit.record["fingerprint"].get("scorer", {}).get("adapter")
+    found = shipped_findings(identity) if identity else []
+    verdicts = {True: "helps", False: "does not help"}
+    return [f"{audit.name} {verdicts[one['helps']]} on {one['collection']}: {one['sentence']}" for one in found]
 
 
 def _is_order_free(audit: Audit) -> bool:

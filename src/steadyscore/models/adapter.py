@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 
 from ..errors import InputError, ModelError, StorageError
 from ..machine.disk import explaining_os_errors, is_there, sha256
-from .card import Card, describe_base, read_card, write_card
+from .card import Card, Finding, describe_base, read_card, write_card
 from .embedded import shipped_adapters
 
 WEIGHTS = "adapter_model.safetensors"
@@ -84,6 +84,13 @@ def split_address(address: str) -> tuple[str, Path | None]:
         return address, None
     base, _, adapter = address.partition("+")
     return base, Path(adapter) if adapter else None
+
+
+def shipped_findings(identity: AdapterIdentity) -> list[Finding]:
+    """What the card of a shipped adapter says of where it helps; nothing for other adapters."""
+    folders = shipped_adapters().values()
+    folder = next((folder for folder in folders if sha256(folder / WEIGHTS)[:16] == identity["sha256"]), None)
+    return (read_card(folder).get("findings") or []) if folder else []
 
 
 def attach(model: Any, folder: Path, identity: dict[str, Any], allow_base_mismatch: bool = False) -> tuple[Any, AdapterIdentity]:
