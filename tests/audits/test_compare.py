@@ -280,3 +280,40 @@ def test_what_is_not_compared_is_named(two_tasks):
     assert any("no run of synthetic:slot:0.5" in sentence for sentence in comparison.missing)
     with pytest.raises(InputError, match="no two runs have answer_em and overlap on one collection"):
         steadyscore.compare(*two_tasks, discordance=[("answer_em", "overlap")])
+
+
+def tables(sizes: tuple[int, int], candidates: tuple[int, int] = (6, 6)) -> list[steadyscore.Audits]:
+    """Two tables of scores for the same queries, with so many permutations and candidates each."""
+    found = []
+    for m, n in zip(sizes, candidates, strict=True):
+        rng = np.random.default_rng(m)
+        scores = {f"q{i}": rng.random((m, n)) for i in range(8)}
+        found.append(steadyscore.audit(scores=scores, relevance=dict.fromkeys(scores, [1] + [0] * (n - 1)), quiet=True))
+    return found
+
+
+def test_what_differs_between_tables_of_scores_is_said():
+    assert "the runs differ in permutations (2, 5)" in "\n".join(steadyscore.compare(*tables((2, 5))).missing)
+    said = "\n".join(steadyscore.compare(*tables((2, 3), (6, 4))).missing)
+    assert "scored other candidates for 8 of 8 shared queries" in said
+    moved = steadyscore.compare(*tables((3, 4)), per_query=True).gains
+    assert [gain.permutations for gain in moved] == [0]  # nobody knows which orders two tables were made of
+
+
+def test_another_number_of_averaged_permutations_is_said():
+    rows = some_instances(queries=6, candidates=5)
+    one, mean = (
+        steadyscore.audit({name: by_place}, rows, permutations=6, serving_permutations=budget, quiet=True)
+        for name, budget in (("one", 1), ("mean", 3))
+    )
+    assert "the runs differ in serving permutations (1, 3)" in "\n".join(steadyscore.compare(one, mean).missing)
+
+
+def test_winners_are_those_of_the_queries_that_all_variants_have():
+    found = values(a=0.01, b=0.3)
+    worst = measure([query(i, n=10, permutations=6) for i in range(12, 40)])  # only a has these, and they are bad
+    merged = found["a"]["one"]
+    wide = {name: np.concatenate([merged.values[name], worst.values[name]]) for name in ("ndcg@10", "overlap")}
+    found["a"]["one"] = replace(merged, query_ids=merged.query_ids + worst.query_ids, values=merged.values | wide)
+    shared = disagreement(values(a=0.01, b=0.3), "ndcg@10", "overlap")
+    assert disagreement(found, "ndcg@10", "overlap") == shared

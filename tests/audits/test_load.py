@@ -2,14 +2,17 @@
 
 import json
 
+import numpy as np
 import pytest
 
 import steadyscore
 from steadyscore.audits.load import match_threshold
+from steadyscore.audits.remarks import warnings
 from steadyscore.cli import main
 from steadyscore.errors import InputError
 from steadyscore.measures.measurement import Threshold, fitted_retention
 from steadyscore.measures.reading import Reading
+from tests.helpers.pools import some_instances
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +70,43 @@ def test_what_cannot_be_matched_is_refused(runs, tmp_path, capsys):
         steadyscore.load(runs / "other" / "responses", threshold=Threshold(retention_of=str(only)))
     with pytest.raises(InputError, match="belong to no collection"):
         steadyscore.audit(scores=[[[0.1, 0.2], [0.2, 0.1]]], match_retention=str(only), quiet=True)
+
+
+def test_a_scorer_that_only_noise_moves_is_not_above_its_floor(tmp_path):
+    rng = np.random.default_rng(0)
+    outside = {f"x{i}": 1 for i in range(8)}
+    rows = [
+        {
+            "id": f"q{q:02}", "query": f"query {q}", "judged": outside,
+            "candidates": [{"id": f"{c}", "text": f"text {c}", "relevance": int(c < 2)} for c in range(8)],
+        }
+        for q in range(30)
+    ]  # fmt: skip
+
+    def noisy(query: str, texts: list[str]) -> list[float]:
+        return [int(text[5:]) / 8 + 0.3 * rng.standard_normal() for text in texts]
+
+    (audit,) = steadyscore.audit(
+        {"noisy": noisy}, rows, permutations=8, keep_first=3, noise_floor=True, out=tmp_path, report=False, quiet=True
+    )
+    beside = {name: figure for name, figure in audit.figures.items() if figure.floor is not None}
+    assert {"tau_psi", "overlap", "order_spread@10", "score_variance", "gold_crossing"} <= beside.keys()
+    assert [name for name, figure in beside.items() if figure.is_above_floor] == []
+    few = steadyscore.audit({"noisy": noisy}, rows[:3], permutations=2, noise_floor=True, out=tmp_path / "few", quiet=True)[0]
+    assert few["tau_psi"].is_above_floor is None
+
+
+def test_a_slot_effect_is_above_a_floor_of_nothing(tmp_path):
+    how = {"permutations": 4, "keep_first": 3, "noise_floor": True, "report": False, "quiet": True}
+    (audit,) = steadyscore.audit("synthetic:slot:0.6", "passages", out=tmp_path, **how)
+    assert audit["tau_psi"].floor == 0
+    assert audit["tau_psi"].is_above_floor
+    assert audit["overlap"].is_above_floor
+
+
+def test_measures_of_pairs_of_balanced_orders_come_with_a_warning():
+    how = {"data": some_instances(queries=6, candidates=8), "permutations": 4, "quiet": True}
+    plain, balanced = (steadyscore.audit("synthetic:slot:0.6", scheme=scheme, **how)[0] for scheme in ("hashed", "balanced"))
+    assert not [warning for warning in warnings(plain) if "balanced" in warning]
+    assert "was shown balanced orders" in warnings(balanced)[-1]
+    assert "tau_psi" in warnings(balanced)[-1]

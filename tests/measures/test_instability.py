@@ -239,3 +239,10 @@ def test_tau_psi_is_1_for_reversal_and_tau_b_agrees_without_ties(drawn):
 
 def test_tau_psi_of_unrelated_rankings_is_a_half():
     assert tau_psi(np.random.default_rng(11).random((300, 10, 40))).mean() == pytest.approx(0.5, abs=0.005)
+
+
+def test_how_ties_of_a_query_are_broken_at_random_depends_on_no_other_query():
+    scores = np.random.default_rng(0).integers(0, 3, size=(6, 4, 5)).astype(float)
+    together = tie_sensitivity(scores, k=2)
+    assert 0 < together.mean() < 1
+    np.testing.assert_array_equal(together[3:], tie_sensitivity(scores[3:], k=2))

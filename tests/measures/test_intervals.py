@@ -21,6 +21,7 @@ from steadyscore.measures.intervals import (
     seed_mean,
     wins,
 )
+from steadyscore.measures.resampling import resample_means
 
 SCHEMES = ("collections_then_queries", "collections", "queries")
 SIZES = (43, 54, 53, 76, 82, 49, 648, 323, 1406, 1535, 50, 400, 300, 97, 57, 249, 467, 113)
@@ -295,3 +296,12 @@ def test_a_collection_of_one_query_leaves_the_expansion_of_the_others():
     wide = mean_interval([many, [0.0]], scheme="queries")
     plain = mean_interval([many, [0.0]], scheme="queries", method="percentile")
     assert wide.high - wide.low > plain.high - plain.low
+
+
+@pytest.mark.parametrize("changed", [1, 3])
+def test_a_difference_that_few_queries_have_is_often_exactly_zero(changed):
+    values = np.zeros(100)
+    values[:changed] = 1.0
+    means = resample_means(values, 20_000, np.random.default_rng(0))
+    assert (means == 0).mean() == pytest.approx((1 - changed / 100) ** 100, abs=0.01)
+    assert mean_interval([values], scheme="queries").low == 0

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from steadyscore.errors import InputError
 from steadyscore.measures import instability, preference, ranking
 from steadyscore.measures.measurement import Cutoff, Threshold, average_permutations, measure, pair_values, rank_by_pool
 from steadyscore.measures.registry import MEASURES
+from steadyscore.measures.threshold import REFERENCE_SEED
 from steadyscore.runs.table import FIRST_STAGE, Scored
 
 
@@ -243,3 +246,32 @@ def test_chance_stands_on_the_queries_and_judgements_of_the_quality_beside_it():
     found = steadyscore.audit(scores=scores, relevance=relevance)[0].figures
     assert found["chance@1"].queries == found["ndcg@1"].queries == 8
     assert found["chance@1"].value == pytest.approx(0.125)
+
+
+def test_a_mean_does_not_mix_first_stage_order_and_permutations():
+    queries = [query(i, canonical=i % 2 == 0) for i in range(6)]
+    found = measure(queries)
+    np.testing.assert_array_equal(found.values["ndcg@10"], found.values["mean_ndcg@10"])
+    assert found.coverage.without_first_stage == ["q1", "q3", "q5"]
+    assert found.cutoff.fitted_in == "permutation 0"
+    assert measure(queries[::-1]).cutoff == found.cutoff
+    assert measure([query(i) for i in range(6)]).coverage.without_first_stage == []
+    assert measure([query(i, canonical=False) for i in range(6)]).coverage.without_first_stage == []
+
+
+def test_figures_of_a_whole_collection_say_on_how_many_queries_they_stand():
+    queries = [query(i, judged=i < 3, places=i < 4) for i in range(6)]
+    counts = measure(queries).overall_queries
+    assert (counts["benchmark_range@1"], counts["zeng_psi_corpus@10"], counts["slot_rms"]) == (3, 3, 4)
+
+
+def test_a_query_without_a_relevant_candidate_has_no_place_in_zengs_psi():
+    placed = [query(i) for i in range(4)]
+    steady = [replace(q, scores=np.tile(q.relevance, (len(q.scores), 1))) for q in placed]  # whatever the order, the same
+    nothing = [replace(q, query_id=f"none {q.query_id}", relevance=np.zeros(6)) for q in steady]
+    assert measure(steady + nothing).overall["zeng_psi_corpus@10"] == 0
+
+
+def test_the_seed_of_the_reference_split_is_the_one_that_was_used():
+    found = measure([query(i) for i in range(6)], Threshold(protocol="reference"))
+    assert found.cutoff.seed == REFERENCE_SEED

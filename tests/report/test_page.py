@@ -172,7 +172,7 @@ def test_without_judgements_decisions_are_told_and_quality_is_said_to_be_unknown
     file.write_text("\n".join(map(json.dumps, rows)))
     page = write_report([load_run(scored_run("synthetic:slot", str(file), tmp_path / "run"))], tmp_path / "page").read_text()
     assert "of the first 10 changes" in page
-    assert "Quality is not known: the collection has no judgements." in page
+    assert "Quality is not known: no query that this is measured on has judgements." in page
 
 
 def test_a_cutoff_that_keeps_everything_does_not_make_the_headline(runs) -> None:
@@ -196,6 +196,17 @@ def test_the_steadiest_is_named_and_a_lead_is_settled_only_by_its_interval(page:
     queries = [planted([[0.9, 0.5, 0.1], [0.8, 0.5, 0.2]], [1, 0, 0], query_id=f"q{i}") for i in range(6)]
     twins = [variant(queries, Threshold(cutoff=0.6), name=name) for name in ("one", "two")]
     assert "not settled against" in sentences.leader(twins, "overlap")
+
+
+def test_a_lead_is_told_by_the_queries_that_both_have(page: str) -> None:
+    good = [planted([[0.9, 0.5, 0.1], [0.8, 0.5, 0.2]], [1, 0, 0], query_id=f"q{i}") for i in range(8)]
+    bad = [planted([[0.1, 0.5, 0.9], [0.2, 0.5, 0.8]], [1, 0, 0], query_id=f"q{i}") for i in range(7)]
+    pair = [variant(queries, Threshold(cutoff=0.6), name=name) for queries, name in ((good, "good"), (bad, "bad"))]
+    assert sentences.leader(pair, "ndcg@10").startswith("Best nDCG@10: good (nDCG@10 1.000), ahead of bad by 0.500")
+    worse = [planted([[0.5, 0.9, 0.1], [0.5, 0.8, 0.2]], [1, 0, 0], query_id=f"q{i}") for i in range(7)]  # 0.631 each
+    lucky = [planted([[0.9, 0.5, 0.1], [0.8, 0.5, 0.2]], [1, 0, 0], query_id=f"other {i}") for i in range(7)]
+    pair = [variant(queries, Threshold(cutoff=0.6), name=name) for queries, name in (([*bad, *lucky], "lucky"), (worse, "worse"))]
+    assert "on the queries that both have, worse is ahead by 0.131" in sentences.leader(pair, "ndcg@10")
 
 
 # -- the most affected query

@@ -14,6 +14,7 @@ from steadyscore.measures.instability import tau_psi
 from steadyscore.scoring.mitigations import (
     MITIGATIONS,
     Mitigated,
+    between_0_and_1,
     central_ranking,
     count_windows,
     derived_orders,
@@ -278,3 +279,27 @@ def test_rescaling_removes_an_offset_of_windows_and_nothing_else():
     assert rescaled[:3] == pytest.approx(rescaled[3:])
     assert rescaled[:3] == pytest.approx([-(1.5**0.5), 0, 1.5**0.5])
     assert rescale(np.ones(4), np.array([0, 0, 1, 1])).tolist() == [0.0] * 4
+
+
+def test_a_share_of_the_first_stages_rank_moves_with_no_order_and_lifts_who_stood_first():
+    plain, mixed = scorer("none").score_orders(POOL, ORDERS, range(6)), served("first-stage:40", "none")
+    assert np.ptp(mixed.scores, axis=0).max() == pytest.approx(0, abs=1e-12)
+    place = np.array([[c.id for c in POOL.pool].index(one) for one in plain.candidate_ids])
+    low, high = plain.scores.min(), plain.scores.max()
+    np.testing.assert_allclose(mixed.scores[0], 0.6 * (plain.scores[0] - low) / (high - low) + 0.4 * (1 - place / 11))
+    np.testing.assert_array_equal(served("first-stage", "none").scores, served("first-stage:30", "none").scores)
+    with pytest.raises(InputError, match="leaves nothing of the scorer"):
+        served("first-stage:100")
+
+
+def test_grades_keep_their_scale_beside_the_first_stage(tiny_engine):
+    plain = Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=4))
+    before = plain.score_orders(POOL, ORDERS[:1], [0])
+    after = Mitigated(plain, "first-stage:50").score_orders(POOL, ORDERS[:1], [0])
+    place = np.array([[c.id for c in POOL.pool].index(one) for one in before.candidate_ids])
+    np.testing.assert_allclose(after.scores, 0.5 * before.scores + 0.5 * (1 - place / 11))
+    assert after.slots is not None
+
+
+def test_equal_scores_of_any_scale_are_all_zero():
+    np.testing.assert_array_equal(between_0_and_1(np.array([[5.0, 5.0], [1.0, 3.0]])), [[0, 0], [0, 1]])

@@ -124,7 +124,7 @@ def compare(
     if lost := [pair for pair in map(tuple, discordance or ()) if pair not in shown]:
         raise InputError([f"no two runs have {first} and {second} on one collection." for first, second in lost])
     missing = [missing_remark(audit, queries) for audit in loaded if (queries := missing_queries(audit))]
-    missing += presentation_remarks(loaded)
+    missing += presentation_remarks(named)
     missing += [
         f"{TASKS[task].label}: there is no run of {against}, so nothing is compared there."
         for task, values in by_task.items()
@@ -256,7 +256,9 @@ def disagreement(values: Values, quality: str, decision: str, task: str = "") ->
     if not places:
         return None
     systems, better = list(values), (MEASURES[quality].better, MEASURES[decision].better)
-    first, second = ([_observed(v, c, values[v][c], name) for v, c in places] for name in (quality, decision))
+    first, second = (_on_shared_queries(values, places, name) for name in (quality, decision))
+    if not first:
+        return None
     found = discordance_of(first, second, systems, better)
     named = [leaders(levels_table(side, systems)[1], systems, way) for side, way in zip((first, second), better, strict=True)]
     winners = {
@@ -265,6 +267,18 @@ def disagreement(values: Values, quality: str, decision: str, task: str = "") ->
         if set(one).isdisjoint(other)
     }
     return Disagreement(task, quality, decision, found.discordant, found.collections, found.median, winners)
+
+
+def _on_shared_queries(values: Values, places: Sequence[tuple[str, str]], measure: str) -> list[Observation]:
+    """A measure of some (variant, collection), on the queries for which all variants of a collection have it."""
+    found: list[Observation] = []
+    for collection in dict.fromkeys(collection for _, collection in places):
+        members = [_observed(v, c, values[v][c], measure) for v, c in places if c == collection]
+        if set(members[0].query_ids).intersection(*(one.query_ids for one in members)):
+            aligned = align(members)
+            is_defined = ~np.isnan([one.values for one in aligned]).any(axis=0)
+            found += [replace(one, values=np.where(is_defined, one.values, np.nan)) for one in aligned]
+    return found
 
 
 def _disagreements(values: Values, task: str, pairs: Sequence[tuple[str, str]] | None) -> list[Disagreement]:
@@ -312,7 +326,7 @@ def _quality_differences(before: Audit, after: Audit, k: int) -> Array:
         return ((before.queries[place[new.query_id]], new) for new in after.queries if new.query_id in place and new.is_judged)
 
     shared = min((len(query.permuted) for pair in both() for query in pair), default=0)
-    if not shared or _drawn(before) != _drawn(after):
+    if not shared or _drawn(before) != _drawn(after) or None in _drawn(before):  # orders that nobody stated may be any
         return np.empty(0)
     total, count = np.zeros(shared), 0
     for start, new in both():

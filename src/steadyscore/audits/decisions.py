@@ -79,9 +79,10 @@ class DecisionAudit:
             measure, _, channel = name.partition(".")
             floors = [figures[floor].value for noise in NOISE if (floor := f"{measure}.{noise}") in figures]
             if channel in CHANNELS and floors:
-                figures[name] = beside_floor(figure, max(floors), "lower")
+                figures[name] = beside_floor(figure, max(floors))
         error = calibration_error(self.cases, [asked[0][1][1] for asked in self.asked])
-        whole = {} if np.isnan(error) else {f"{CALIBRATION}.{AS_GIVEN}": Figure(error, None, None, len(self.cases))}
+        judged = sum(any(gold is not None for gold in case.gold) for case in self.cases)
+        whole = {} if np.isnan(error) else {f"{CALIBRATION}.{AS_GIVEN}": Figure(error, None, None, judged)}
         return figures | whole
 
     def __getitem__(self, measure: str) -> Figure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class Figure:
     floor: float | None = None
     """What scoring the same order again gives, where a noise floor was measured."""
     is_above_floor: bool | None = None
-    """Whether the whole interval is on the far side of the floor."""
+    """Whether orders move it beyond the floor, by the interval of the difference; None where too few queries were read again."""
 
     def to_json(self) -> dict[str, Any]:
         floor = {} if self.floor is None else {"floor": self.floor, "above_floor": self.is_above_floor}
@@ -60,17 +60,31 @@ def paired_gain(name: str, after: Measured, before: Measured) -> Interval | None
     return paired_interval([mine], [other], scheme="queries") if (~np.isnan(mine - other)).sum() >= FEWEST else None
 
 
-def mean_figures(measured: Measured, floor: Measured | None = None) -> dict[str, Figure]:
+class Floor(NamedTuple):
+    """Some queries of a run, presented as often as they were read again: as many rows on both sides, and the same queries."""
+
+    again: Measured
+    """One presentation of each, read again and again."""
+    permuted: Measured
+    """As many of its permutations."""
+
+
+def mean_figures(measured: Measured, floor: Floor | None = None) -> dict[str, Figure]:
     """Every measure of a run; an instability beside its noise floor where one was measured."""
     figures = {name: mean_figure(values) for name, values in measured.values.items()}
     if floor is not None:
-        for name in figures.keys() & floor.values.keys() & set(FLOORED):
-            figures[name] = beside_floor(figures[name], float(np.nanmean(floor.values[name])), MEASURES[name].better)
-    whole = {name: Figure(value, None, None, len(measured.query_ids)) for name, value in measured.overall.items()}
+        for name in figures.keys() & floor.again.values.keys() & floor.permuted.values.keys() & set(FLOORED):
+            level, moved = float(np.nanmean(floor.again.values[name])), paired_gain(name, floor.permuted, floor.again)
+            figures[name] = replace(figures[name], floor=level, is_above_floor=_is_beyond(moved, MEASURES[name].better))
+    whole = {name: Figure(value, None, None, measured.overall_queries[name]) for name, value in measured.overall.items()}
     return figures | whole
 
 
-def beside_floor(figure: Figure, floor: float, better: str) -> Figure:
-    """A figure with what identical requests give, and whether its whole interval is on the far side of that."""
-    low, high = (figure.value if end is None else end for end in (figure.low, figure.high))
-    return replace(figure, floor=floor, is_above_floor=bool(high < floor if better == "higher" else low > floor))
+def _is_beyond(moved: Interval | None, better: str) -> bool | None:
+    return None if moved is None else bool(moved.high < 0 if better == "higher" else moved.low > 0)
+
+
+def beside_floor(figure: Figure, floor: float) -> Figure:
+    """A figure that is better lower, with what identical requests give, and whether its whole interval is above that."""
+    low = figure.value if figure.low is None else figure.low
+    return replace(figure, floor=floor, is_above_floor=bool(low > floor))

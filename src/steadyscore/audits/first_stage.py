@@ -26,7 +26,7 @@ class FirstStage:
     figures: dict[str, Figure]
     """Of the task's columns."""
     gain: Interval | None
-    """The scorer's quality minus the first stage's, paired by query; None below two judged queries."""
+    """The scorer's quality minus the first stage's, paired by query; None where too few are judged to tell."""
 
     def to_json(self) -> dict[str, Any]:
         gain = None if self.gain is None else {"value": self.gain.value, "low": self.gain.low, "high": self.gain.high}

@@ -13,7 +13,7 @@ from ..collection import Source
 from ..engines.generator import Decoding
 from ..errors import InputError
 from ..measures.answers import EVIDENCE
-from ..measures.measurement import Cutoff, Measured, Threshold, average_permutations, fitted_retention, measure
+from ..measures.measurement import Cutoff, Measured, Threshold, average_permutations, fitted_retention, measure, with_scores
 from ..measures.reading import Reading
 from ..measures.registry import MEASURES
 from ..readers.outputs import (
@@ -31,7 +31,7 @@ from ..runs.layout import RunRecord
 from ..runs.table import Scored
 from ..tasks import TASKS
 from ..terms import Readout, Ties
-from .figure import mean_figures
+from .figure import Floor, mean_figures
 from .first_stage import measure_first_stage
 from .result import Audit, Audits
 
@@ -121,8 +121,8 @@ def load_run(
     reader = next((label for label in (at_this_budget if readers is None else readers) if label in at_this_budget), None)
     is_as_scored = serving_permutations == 1 and how.is_plain
     measured = measure_run(run, served, by, read.get(reader or ""), is_as_scored=is_as_scored)
-    noise = run.read_noise() if is_as_scored else []  # of single presentations: an average moves less
-    floor = measure(noise, replace(by, cutoff=measured.cutoff.value)) if noise else None
+    # Of single presentations: an average moves less.
+    floor = _noise_floor(run.read_noise(), served, by, measured.cutoff) if is_as_scored else None
     record, task = run.record, TASKS[run.record["task"]]
     return Audit(
         name=record["name"],
@@ -228,6 +228,24 @@ def measure_run(
     measured = replace(measured, values=measured.values | known)
     is_undecided = is_ranking(run.record) and not measured.cutoff.is_per_query
     return _without_threshold(measured, run.record) if is_undecided else measured
+
+
+def _noise_floor(noise: Sequence[Scored], queries: Sequence[Scored], by: Threshold, cutoff: Cutoff) -> Floor | None:
+    """What reading one presentation again gives, beside as many permutations of the same queries at the same cutoff.
+
+    Spreads and variances grow with the number of rows, so both sides have as many. None where nothing was read again.
+    """
+    read = {query.query_id: query for query in noise}
+    again, permuted = [], []
+    for query in queries:
+        if (other := read.get(query.query_id)) is not None and query.candidate_ids == other.candidate_ids:
+            rows = min(len(query.permuted), len(other.scores))
+            again.append(replace(with_scores(other, other.scores[:rows]), relevance=query.relevance, ideal=query.ideal))
+            permuted.append(with_scores(query, query.permuted[:rows]))
+    if not again:
+        return None
+    frozen = replace(by, cutoff=cutoff.value, retention=None)
+    return Floor(*(measure(side, frozen) for side in (again, permuted)))
 
 
 def is_ranking(record: RunRecord) -> bool:

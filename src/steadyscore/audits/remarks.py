@@ -39,7 +39,7 @@ def remarks(of: str, audit: Audit) -> list[str]:
 
 def warnings(audit: Audit) -> list[str]:
     """Where the figures of an audit look better than they are."""
-    return [*not_ahead(audit), *_off_target(audit), *_empty_sets(audit)]
+    return [*not_ahead(audit), *_off_target(audit), *_empty_sets(audit), *_balanced_orders(audit)]
 
 
 def unranked_remark(audit: Audit) -> str | None:
@@ -96,6 +96,17 @@ def _empty_sets(audit: Audit) -> list[str]:
     ]
 
 
+def _balanced_orders(audit: Audit) -> list[str]:
+    """Measures between two orders, of orders that were not drawn independently."""
+    pairwise = [name for name in ("tau_psi", "overlap", "pair_flip") if name in audit.figures]
+    if audit.record.get("fingerprint", {}).get("scheme") != "balanced" or not pairwise:
+        return []
+    return [
+        f"{audit.name} was shown balanced orders, which move candidates in step and agree more than two random ones: "
+        f"{', '.join(pairwise)} look steadier than they are. --scheme hashed draws orders for them."
+    ]
+
+
 def _coverage(coverage: Coverage) -> list[str]:
     sentences = []
     if unjudged := coverage.unjudged:
@@ -105,6 +116,9 @@ def _coverage(coverage: Coverage) -> list[str]:
     if missed := coverage.without_relevant:
         share, named = f"{len(missed)} of {coverage.queries} queries", ", ".join(missed[:NAMED])
         sentences.append(f"{share} have judgements but no relevant candidate; their quality counts as 0: {named}.")
+    if lacking := coverage.without_first_stage:
+        share, named = f"{len(lacking)} of {coverage.queries} queries", ", ".join(lacking[:NAMED])
+        sentences.append(f"{share} have no scores in first-stage order, so quality is that of the permutations for all: {named}.")
     if fewer := coverage.fewer_permutations:
         share = f"{len(fewer)} of {coverage.queries} queries have fewer than {coverage.permutations[-1]} permutations"
         alone = " A query with one is in no mean that compares them." if 1 in fewer.values() else ""
@@ -128,11 +142,31 @@ def presentation_remarks(audits: Sequence[Audit]) -> list[str]:
     """What differs between the runs of a collection, besides the scorer, and moves their measures by itself."""
     remarks = []
     for collection in dict.fromkeys(audit.collection for audit in audits):
-        made = [audit.record["fingerprint"] for audit in audits if audit.collection == collection]
+        here = [audit for audit in audits if audit.collection == collection]
+        made = [audit.record["fingerprint"] for audit in here]
         if len({(one.get("data") or {}).get("sha256") for one in made} - {None}) > 1:
             remarks.append(f"{collection}: the runs share a name and were made of different files; queries are paired by id.")
-        for key in ("pool", "permutations", "seed", "scheme"):
-            values = list(dict.fromkeys("all" if one[key] is None else str(one[key]) for one in made if key in one))
-            if len(values) > 1:
-                remarks.append(f"{collection}: the runs differ in {key} ({', '.join(values)}), which moves measures by itself.")
+        remarks += [f"{collection}: {sentence}" for other in here[1:] for sentence in _other_pools(here[0], other)]
+        settings: dict[str, list[object]] = {key: [one[key] for one in made if key in one] for key in ("pool", "seed", "scheme")}
+        settings["permutations"] = [audit.measured.coverage.permutations[-1] for audit in here]
+        settings["serving permutations"] = [audit.serving_permutations for audit in here]
+        for key, values in settings.items():
+            different = list(dict.fromkeys("all" if value is None else str(value) for value in values))
+            if len(different) > 1:
+                listed = ", ".join(different)
+                remarks.append(f"{collection}: the runs differ in {key} ({listed}), which moves measures by itself.")
     return remarks
+
+
+def _other_pools(first: Audit, other: Audit) -> list[str]:
+    """Whether two audits scored other candidates for the same queries, where their records do not rule it out."""
+    keys = ("data", "pool")
+    stated = [tuple(audit.record["fingerprint"].get(key) for key in keys) for audit in (first, other)]
+    if stated[0][0] is not None and stated[0] == stated[1]:
+        return []
+    pools = {query.query_id: query.candidate_ids for query in first.queries}
+    shared = [query for query in other.queries if query.query_id in pools]
+    differ = sum(query.candidate_ids != pools[query.query_id] for query in shared)
+    if not differ:
+        return []
+    return [f"{first.name} and {other.name} scored other candidates for {differ} of {len(shared)} shared queries."]

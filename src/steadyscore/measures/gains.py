@@ -44,6 +44,8 @@ def correlation(x: ArrayLike, y: ArrayLike) -> float:
 def leader_reversals(by_permutation: ArrayLike, rival: float) -> int:
     """Permutations whose mean puts the system on the other side of a rival than the mean over permutations does."""
     means = np.asarray(by_permutation, float)
+    if not len(means):
+        return 0
     return int((np.sign(means - rival) == -np.sign(means.mean() - rival)).sum()) if means.mean() != rival else 0
 
 

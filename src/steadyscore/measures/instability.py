@@ -241,7 +241,9 @@ def tie_sensitivity(
     """
     check_choice(decision, ("top_k", "pair"), "decision")
     scores = finite_scores(scores)
-    random = np.random.default_rng(seed).permuted(np.broadcast_to(np.arange(scores.shape[-1]), scores.shape), axis=-1)
+    shape = scores.shape[-2:]  # drawn for one query and taken for all: what a query gets depends on no other
+    drawn = np.random.default_rng(seed).permuted(np.broadcast_to(np.arange(shape[1]), shape), axis=-1)
+    random = np.broadcast_to(drawn, scores.shape)
     rules = [ranking(scores), ranking(scores, "input_position", random)]
     if orders is not None:
         rules.append(ranking(scores, "input_position", orders))

@@ -120,6 +120,8 @@ class Coverage:
     """Queries without a judged candidate: in no mean that needs judgements."""
     without_relevant: list[str]
     """Judged queries without a relevant candidate in the pool: their quality counts as 0."""
+    without_first_stage: list[str]
+    """Queries without scores in first-stage order, where others have them: quality is then the permutations' for all."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -134,6 +136,8 @@ class Measured:
     """Measure -> (Q,), NaN where undefined."""
     overall: dict[str, float]
     """Measures that only a whole collection has."""
+    overall_queries: dict[str, int]
+    """How many queries each of those stands on."""
     cutoff: Cutoff
     coverage: Coverage
     slot_profile: list[float]
@@ -150,7 +154,7 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None, on
     `queries` is gone through twice (a list, `Run.queries()`), never held.
     """
     threshold_by = threshold_by or Threshold()
-    survey = _survey(queries, threshold_by)
+    queries, survey = _survey_alike(queries, threshold_by)
     if not survey.ids:
         raise InputError("no scored query was given to measure.")
     cutoff, tested = _cutoff(survey, threshold_by)
@@ -173,6 +177,7 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None, on
         query_ids=tuple(survey.ids),
         values={name: found for name, found in values.items() if not np.isnan(found).all()},
         overall=whole.overall(),
+        overall_queries=whole.counts(),
         cutoff=cutoff,
         coverage=survey.coverage(),
         slot_profile=whole.slot_profile(),
@@ -248,17 +253,22 @@ def with_scores(query: Scored, scores: Array) -> Scored:
 
 
 def rank_by_pool(query: Scored) -> Scored | None:
-    """The query as its first stage ranks it, whatever order it is shown in; None where the order of its pool is not known.
-
-    A candidate's score is the share of the pool that does not stand before it, so that a cutoff means the same on pools of
-    other sizes.
-    """
+    """The query as its first stage ranks it, whatever order it is shown in; None where the order of its pool is not known."""
     order = query.pool_order
     if order is None:
         return None
     scores = np.empty(len(order))
-    scores[order] = 1 - np.arange(len(order)) / len(order)
+    scores[order] = first_stage_scores(len(order))
     return with_scores(query, np.stack([scores, scores]))
+
+
+def first_stage_scores(n: int) -> Array:
+    """(n,) what a first stage says of its candidates, first to last: the share of the pool that does not stand before each.
+
+    A cutoff then means the same on pools of other sizes.
+    """
+    scores: Array = 1 - np.arange(n) / n
+    return scores
 
 
 def _values(stack: Stack, only: Collection[str] | None = None, needing: str | None = None) -> dict[str, Array]:
@@ -316,7 +326,7 @@ class _Survey:
     fitting_rows: Rows = field(default_factory=Rows)
     """Per query the scores that a cutoff is fitted on, where one is fitted; and its judgements."""
     gold: Rows = field(default_factory=Rows)
-    has_first_stage: bool = False
+    without_first_stage: list[str] = field(default_factory=list)
     is_judged: bool = False
     width: int = 0
     candidates: int = 0
@@ -333,14 +343,38 @@ class _Survey:
             fewer_permutations={q: m for q, m in zip(self.ids, self.permutations, strict=True) if m < most},
             unjudged=self.unjudged,
             without_relevant=self.without_relevant,
+            without_first_stage=self.without_first_stage if self.is_mixed else [],
         )
+
+    @property
+    def has_first_stage(self) -> bool:
+        return not self.without_first_stage
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether some queries were scored in first-stage order and others were not."""
+        return 0 < len(self.without_first_stage) < len(self.ids)
+
+
+def _survey_alike(queries: Iterable[Scored], by: Threshold) -> tuple[Iterable[Scored], _Survey]:
+    """Queries and their survey, all with a row of the first-stage order or all without: one mean must not hold both."""
+    survey = _survey(queries, by)
+    if not survey.is_mixed:
+        return queries, survey
+    alike = EachChanged(queries, _without_first_stage)
+    return alike, replace(_survey(alike, by), without_first_stage=survey.without_first_stage)
+
+
+def _without_first_stage(query: Scored) -> Scored:
+    return _with_rows(query, np.flatnonzero(query.permutations != FIRST_STAGE))
 
 
 def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
     survey = _Survey()
     for query in queries:
         first_stage = query.first_stage
-        survey.has_first_stage = first_stage is not None if not survey.ids else survey.has_first_stage
+        if first_stage is None:
+            survey.without_first_stage.append(query.query_id)
         survey.is_judged |= query.is_judged
         if by.cutoff is None:
             row = query.permuted[0] if by.protocol == "reference" or first_stage is None else first_stage
@@ -360,7 +394,7 @@ def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
 
 def find_cutoff(queries: Iterable[Scored], by: Threshold) -> tuple[Cutoff, Array]:
     """The frozen cutoff of some queries, and (Q,) which of them it may be measured on."""
-    return _cutoff(_survey(queries, by), by)
+    return _cutoff(_survey_alike(queries, by)[1], by)
 
 
 def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
@@ -395,7 +429,7 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
         fitted_in="first-stage order" if survey.has_first_stage and not reference else "permutation 0",
         fitted_on=int(fitted.sum()),
         measured_on=int((~fitted).sum()),
-        seed=by.seed,
+        seed=threshold.REFERENCE_SEED if reference else by.seed,
         retention=by.retention,
     )
     return cutoff, ~fitted
@@ -413,7 +447,7 @@ def _fitting_half(ids: Sequence[str], by: Threshold) -> Array:
 
 def fitted_retention(queries: Iterable[Scored], cutoff: float, by: Threshold) -> float:
     """The share of the pool that a cutoff keeps on the half it was fitted on: what another scorer's cutoff is matched to."""
-    survey = _survey(queries, replace(by, cutoff=None))
+    _, survey = _survey_alike(queries, replace(by, cutoff=None))
     fitted = _fitting_half(survey.ids, by)
     kept = (float((row >= cutoff).mean()) for row, mine in zip(survey.fitting_rows, fitted, strict=True) if mine)
     return float(np.mean(np.fromiter(kept, float)))

@@ -31,7 +31,10 @@ class WholeCollection:
         is_judged, shape = not np.isnan(stack.ideal).all(), stack.scores.shape
         nothing = np.full(shape[:2], np.nan)
         first, tenth = (stack.quality(1), stack.quality(10)) if is_judged else (nothing, nothing)
-        labels = None if stack.orders is None else instability.buckets(stack.orders, stack.relevance).astype(np.int8)
+        labels = None
+        if stack.orders is not None:  # a query without a relevant candidate has none to place: it is in no bucket
+            has_positive = np.any(stack.relevance > 0, axis=-1, keepdims=True)
+            labels = np.where(has_positive, instability.buckets(stack.orders, stack.relevance), -1).astype(np.int8)
         kind = (shape[1:], stack.first_stage is None, stack.orders is None)
         self._stacks.setdefault(kind, []).append((is_judged, first, tenth, labels))
 
@@ -68,6 +71,15 @@ class WholeCollection:
             found |= {"slot_share": shares.slot, "window_share": shares.window, "companion_share": shares.companion}
             found["slot_rms"] = self._slots().rms
         return {name: float(value) for name, value in found.items() if np.isfinite(value)}
+
+    def counts(self) -> dict[str, int]:
+        """How many queries each of them stands on."""
+        every = [part for parts in self._stacks.values() for part in parts]
+        judged = sum(int(np.isfinite(first).any(axis=-1).sum()) for _, first, _, _ in every)
+        shown = sum(int((labels >= 0).any(axis=-1).sum()) for _, _, _, labels in every if labels is not None)
+        of_quality = {"benchmark_range@1": judged, "benchmark_sd@1": judged, "zeng_psi_corpus@10": shown}
+        of_places = dict.fromkeys(("slot_share", "window_share", "companion_share"), self._with_components)
+        return of_quality | of_places | {"slot_rms": self._placed}
 
     def slot_profile(self) -> list[float]:
         """ψ(p) of the collection; empty where no places are known."""

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..audits.figure import paired_gain
 from ..audits.load import ONE_FOR_ALL, share_threshold
 from ..audits.result import Audit
 from ..measures.gains import quality_by_permutation
-from ..measures.intervals import FEWEST, Interval, paired_interval
+from ..measures.intervals import Interval
 from ..measures.registry import MEASURES
 from ..terms import Array
 from . import example
@@ -96,7 +97,7 @@ def sentence(audit: Audit, decision: str | None, k: int, named: bool) -> str:
     figure = f"{LABELS[decision]} {audit.figures[decision].value:.2f}"
     moved = quality_movement(audit, decision, k)
     if np.isnan(moved):
-        return f"{opening}, {change}{under} ({figure}). Quality is not known: the collection has no judgements."
+        return f"{opening}, {change}{under} ({figure}). Quality is not known: no query that this is measured on has judgements."
     size = "less than 0.01" if moved < 0.005 else f"{moved:.2f}"
     return f"{opening}, {change}{under} ({figure}), {'while' if moved < share / 4 else 'and'} nDCG@{k} moves by {size}."
 
@@ -164,8 +165,16 @@ def leader(audits: Sequence[Audit], name: str) -> str:
     ahead = advantage(first, second, name)
     if ahead is None:
         return f"{opening}, next {second.name} ({_value(second, name)}); there are too few shared queries to tell."
-    span = f"{abs(ahead.value):.3f}, 95 % interval {format_number(ahead.low)} to {format_number(ahead.high)}"
-    return f"{opening}, {f'ahead of {second.name} by' if ahead.low > 0 else f'not settled against {second.name}:'} {span}."
+    if ahead.high < 0:  # its mean over all its queries is better, over those that both have it is not
+        return (
+            f"{opening}; on the queries that both have, {second.name} is ahead by {_span(-ahead.value, -ahead.high, -ahead.low)}."
+        )
+    verdict = f"ahead of {second.name} by" if ahead.low > 0 else f"not settled against {second.name}:"
+    return f"{opening}, {verdict} {_span(ahead.value, ahead.low, ahead.high)}."
+
+
+def _span(value: float, low: float, high: float) -> str:
+    return f"{format_number(value)}, 95 % interval {format_number(low)} to {format_number(high)}"
 
 
 def merit(audit: Audit, name: str) -> float:
@@ -180,12 +189,8 @@ def _value(audit: Audit, name: str) -> str:
 
 def advantage(a: Audit, b: Audit, name: str) -> Interval | None:
     """By how much a is better than b, paired by query; None where they share too few measured queries to tell."""
-    if a.measured.query_ids != b.measured.query_ids or not all(name in audit.measured.values for audit in (a, b)):
-        return None
-    if sum(~np.isnan(a.measured.values[name] - b.measured.values[name])) < FEWEST:
-        return None
-    sides = [audit.measured.values[name] * (-1 if MEASURES[name].better == "lower" else 1) for audit in (a, b)]
-    return paired_interval([sides[0]], [sides[1]], scheme="queries")
+    better, worse = (b, a) if MEASURES[name].better == "lower" else (a, b)
+    return paired_gain(name, better.measured, worse.measured)
 
 
 def format_number(value: float | None, digits: int = 3) -> str:

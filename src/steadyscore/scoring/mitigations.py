@@ -17,7 +17,7 @@ import numpy as np
 from ..engines import Recording
 from ..errors import InputError
 from ..measures.ensembles import borda
-from ..measures.measurement import with_scores
+from ..measures.measurement import first_stage_scores, with_scores
 from ..runs.table import Scored
 from ..terms import Array, Candidate, Instance
 from ..window import readout
@@ -263,6 +263,33 @@ def rescale(scores: Array, window: Array) -> Array:
     return rescaled
 
 
+# -- the first stage's own opinion
+
+
+def _serve_with_first_stage(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
+    """A share of each score is the candidate's rank in the pool, which stays what it is in whatever order it is shown."""
+    if mitigated.number >= 100:
+        raise InputError(f"{mitigated.label} leaves nothing of the scorer; give a percentage below 100.")
+    found = mitigated.scorer.score_orders(instance, orders, range(len(orders)))
+    place = {candidate.id: i for i, candidate in enumerate(instance.pool)}
+    ranked = first_stage_scores(len(place))[[place[candidate] for candidate in found.candidate_ids]]
+    scores = found.scores if found.grades is not None else between_0_and_1(found.scores)
+    return replace(found, scores=mix_with_first_stage(scores, ranked, mitigated.number / 100), grades=None)
+
+
+def mix_with_first_stage(scores: Array, ranked: Array, share: float) -> Array:
+    """(P, n) scores from 0 to 1 with a share of the first stage's (n,)."""
+    mixed: Array = (1 - share) * scores + share * ranked
+    return mixed
+
+
+def between_0_and_1(scores: Array) -> Array:
+    """(P, n) scores of any scale, from the least of each row at 0 to its greatest at 1; equal ones all at 0."""
+    least, spread = scores.min(axis=-1, keepdims=True), np.ptp(scores, axis=-1, keepdims=True)
+    scaled: Array = (scores - least) / np.where(spread > 0, spread, 1.0)
+    return scaled
+
+
 # -- tournaments
 
 
@@ -334,6 +361,9 @@ MITIGATIONS: dict[str, Mitigation] = {
     ),
     "capcal-logit": Mitigation("the same in logit space", _calibrate(logit_capcal), lambda n, width, number: 1, probes=_lengths),
     "rescale": Mitigation("scores of each window on one scale", _serve_rescaled, lambda n, width, number: 1),
+    "first-stage": Mitigation(
+        "P percent of each score from the rank in the pool", _serve_with_first_stage, lambda n, width, number: 1, 30
+    ),
     "tournament": Mitigation(
         "winners of windows meet again, R times over", _serve_tournaments, lambda n, width, R: R * _stages(n, width), 2
     ),
