@@ -11,7 +11,8 @@ from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, RunMismatch
 from steadyscore.runs.folder import Run
 from steadyscore.runs.growth import is_growth
-from steadyscore.scoring.score import AuditConfig, Cut, check_query_ids, open_scorer, score_collection
+from steadyscore.runs.layout import Session
+from steadyscore.scoring.score import AuditConfig, Cut, check_query_ids, open_scorer, score_collection, score_query
 from tests.helpers.pools import some_instances, write_collection
 
 SMALL = AuditConfig(permutations=3, cut=Cut(queries=3))
@@ -38,11 +39,16 @@ def score(source: str, folder: Path, config: AuditConfig, asked: list | None = N
     return score_collection(scorer, source, folder, config, command=["again"])
 
 
-def assert_same_tables(one: Run, other: Run) -> None:
+def assert_same_scores(one: Run, other: Run) -> None:
+    """A run that was repaired cost more than one that was not, and holds the same."""
     for name in ("scores.parquet", "queries.parquet"):
         assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes()
-    assert one.record["coverage"]["windows"] == other.record["coverage"]["windows"]
     assert one.record["fingerprint"] == other.record["fingerprint"]
+
+
+def assert_same_tables(one: Run, other: Run) -> None:
+    assert_same_scores(one, other)
+    assert one.record["coverage"]["windows"] == other.record["coverage"]["windows"]
     assert not (one.folder / "earlier.parquet").exists()
 
 
@@ -115,6 +121,27 @@ def test_an_unfinished_run_is_finished_before_it_grows(source, tmp_path, monkeyp
         score(source, tmp_path / "run", SMALL, [], stop_after=2)
     with pytest.raises(RunMismatch, match="is not complete, so it cannot grow yet"):
         score(source, tmp_path / "run", AuditConfig(permutations=3))
+
+
+@pytest.mark.parametrize("file", ["scores.parquet", "queries.parquet"])
+@pytest.mark.parametrize("large", [replace(SMALL, permutations=6), AuditConfig(permutations=3)], ids=["permutations", "queries"])
+def test_a_damaged_run_is_repaired_before_it_grows(source, tmp_path, file, large):
+    run = score(source, tmp_path / "run", SMALL)
+    (run.folder / file).unlink()
+    with pytest.raises(RunMismatch, match="is not complete, so it cannot grow yet"):
+        score(source, run.folder, large)
+    assert Run.open(run.folder).record["fingerprint"]["queries"] == 3
+    assert_same_scores(score(source, run.folder, SMALL), score(source, tmp_path / "small", SMALL))
+    assert_same_scores(score(source, run.folder, large), score(source, tmp_path / "whole", large))
+
+
+def test_a_query_that_has_all_its_permutations_is_not_scored_again(source, tmp_path):
+    run = score(source, tmp_path / "run", SMALL)
+    scorer = open_scorer("synthetic:companion:0.3", open_collection(source).collection, SMALL)
+    known, session = next(run.iter_queries()), Session()
+    instance = next(iter(open_collection(source).instances()))
+    assert score_query(scorer, instance, SMALL, session, known) is known
+    assert not session
 
 
 def test_a_latin_square_of_more_orders_is_another_one():

@@ -92,12 +92,12 @@ class Run:
         file = folder / RECORD_FILE
         if file.exists() and not (run := cls.open(folder)).is_empty:
             run._undo_half_growth()
-            if grows := is_growth(run.record["fingerprint"], fingerprint):
-                run._check_can_grow()
-            else:
+            grows = is_growth(run.record["fingerprint"], fingerprint)
+            if not grows:
                 check_same_command(folder, run.record["fingerprint"], fingerprint)
             run._set_aside_damaged()
-            if grows and run.is_complete:
+            if grows:
+                run._check_can_grow()
                 run._grow(fingerprint, about.get("command", []))
             if not run.is_complete:
                 run._restore_shards()

@@ -289,6 +289,8 @@ def score_query(
     if config.canonical:
         orders, permutation = np.vstack([np.arange(n)[None], orders]), [FIRST_STAGE, *permutation]
     missing = [row for row, number in enumerate(permutation) if known is None or number not in known.permutations]
+    if known is not None and not missing:
+        return known
     scored = scorer.score_orders(instance, orders[missing], [permutation[row] for row in missing])
     session["windows"] = session.get("windows", 0) + windows_of(scorer, instance, len(missing))
     session["tokens"] = session.get("tokens", 0) + scorer.tokens - shown
