@@ -9,6 +9,7 @@ import pytest
 
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, RunMismatch
+from steadyscore.runs import folder
 from steadyscore.runs.folder import Run
 from steadyscore.runs.growth import is_growth
 from steadyscore.runs.layout import Session
@@ -86,12 +87,64 @@ def test_a_growth_that_was_stopped_goes_on(source, tmp_path, monkeypatch):
     assert_same_tables(grown, score(source, tmp_path / "whole", large))
 
 
-def test_a_kill_between_the_steps_of_a_growth_loses_nothing(source, tmp_path):
-    run = score(source, tmp_path / "run", SMALL)
-    (run.folder / "scores.parquet").rename(run.folder / "earlier.parquet")
+GROWTHS = pytest.mark.parametrize(
+    "large", [replace(SMALL, permutations=6), AuditConfig(permutations=3)], ids=["permutations", "queries"]
+)
+"""A run of SMALL that has more permutations, and one that has more queries."""
+
+
+@GROWTHS
+@pytest.mark.parametrize("killed_in", ["set_earlier_apart", "_restore_shards", "finish", "write_tables", "_list_tables"])
+@pytest.mark.parametrize("goes", ["on", "back"])
+def test_a_kill_between_the_steps_of_a_growth_loses_nothing(source, tmp_path, monkeypatch, large, killed_in, goes):
+    score(source, tmp_path / "run", SMALL)
+
+    where = folder if hasattr(folder, killed_in) else Run
+    real, calls, last = getattr(where, killed_in), [], 2 if where is folder else 1
+
+    def die(*given):
+        calls.append(given)
+        if len(calls) == last:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, killed_in, die)
+        with pytest.raises(KeyboardInterrupt):
+            score(source, tmp_path / "run", large)
+    wanted = large if goes == "on" else SMALL
+    assert_same_scores(score(source, tmp_path / "run", wanted), score(source, tmp_path / "whole", wanted))
+    assert_same_scores(score(source, tmp_path / "run", large), score(source, tmp_path / "large", large))
+    assert sorted(file.name for file in (tmp_path / "run").iterdir()) == ["queries.parquet", "run.json", "scores.parquet"]
+
+
+@GROWTHS
+def test_a_growth_that_did_not_end_is_undone_by_the_command_before_it(source, tmp_path, monkeypatch, large):
+    monkeypatch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
+    before = score(source, tmp_path / "run", SMALL)
+    before.write("outputs.parquet", before.read("queries.parquet"))
+    with pytest.raises(KeyboardInterrupt):
+        score(source, tmp_path / "run", large, [], stop_after=2)
     asked: list = []
-    assert_same_tables(score(source, tmp_path / "run", SMALL, asked), score(source, tmp_path / "whole", SMALL))
+    undone = score(source, tmp_path / "run", SMALL, asked)
     assert not asked
+    assert undone.has("outputs.parquet")
+    assert_same_tables(undone, score(source, tmp_path / "small", SMALL))
+    assert_same_scores(score(source, tmp_path / "run", large), score(source, tmp_path / "whole", large))
+
+
+def test_a_growth_in_which_every_query_fails_can_be_undone(source, tmp_path):
+    score(source, tmp_path / "run", SMALL)
+    large = replace(SMALL, permutations=5)
+    scorer = open_scorer("synthetic:companion:0.3", open_collection(source).collection, large)
+
+    def fail(*_):
+        raise ValueError("out of order")
+
+    scorer.score_orders = fail
+    with pytest.raises(InputError, match="scored none of the 3 queries"):
+        score_collection(scorer, source, tmp_path / "run", large)
+    assert_same_tables(score(source, tmp_path / "run", SMALL), score(source, tmp_path / "small", SMALL))
 
 
 def test_what_readers_wrote_of_fewer_permutations_goes(source, tmp_path):
@@ -124,7 +177,7 @@ def test_an_unfinished_run_is_finished_before_it_grows(source, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("file", ["scores.parquet", "queries.parquet"])
-@pytest.mark.parametrize("large", [replace(SMALL, permutations=6), AuditConfig(permutations=3)], ids=["permutations", "queries"])
+@GROWTHS
 def test_a_damaged_run_is_repaired_before_it_grows(source, tmp_path, file, large):
     run = score(source, tmp_path / "run", SMALL)
     (run.folder / file).unlink()

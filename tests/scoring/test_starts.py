@@ -40,10 +40,10 @@ class Program(Reranker):
         return [float(self.file.read_text()) * len(text) for text in texts]
 
 
-def score(program: Program, data: Path, out: Path, **options) -> Run:
+def score(program: Program, data: Path, out: Path, permutations: int = 3, **options) -> Run:
     from steadyscore.scoring.score import scorer_for
 
-    config = AuditConfig(permutations=3)
+    config = AuditConfig(permutations=permutations)
     return score_collection(scorer_for(program, open_collection(str(data)).collection, config), str(data), out, config, **options)
 
 
@@ -75,6 +75,16 @@ def test_a_finished_run_whose_scorer_changed_is_refused_and_says_what_to_do(begu
         score(Program(file), data, out)
     later = score(Program(file), data, out, allow_scorer_change=True)
     assert start_remarks(later.record)[0].startswith("its scorer changed after its table was scored: ")
+
+
+def test_a_growth_that_is_refused_as_the_scorer_changed_leaves_the_run_as_it_is(begun):
+    file, data, out = begun
+    before = score(Program(file), data, out).record
+    file.write_text("-1.0")
+    with pytest.raises(RunMismatch, match="holds the scores of another version of its scorer"):
+        score(Program(file), data, out, permutations=5)
+    assert Run.open(out).record == before
+    assert len(list(Run.open(out).iter_queries())) == 4
 
 
 def test_a_change_that_the_user_lets_pass_stands_in_the_record_with_both_values(begun):

@@ -221,6 +221,15 @@ class SetAside(TypedDict):
     time: str
 
 
+class BeforeGrowth(TypedDict):
+    """What a run was, while it grows: what its own command goes back to if the growth does not end."""
+
+    fingerprint: dict[str, Any]
+    command: list[str]
+    sessions: int
+    """How many there were."""
+
+
 class RunRecord(TypedDict):
     """run.json. Keys that another version adds are left alone."""
 
@@ -232,6 +241,7 @@ class RunRecord(TypedDict):
     task: str
     fingerprint: dict[str, Any]
     """What must be equal to resume the run: the scorer's identity, the data, the presentation."""
+    before_growth: NotRequired[BeforeGrowth]
     created: NotRequired[str]
     source: NotRequired[str]
     """The collection as it was asked for: a name or a file."""
