@@ -197,6 +197,22 @@ def test_a_query_that_has_all_its_permutations_is_not_scored_again(source, tmp_p
     assert not session
 
 
+def test_windows_that_were_cut_to_fit_are_named_before_and_after_a_growth(source, tmp_path):
+    for config in (SMALL, replace(SMALL, permutations=6)):
+        scorer = open_scorer("synthetic:companion:0.3", open_collection(source).collection, config)
+        real, chars = scorer.score_orders, config.permutations
+
+        def cut(instance, orders, permutations, scorer=scorer, real=real, chars=chars):
+            scorer.shrunk.append((instance.id, 0, chars))
+            return real(instance, orders, permutations)
+
+        scorer.score_orders = cut
+        run = score_collection(scorer, source, tmp_path / "run", config)
+    assert [(cut["query_id"], cut["chars"]) for cut in run.record["coverage"]["shrunk"]] == [
+        (query, chars) for query in ("q0", "q1", "q2") for chars in (3, 6)
+    ]
+
+
 def test_a_latin_square_of_more_orders_is_another_one():
     old = {"permutations": 3, "scheme": "balanced"}
     assert not is_growth(old, old | {"permutations": 6})

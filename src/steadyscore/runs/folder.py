@@ -195,6 +195,11 @@ class Run:
         """Ids of the queries whose scores are on disk."""
         return set(locate(self._score_files()))
 
+    def known_ids(self) -> set[str]:
+        """Ids of the queries of which scores are on disk, be it of fewer permutations than the run grows to."""
+        earlier = self.folder / EARLIER_FILE
+        return set(locate([*self._score_files(), *([earlier] if earlier.exists() else [])]))
+
     def _score_files(self) -> list[Path]:
         table = self.folder / SCORES_FILE
         return [table] if table.exists() else self._shards()

@@ -170,6 +170,8 @@ class ShrunkWindow(TypedDict):
     window: int
     """Counted from 1."""
     chars: int
+    known: NotRequired[int]
+    """Orders of its query that were scored before the run grew to this one."""
 
 
 class Session(TypedDict, total=False):

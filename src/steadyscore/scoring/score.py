@@ -297,6 +297,8 @@ def score_query(
     session["windows"] = session.get("windows", 0) + windows_of(scorer, instance, len(missing))
     session["tokens"] = session.get("tokens", 0) + scorer.tokens - shown
     shrunk = [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
+    if known is not None:
+        shrunk = [ShrunkWindow(**cut, known=len(known.permutations)) for cut in shrunk]
     session["shrunk"] = [*session.get("shrunk", []), *shrunk]
     return scored if known is None else join_presentations(known, scored)
 
