@@ -197,6 +197,28 @@ def test_a_query_that_has_all_its_permutations_is_not_scored_again(source, tmp_p
     assert not session
 
 
+def test_a_query_that_fails_in_a_growth_keeps_the_permutations_it_had(source, tmp_path):
+    score(source, tmp_path / "run", SMALL)
+    for permutations in (5, 8):  # it fails in one growth, and in the next
+        large = replace(SMALL, permutations=permutations)
+        scorer = open_scorer("synthetic:companion:0.3", open_collection(source).collection, large)
+        real = scorer.score_orders
+
+        def fail(instance, orders, numbers, real=real):
+            if instance.id == "q1":
+                raise ValueError("out of order")
+            return real(instance, orders, numbers)
+
+        scorer.score_orders = fail
+        run = score_collection(scorer, source, tmp_path / "run", large)
+        assert [query.query_id for query in run.iter_queries()] == ["q0", "q2"]
+    asked: list = []
+    grown = score(source, tmp_path / "run", large, asked)
+    assert asked == [("q1", number) for number in range(3, 8)]
+    assert_same_tables(grown, score(source, tmp_path / "whole", large))
+    assert not (tmp_path / "run" / "unfinished.parquet").exists()
+
+
 def test_windows_that_were_cut_to_fit_are_named_before_and_after_a_growth(source, tmp_path):
     for config in (SMALL, replace(SMALL, permutations=6)):
         scorer = open_scorer("synthetic:companion:0.3", open_collection(source).collection, config)

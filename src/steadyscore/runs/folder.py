@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,6 +45,7 @@ from .layout import (
     SCORES_FILE,
     SHARDS_FOLDER,
     TABLES,
+    UNFINISHED_FILE,
     Coverage,
     QueryRow,
     RunRecord,
@@ -127,8 +129,7 @@ class Run:
 
     @property
     def is_empty(self) -> bool:
-        tables = (self.folder / name for name in (SCORES_FILE, EARLIER_FILE))
-        return not (self.is_complete or self._shards() or any(table.exists() for table in tables))
+        return not (self.is_complete or self._shards() or (self.folder / SCORES_FILE).exists() or self._earlier_files())
 
     def reopen(self) -> None:
         """Make a complete run unfinished again, for queries that could not be scored."""
@@ -152,8 +153,10 @@ class Run:
 
     def earlier_queries(self) -> InOrder:
         """Queries that were scored under fewer permutations, before the run grew."""
-        file = self.folder / EARLIER_FILE
-        return InOrder(iter_queries(file) if file.exists() else [])
+        return InOrder(chain.from_iterable(map(iter_queries, self._earlier_files())))
+
+    def _earlier_files(self) -> list[Path]:
+        return [file for name in (UNFINISHED_FILE, EARLIER_FILE) if (file := self.folder / name).exists()]
 
     def _restore_shards(self) -> None:
         """The score table that an unfinished run has becomes its first shard; every other shard is already in it."""
@@ -197,8 +200,7 @@ class Run:
 
     def known_ids(self) -> set[str]:
         """Ids of the queries of which scores are on disk, be it of fewer permutations than the run grows to."""
-        earlier = self.folder / EARLIER_FILE
-        return set(locate([*self._score_files(), *([earlier] if earlier.exists() else [])]))
+        return set(locate([*self._score_files(), *self._earlier_files()]))
 
     def _score_files(self) -> list[Path]:
         table = self.folder / SCORES_FILE
@@ -245,6 +247,7 @@ class Run:
             # A part at a time: a run may be larger than memory.
             write_tables(self.folder / SCORES_FILE, score_schema(), join(self._shards(), order))
             write_tables(self.folder / QUERIES_FILE, query_schema(), query_tables(queries))
+            self._keep_unfinished()
             shutil.rmtree(self.folder / SHARDS_FOLDER, ignore_errors=True)
             if adds_permutations(self.record):  # what readers wrote speaks of too few of them
                 (self.folder / OUTPUTS_FILE).unlink(missing_ok=True)
@@ -255,6 +258,16 @@ class Run:
             self.record["status"], self.record["coverage"] = "complete", coverage
             self._list_tables(QUERIES_FILE, SCORES_FILE)
             (self.folder / EARLIER_FILE).unlink(missing_ok=True)  # only now: until then the growth can be undone
+
+    def _keep_unfinished(self) -> None:
+        """Have queries that failed when the run grew keep what was scored of them, for the command that tries them again."""
+        if not (files := self._earlier_files()):
+            return
+        scored = self.scored_ids()
+        if unfinished := [query_id for query_id in locate(files) if query_id not in scored]:
+            write_tables(self.folder / UNFINISHED_FILE, score_schema(), join(files, unfinished))
+        else:
+            (self.folder / UNFINISHED_FILE).unlink(missing_ok=True)
 
     def update_record(self, **about: Any) -> None:
         """Set some keys of run.json, which is written if they change."""

@@ -13,6 +13,7 @@
     shards/              whole queries, appended while scoring or written by workers as parts (`parts.py`); removed once
                          scores.parquet is there
     earlier.parquet      score_schema: a table of fewer permutations, while the run grows
+    unfinished.parquet   score_schema: queries that failed when the run grew, under the permutations that they had before
     damaged/             files that were not what had been written, set aside before they were made again
 
 Every table and JSON object carries its checksum (`machine/checksums.py`).
@@ -40,7 +41,7 @@ TIMINGS_FILE = "timings.parquet"
 CLEAN, ATTACKS_FOLDER, HARMLESS = "clean", "attacks", "harmless"
 """Folders below that of an attack, which hold its runs."""
 MEASURES_FILE, LABELS_FILE = "measures.parquet", "labels.parquet"
-EARLIER_FILE = "earlier.parquet"
+EARLIER_FILE, UNFINISHED_FILE = "earlier.parquet", "unfinished.parquet"
 SHARDS_FOLDER, DAMAGED_FOLDER = "shards", "damaged"
 
 TABLES = (SCORES_FILE, QUERIES_FILE)
