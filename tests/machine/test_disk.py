@@ -128,6 +128,19 @@ def test_a_folder_that_could_not_be_filled_leaves_the_older_one(tmp_path):
     assert [str(file.relative_to(tmp_path)) for file in sorted(tmp_path.rglob("*"))] == ["out", "out/old"]
 
 
+@pytest.mark.parametrize("target", ["kept", "nowhere"])
+def test_a_folder_takes_the_place_of_a_link_and_not_of_what_it_leads_to(tmp_path, target):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "old").touch()
+    (tmp_path / "out").symlink_to(tmp_path / target)
+    (tmp_path / f".out.{disk.place()}.999999999.0.tmp").symlink_to(tmp_path / target)  # an earlier version left such links
+    with atomic_folder(tmp_path / "out") as scratch:
+        (scratch / "new").touch()
+    found = sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*"))
+    assert found == ["kept", "kept/old", "out", "out/new"]
+    assert not (tmp_path / "out").is_symlink()
+
+
 # -- one process at a time
 
 HOLDS = """\

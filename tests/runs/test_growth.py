@@ -9,9 +9,11 @@ import pytest
 
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, RunMismatch
+from steadyscore.runs import folder
 from steadyscore.runs.folder import Run
 from steadyscore.runs.growth import is_growth
-from steadyscore.scoring.score import AuditConfig, Cut, check_query_ids, open_scorer, score_collection
+from steadyscore.runs.layout import Session
+from steadyscore.scoring.score import AuditConfig, Cut, check_query_ids, open_scorer, score_collection, score_query
 from tests.helpers.pools import some_instances, write_collection
 
 SMALL = AuditConfig(permutations=3, cut=Cut(queries=3))
@@ -38,11 +40,16 @@ def score(source: str, folder: Path, config: AuditConfig, asked: list | None = N
     return score_collection(scorer, source, folder, config, command=["again"])
 
 
-def assert_same_tables(one: Run, other: Run) -> None:
+def assert_same_scores(one: Run, other: Run) -> None:
+    """A run that was repaired cost more than one that was not, and holds the same."""
     for name in ("scores.parquet", "queries.parquet"):
         assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes()
-    assert one.record["coverage"]["windows"] == other.record["coverage"]["windows"]
     assert one.record["fingerprint"] == other.record["fingerprint"]
+
+
+def assert_same_tables(one: Run, other: Run) -> None:
+    assert_same_scores(one, other)
+    assert one.record["coverage"]["windows"] == other.record["coverage"]["windows"]
     assert not (one.folder / "earlier.parquet").exists()
 
 
@@ -80,12 +87,64 @@ def test_a_growth_that_was_stopped_goes_on(source, tmp_path, monkeypatch):
     assert_same_tables(grown, score(source, tmp_path / "whole", large))
 
 
-def test_a_kill_between_the_steps_of_a_growth_loses_nothing(source, tmp_path):
-    run = score(source, tmp_path / "run", SMALL)
-    (run.folder / "scores.parquet").rename(run.folder / "earlier.parquet")
+GROWTHS = pytest.mark.parametrize(
+    "large", [replace(SMALL, permutations=6), AuditConfig(permutations=3)], ids=["permutations", "queries"]
+)
+"""A run of SMALL that has more permutations, and one that has more queries."""
+
+
+@GROWTHS
+@pytest.mark.parametrize("killed_in", ["set_earlier_apart", "_restore_shards", "finish", "write_tables", "_list_tables"])
+@pytest.mark.parametrize("goes", ["on", "back"])
+def test_a_kill_between_the_steps_of_a_growth_loses_nothing(source, tmp_path, monkeypatch, large, killed_in, goes):
+    score(source, tmp_path / "run", SMALL)
+
+    where = folder if hasattr(folder, killed_in) else Run
+    real, calls, last = getattr(where, killed_in), [], 2 if where is folder else 1
+
+    def die(*given):
+        calls.append(given)
+        if len(calls) == last:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, killed_in, die)
+        with pytest.raises(KeyboardInterrupt):
+            score(source, tmp_path / "run", large)
+    wanted = large if goes == "on" else SMALL
+    assert_same_scores(score(source, tmp_path / "run", wanted), score(source, tmp_path / "whole", wanted))
+    assert_same_scores(score(source, tmp_path / "run", large), score(source, tmp_path / "large", large))
+    assert sorted(file.name for file in (tmp_path / "run").iterdir()) == ["queries.parquet", "run.json", "scores.parquet"]
+
+
+@GROWTHS
+def test_a_growth_that_did_not_end_is_undone_by_the_command_before_it(source, tmp_path, monkeypatch, large):
+    monkeypatch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
+    before = score(source, tmp_path / "run", SMALL)
+    before.write("outputs.parquet", before.read("queries.parquet"))
+    with pytest.raises(KeyboardInterrupt):
+        score(source, tmp_path / "run", large, [], stop_after=2)
     asked: list = []
-    assert_same_tables(score(source, tmp_path / "run", SMALL, asked), score(source, tmp_path / "whole", SMALL))
+    undone = score(source, tmp_path / "run", SMALL, asked)
     assert not asked
+    assert undone.has("outputs.parquet")
+    assert_same_tables(undone, score(source, tmp_path / "small", SMALL))
+    assert_same_scores(score(source, tmp_path / "run", large), score(source, tmp_path / "whole", large))
+
+
+def test_a_growth_in_which_every_query_fails_can_be_undone(source, tmp_path):
+    score(source, tmp_path / "run", SMALL)
+    large = replace(SMALL, permutations=5)
+    scorer = open_scorer("synthetic:companion:0.3", open_collection(source).collection, large)
+
+    def fail(*_):
+        raise ValueError("out of order")
+
+    scorer.score_orders = fail
+    with pytest.raises(InputError, match="scored none of the 3 queries"):
+        score_collection(scorer, source, tmp_path / "run", large)
+    assert_same_tables(score(source, tmp_path / "run", SMALL), score(source, tmp_path / "small", SMALL))
 
 
 def test_what_readers_wrote_of_fewer_permutations_goes(source, tmp_path):
@@ -115,6 +174,65 @@ def test_an_unfinished_run_is_finished_before_it_grows(source, tmp_path, monkeyp
         score(source, tmp_path / "run", SMALL, [], stop_after=2)
     with pytest.raises(RunMismatch, match="is not complete, so it cannot grow yet"):
         score(source, tmp_path / "run", AuditConfig(permutations=3))
+
+
+@pytest.mark.parametrize("file", ["scores.parquet", "queries.parquet"])
+@GROWTHS
+def test_a_damaged_run_is_repaired_before_it_grows(source, tmp_path, file, large):
+    run = score(source, tmp_path / "run", SMALL)
+    (run.folder / file).unlink()
+    with pytest.raises(RunMismatch, match="is not complete, so it cannot grow yet"):
+        score(source, run.folder, large)
+    assert Run.open(run.folder).record["fingerprint"]["queries"] == 3
+    assert_same_scores(score(source, run.folder, SMALL), score(source, tmp_path / "small", SMALL))
+    assert_same_scores(score(source, run.folder, large), score(source, tmp_path / "whole", large))
+
+
+def test_a_query_that_has_all_its_permutations_is_not_scored_again(source, tmp_path):
+    run = score(source, tmp_path / "run", SMALL)
+    scorer = open_scorer("synthetic:companion:0.3", open_collection(source).collection, SMALL)
+    known, session = next(run.iter_queries()), Session()
+    instance = next(iter(open_collection(source).instances()))
+    assert score_query(scorer, instance, SMALL, session, known) is known
+    assert not session
+
+
+def test_a_query_that_fails_in_a_growth_keeps_the_permutations_it_had(source, tmp_path):
+    score(source, tmp_path / "run", SMALL)
+    for permutations in (5, 8):  # it fails in one growth, and in the next
+        large = replace(SMALL, permutations=permutations)
+        scorer = open_scorer("synthetic:companion:0.3", open_collection(source).collection, large)
+        real = scorer.score_orders
+
+        def fail(instance, orders, numbers, real=real):
+            if instance.id == "q1":
+                raise ValueError("out of order")
+            return real(instance, orders, numbers)
+
+        scorer.score_orders = fail
+        run = score_collection(scorer, source, tmp_path / "run", large)
+        assert [query.query_id for query in run.iter_queries()] == ["q0", "q2"]
+    asked: list = []
+    grown = score(source, tmp_path / "run", large, asked)
+    assert asked == [("q1", number) for number in range(3, 8)]
+    assert_same_tables(grown, score(source, tmp_path / "whole", large))
+    assert not (tmp_path / "run" / "unfinished.parquet").exists()
+
+
+def test_windows_that_were_cut_to_fit_are_named_before_and_after_a_growth(source, tmp_path):
+    for config in (SMALL, replace(SMALL, permutations=6)):
+        scorer = open_scorer("synthetic:companion:0.3", open_collection(source).collection, config)
+        real, chars = scorer.score_orders, config.permutations
+
+        def cut(instance, orders, permutations, scorer=scorer, real=real, chars=chars):
+            scorer.shrunk.append((instance.id, 0, chars))
+            return real(instance, orders, permutations)
+
+        scorer.score_orders = cut
+        run = score_collection(scorer, source, tmp_path / "run", config)
+    assert [(cut["query_id"], cut["chars"]) for cut in run.record["coverage"]["shrunk"]] == [
+        (query, chars) for query in ("q0", "q1", "q2") for chars in (3, 6)
+    ]
 
 
 def test_a_latin_square_of_more_orders_is_another_one():

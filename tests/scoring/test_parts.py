@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -141,6 +142,23 @@ def test_a_worker_with_other_settings_is_refused(tmp_path):
     other = AuditConfig(permutations=3, cut=CONFIG.cut)
     with pytest.raises(RunMismatch, match="permutations was 2, now 3"):
         score_share(work(tmp_path, config=other), Share(2, 2))
+
+
+@pytest.mark.parametrize("larger", [replace(CONFIG, permutations=3), replace(CONFIG, cut=Cut(queries=14, pool=6))])
+def test_a_worker_adds_to_no_run_that_is_to_grow_or_has_begun_to(tmp_path, monkeypatch, larger):
+    collect(tmp_path)
+    with pytest.raises(RunMismatch, match="shares cannot add to it"):
+        score_share(work(tmp_path, config=larger), Share(1, 1))
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "finish", stop)
+        with pytest.raises(KeyboardInterrupt):
+            audit("synthetic:slot", "passages", out=tmp_path, config=larger, report=False)
+    with pytest.raises(RunMismatch, match="shares cannot add to it"):
+        score_share(work(tmp_path, config=larger), Share(1, 1))
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "2", "1/0", "-1/2", "a/b", "1/2/3", ""])

@@ -179,6 +179,15 @@ def test_score_noise_moves_more_with_scale_and_nothing_without():
     assert perturbation.score_noise(np.ones(5), 1.0, generator(0, "q", "noise")).tolist() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("scores", [[6, 5, 4, 3, 2, 1], [1, 2, 3, 4, 5, 6], [3, 1, 2, 9, 7, 0], [None, 900, 800, 700, 600, 500]])
+def test_score_noise_starts_from_the_order_of_the_pool_whatever_scores_say(scores):
+    rng = generator(0, "q", "noise")
+    assert perturbation.score_noise(scores, 0.0, rng).tolist() == [0, 1, 2, 3, 4, 5]
+    order = perturbation.score_noise(scores, 0.3, generator(0, "q", "noise"))
+    ranks = perturbation.score_noise([6, 5, 4, 3, 2, 1], 0.3, generator(0, "q", "noise"))
+    assert order.tolist() == ranks.tolist(), "evenly spaced scores, distances and ranks are the same to noise"
+
+
 ORDER_KINDS = ["reverse", "swaps", "noise", "forced-position", "churn"]
 
 

@@ -12,8 +12,9 @@ from steadyscore.engines import Capabilities, Reranker, Watch
 from steadyscore.errors import RunMismatch
 from steadyscore.machine.disk import sha256
 from steadyscore.runs.folder import Run
+from steadyscore.runs.layout import Session, ShrunkWindow
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
-from steadyscore.scoring.starts import Start, scorer_changes, start_of, start_remarks, unwatched_parts
+from steadyscore.scoring.starts import Start, scorer_changes, start_of, start_remarks, sum_sessions, unwatched_parts
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_instances, write_collection
 
@@ -40,10 +41,10 @@ class Program(Reranker):
         return [float(self.file.read_text()) * len(text) for text in texts]
 
 
-def score(program: Program, data: Path, out: Path, **options) -> Run:
+def score(program: Program, data: Path, out: Path, permutations: int = 3, **options) -> Run:
     from steadyscore.scoring.score import scorer_for
 
-    config = AuditConfig(permutations=3)
+    config = AuditConfig(permutations=permutations)
     return score_collection(scorer_for(program, open_collection(str(data)).collection, config), str(data), out, config, **options)
 
 
@@ -75,6 +76,40 @@ def test_a_finished_run_whose_scorer_changed_is_refused_and_says_what_to_do(begu
         score(Program(file), data, out)
     later = score(Program(file), data, out, allow_scorer_change=True)
     assert start_remarks(later.record)[0].startswith("its scorer changed after its table was scored: ")
+
+
+def test_a_growth_that_is_refused_as_the_scorer_changed_leaves_the_run_as_it_is(begun):
+    file, data, out = begun
+    before = score(Program(file), data, out).record
+    file.write_text("-1.0")
+    with pytest.raises(RunMismatch, match="holds the scores of another version of its scorer"):
+        score(Program(file), data, out, permutations=5)
+    assert Run.open(out).record == before
+    assert len(list(Run.open(out).iter_queries())) == 4
+
+
+def test_a_change_while_a_run_grows_names_the_queries_that_the_version_before_scored(begun):
+    file, data, out = begun
+    score(Program(file), data, out)
+    with pytest.raises(KeyboardInterrupt):
+        score(Program(file, stop_after=2), data, out, permutations=5)
+    file.write_text("-1.0")
+    grown = score(Program(file), data, out, permutations=5, allow_scorer_change=True)
+    assert start_remarks(grown.record)[0].endswith(" (after 4 queries).")
+
+
+def test_cuts_of_added_permutations_join_those_before_and_a_query_scored_again_has_its_last_ones():
+    def session(query_id: str, chars: int, **known: int) -> Session:
+        return Session(shrunk=[ShrunkWindow(query_id=query_id, window=1, chars=chars, **known)])
+
+    sessions = [session("a", 10), session("a", 20), session("b", 30), session("a", 40, known=3), session("a", 50, known=3)]
+
+    def cuts(sessions: list[Session]) -> list[tuple[str, int]]:
+        return [(cut["query_id"], cut["chars"]) for cut in sum_sessions(sessions)["shrunk"]]
+
+    assert cuts(sessions) == [("a", 20), ("a", 50), ("b", 30)]
+    assert cuts([*sessions, session("a", 60, known=6)]) == [("a", 20), ("a", 50), ("a", 60), ("b", 30)]
+    assert cuts([*sessions, session("a", 70)]) == [("a", 70), ("b", 30)]
 
 
 def test_a_change_that_the_user_lets_pass_stands_in_the_record_with_both_values(begun):

@@ -156,7 +156,7 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
             continue
         if is_running(fields["process"]) if fields["place"] == place() else not _is_older(left, DAY):
             continue
-        if left.is_dir():
+        if left.is_dir() and not left.is_symlink():
             shutil.rmtree(left, ignore_errors=True)
         else:
             left.unlink(missing_ok=True)
@@ -164,7 +164,7 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
 
 def _is_older(file: Path, seconds: float) -> bool:
     try:
-        return file.stat().st_mtime < time.time() - seconds
+        return file.lstat().st_mtime < time.time() - seconds
     except OSError:  # it has just got its name
         return False
 
@@ -235,7 +235,9 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         for file in filter(Path.is_file, scratch.rglob("*")):
             with open(file, "rb") as stream:
                 os.fsync(stream.fileno())
-        if path.exists():
+        if path.is_symlink():
+            path.unlink()  # the link is replaced, as that of a file is: what it leads to stays
+        elif path.exists():
             remove_folder(path)
         os.rename(scratch, path)
         _sync_names(path.parent)

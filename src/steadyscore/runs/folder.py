@@ -9,7 +9,6 @@ there.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import platform
@@ -18,6 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -30,7 +30,7 @@ from ..machine.mirrors import Place, mirror_of, name_of
 from ..machine.working_copies import local_folder
 from ..terms import Array
 from .compact import CompactQueries
-from .growth import has_more_permutations, is_growth
+from .growth import adds_permutations, begin_growth, describe_difference, is_growth, set_earlier_apart, undo_growth
 from .inspection import damage_of, repair_command
 from .layout import (
     ATTACKS_FOLDER,
@@ -45,6 +45,7 @@ from .layout import (
     SCORES_FILE,
     SHARDS_FOLDER,
     TABLES,
+    UNFINISHED_FILE,
     Coverage,
     QueryRow,
     RunRecord,
@@ -83,7 +84,8 @@ class Run:
 
     @classmethod
     def create_or_resume(cls, folder: Path, fingerprint: dict[str, Any], **about: Any) -> Run:
-        """Open a folder to score into: a new one, one in which nothing was scored yet, or one of this fingerprint to resume.
+        """Open a folder to score into: a new one, one in which nothing was scored yet, one of this fingerprint to resume, or
+        one that `grow` makes a run of this fingerprint. One whose growth did not end is what it was if that is asked for.
 
         `about` are further keys of run.json: name, collection, task, source, capabilities, command.
         """
@@ -91,14 +93,17 @@ class Run:
             raise InputError(f"{folder / links[0]} leads out of the run folder, and scores would go there. Remove the link.")
         file = folder / RECORD_FILE
         if file.exists() and not (run := cls.open(folder)).is_empty:
-            run._undo_half_growth()
-            if grows := is_growth(run.record["fingerprint"], fingerprint):
-                run._check_can_grow()
-            else:
+            set_earlier_apart(folder, run.record)
+            if run.is_growing and run.record["before_growth"]["fingerprint"] == fingerprint:
+                log.warning("%s did not end growing and is asked for as it was before: what was added goes.", name_of(folder))
+                undo_growth(folder, run.record)
+                run._write_record()
+            grows = is_growth(run.record["fingerprint"], fingerprint)
+            if not grows:
                 check_same_command(folder, run.record["fingerprint"], fingerprint)
             run._set_aside_damaged()
-            if grows and run.is_complete:
-                run._grow(fingerprint, about.get("command", []))
+            if grows:
+                run._check_can_grow()
             if not run.is_complete:
                 run._restore_shards()
             return run
@@ -118,9 +123,13 @@ class Run:
         return bool(self.record["status"] == "complete")
 
     @property
+    def is_growing(self) -> bool:
+        """Whether a growth has begun and not ended."""
+        return "before_growth" in self.record
+
+    @property
     def is_empty(self) -> bool:
-        tables = (self.folder / name for name in (SCORES_FILE, EARLIER_FILE))
-        return not (self.is_complete or self._shards() or any(table.exists() for table in tables))
+        return not (self.is_complete or self._shards() or (self.folder / SCORES_FILE).exists() or self._earlier_files())
 
     def reopen(self) -> None:
         """Make a complete run unfinished again, for queries that could not be scored."""
@@ -133,34 +142,21 @@ class Run:
             end = "Run the command that began it again first; then this one adds what is missing."
             raise RunMismatch(f"{self.folder} is not complete, so it cannot grow yet. {end}")
 
-    def _grow(self, fingerprint: dict[str, Any], command: list[str]) -> None:
-        """Make a complete run a part of a larger one: what was scored stays, and the rest is missing from now on.
-
-        Where permutations are missing the table moves to `earlier.parquet`, from which queries are taken as they are
-        completed; what readers wrote speaks of too few of them and goes.
-        """
-        table, more_permutations = self.folder / SCORES_FILE, has_more_permutations(self.record["fingerprint"], fingerprint)
-        with explaining_os_errors(self.folder):
-            if more_permutations:
-                os.replace(table, self.folder / EARLIER_FILE)
-            self.record["fingerprint"], self.record["command"], self.record["status"] = fingerprint, command, "scoring"
-            gone = {OUTPUTS_FILE} if more_permutations else set()
-            self.record["files"] = [name for name in self.record.get("files", []) if name not in gone]
-            self._write_record()
-            for name in gone:
-                (self.folder / name).unlink(missing_ok=True)
-
-    def _undo_half_growth(self) -> None:
-        """A kill between the two steps of `_grow` left the table under its other name."""
-        table, earlier = self.folder / SCORES_FILE, self.folder / EARLIER_FILE
-        if self.is_complete and earlier.exists() and not table.exists():
-            with explaining_os_errors(self.folder):
-                os.replace(earlier, table)
+    def grow(self, fingerprint: dict[str, Any], command: list[str]) -> None:
+        """Make a complete run a part of a larger one, if that is asked for: what was scored stays, and the rest is missing."""
+        if not is_growth(self.record["fingerprint"], fingerprint):
+            return
+        begin_growth(self.folder, self.record, fingerprint, command)
+        self._write_record()
+        set_earlier_apart(self.folder, self.record)
+        self._restore_shards()
 
     def earlier_queries(self) -> InOrder:
         """Queries that were scored under fewer permutations, before the run grew."""
-        file = self.folder / EARLIER_FILE
-        return InOrder(iter_queries(file) if file.exists() else [])
+        return InOrder(chain.from_iterable(map(iter_queries, self._earlier_files())))
+
+    def _earlier_files(self) -> list[Path]:
+        return [file for name in (UNFINISHED_FILE, EARLIER_FILE) if (file := self.folder / name).exists()]
 
     def _restore_shards(self) -> None:
         """The score table that an unfinished run has becomes its first shard; every other shard is already in it."""
@@ -201,6 +197,10 @@ class Run:
     def scored_ids(self) -> set[str]:
         """Ids of the queries whose scores are on disk."""
         return set(locate(self._score_files()))
+
+    def known_ids(self) -> set[str]:
+        """Ids of the queries of which scores are on disk, be it of fewer permutations than the run grows to."""
+        return set(locate([*self._score_files(), *self._earlier_files()]))
 
     def _score_files(self) -> list[Path]:
         table = self.folder / SCORES_FILE
@@ -244,15 +244,30 @@ class Run:
         """Join the shards in the order of the queries and mark the run complete, last."""
         self.flush()
         with explaining_os_errors(self.folder):
-            write_tables(self.folder / QUERIES_FILE, query_schema(), query_tables(queries))
             # A part at a time: a run may be larger than memory.
             write_tables(self.folder / SCORES_FILE, score_schema(), join(self._shards(), order))
+            write_tables(self.folder / QUERIES_FILE, query_schema(), query_tables(queries))
+            self._keep_unfinished()
             shutil.rmtree(self.folder / SHARDS_FOLDER, ignore_errors=True)
-            (self.folder / EARLIER_FILE).unlink(missing_ok=True)
+            if adds_permutations(self.record):  # what readers wrote speaks of too few of them
+                (self.folder / OUTPUTS_FILE).unlink(missing_ok=True)
+                self.record["files"] = [name for name in self.record.get("files", []) if name != OUTPUTS_FILE]
             for session in self.record.get("sessions", []):
                 session.pop("parts", None)  # the parts are gone: what they cost is not summed again
+            self.record.pop("before_growth", None)
             self.record["status"], self.record["coverage"] = "complete", coverage
             self._list_tables(QUERIES_FILE, SCORES_FILE)
+            (self.folder / EARLIER_FILE).unlink(missing_ok=True)  # only now: until then the growth can be undone
+
+    def _keep_unfinished(self) -> None:
+        """Have queries that failed when the run grew keep what was scored of them, for the command that tries them again."""
+        if not (files := self._earlier_files()):
+            return
+        scored = self.scored_ids()
+        if unfinished := [query_id for query_id in locate(files) if query_id not in scored]:
+            write_tables(self.folder / UNFINISHED_FILE, score_schema(), join(files, unfinished))
+        else:
+            (self.folder / UNFINISHED_FILE).unlink(missing_ok=True)
 
     def update_record(self, **about: Any) -> None:
         """Set some keys of run.json, which is written if they change."""
@@ -409,20 +424,8 @@ def check_same_command(folder: Path, old: Mapping[str, Any], new: Mapping[str, A
     """Refuse to go on in a folder whose record was made with other settings."""
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     if keys:
-        differing = "; ".join(_describe_difference(key, old.get(key), new.get(key)) for key in keys)
+        differing = "; ".join(describe_difference(key, old.get(key), new.get(key)) for key in keys)
         raise RunMismatch(f"{folder} was made by another command: {differing}. Choose another --out, or delete the folder.")
-
-
-def _describe_difference(key: str, old: Any, new: Any) -> str:
-    """Both values, of long ones the part in which they differ."""
-    was, now = (json.dumps(value, ensure_ascii=False) for value in (old, new))
-    first = next((i for i, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), 0)
-    return f"{key} was {_excerpt(was, first)}, now {_excerpt(now, first)}"
-
-
-def _excerpt(text: str, place: int) -> str:
-    start = max(0, place - 20)
-    return text if len(text) <= 80 else "..." * bool(start) + text[start : start + 74] + "..." * (start + 74 < len(text))
 
 
 def versions() -> dict[str, str]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..machine.disk import explaining_os_errors
 from ..terms import Array
+from .layout import EARLIER_FILE, SCORES_FILE, SHARDS_FOLDER, BeforeGrowth, RunRecord
 from .table import Scored
 
 Fingerprint = Mapping[str, Any]
@@ -45,6 +51,66 @@ GROWS: dict[str, Callable[[Fingerprint, Fingerprint], bool]] = {
     "query_ids": _names_more_queries,
 }
 """By key of the fingerprint, whether the new value only adds to the old one."""
+
+
+def describe_difference(key: str, old: Any, new: Any) -> str:
+    """Both values, of long ones the part in which they differ."""
+    was, now = (json.dumps(value, ensure_ascii=False) for value in (old, new))
+    first = next((i for i, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), 0)
+    return f"{key} was {_excerpt(was, first)}, now {_excerpt(now, first)}"
+
+
+def _excerpt(text: str, place: int) -> str:
+    start = max(0, place - 20)
+    return text if len(text) <= 80 else "..." * bool(start) + text[start : start + 74] + "..." * (start + 74 < len(text))
+
+
+# -- its steps: a kill between any two of them leaves a run that goes on, or back
+
+
+def begin_growth(folder: Path, record: RunRecord, fingerprint: dict[str, Any], command: list[str]) -> None:
+    """Have the record of a complete run ask for more, and know what it was."""
+    with explaining_os_errors(folder):  # what a process that was killed at the end of an earlier growth left
+        shutil.rmtree(folder / SHARDS_FOLDER, ignore_errors=True)
+        (folder / EARLIER_FILE).unlink(missing_ok=True)
+    sessions = len(record.get("sessions", []))
+    before = BeforeGrowth(fingerprint=record["fingerprint"], command=record.get("command", []), sessions=sessions)
+    record["before_growth"], record["fingerprint"], record["command"] = before, fingerprint, command
+    record["status"] = "scoring"
+
+
+def adds_permutations(record: RunRecord) -> bool:
+    """Whether a run grows now, and to more permutations of what it holds."""
+    return "before_growth" in record and has_more_permutations(record["before_growth"]["fingerprint"], record["fingerprint"])
+
+
+def set_earlier_apart(folder: Path, record: RunRecord) -> None:
+    """Where permutations are missing the table becomes `earlier.parquet`, from which queries are taken to be completed."""
+    table, earlier = folder / SCORES_FILE, folder / EARLIER_FILE
+    if adds_permutations(record) and table.exists() and not earlier.exists():
+        with explaining_os_errors(folder):
+            os.replace(table, earlier)
+
+
+def undo_growth(folder: Path, record: RunRecord) -> None:
+    """Be what the run was before it began to grow. What the growth took stays in its account; what it scored goes."""
+    earlier, table, shards = folder / EARLIER_FILE, folder / SCORES_FILE, folder / SHARDS_FOLDER
+    with explaining_os_errors(folder):
+        if adds_permutations(record):
+            shutil.rmtree(shards, ignore_errors=True)
+            if not table.exists():  # else the queries of the larger run may have been written too, and are to be written again
+                record["status"] = "complete"
+            if earlier.exists():
+                os.replace(earlier, table)
+        else:  # the first shard is the table that was complete, and the run is joined from it
+            for shard in sorted(shards.glob("*.parquet"))[1:]:
+                shard.unlink()
+    before = record.pop("before_growth")
+    record["fingerprint"], record["command"] = before["fingerprint"], before["command"]
+    for session in record.get("sessions", [])[before["sessions"] :]:
+        session.pop("windows", None)
+        session.pop("tokens", None)
+        session.pop("shrunk", None)
 
 
 def join_presentations(known: Scored, more: Scored) -> Scored:

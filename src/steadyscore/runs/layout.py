@@ -13,6 +13,7 @@
     shards/              whole queries, appended while scoring or written by workers as parts (`parts.py`); removed once
                          scores.parquet is there
     earlier.parquet      score_schema: a table of fewer permutations, while the run grows
+    unfinished.parquet   score_schema: queries that failed when the run grew, under the permutations that they had before
     damaged/             files that were not what had been written, set aside before they were made again
 
 Every table and JSON object carries its checksum (`machine/checksums.py`).
@@ -40,7 +41,7 @@ TIMINGS_FILE = "timings.parquet"
 CLEAN, ATTACKS_FOLDER, HARMLESS = "clean", "attacks", "harmless"
 """Folders below that of an attack, which hold its runs."""
 MEASURES_FILE, LABELS_FILE = "measures.parquet", "labels.parquet"
-EARLIER_FILE = "earlier.parquet"
+EARLIER_FILE, UNFINISHED_FILE = "earlier.parquet", "unfinished.parquet"
 SHARDS_FOLDER, DAMAGED_FOLDER = "shards", "damaged"
 
 TABLES = (SCORES_FILE, QUERIES_FILE)
@@ -170,6 +171,8 @@ class ShrunkWindow(TypedDict):
     window: int
     """Counted from 1."""
     chars: int
+    known: NotRequired[int]
+    """Orders of its query that were scored before the run grew to this one."""
 
 
 class Session(TypedDict, total=False):
@@ -221,6 +224,15 @@ class SetAside(TypedDict):
     time: str
 
 
+class BeforeGrowth(TypedDict):
+    """What a run was, while it grows: what its own command goes back to if the growth does not end."""
+
+    fingerprint: dict[str, Any]
+    command: list[str]
+    sessions: int
+    """How many there were."""
+
+
 class RunRecord(TypedDict):
     """run.json. Keys that another version adds are left alone."""
 
@@ -232,6 +244,7 @@ class RunRecord(TypedDict):
     task: str
     fingerprint: dict[str, Any]
     """What must be equal to resume the run: the scorer's identity, the data, the presentation."""
+    before_growth: NotRequired[BeforeGrowth]
     created: NotRequired[str]
     source: NotRequired[str]
     """The collection as it was asked for: a name or a file."""

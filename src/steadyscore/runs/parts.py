@@ -66,9 +66,10 @@ def join_run(folder: Path, fingerprint: dict[str, Any], **about: Any) -> Run:
     remove_leftovers(folder / SHARDS_FOLDER)
     write_record_once(folder / RECORD_FILE, new_record(fingerprint, about))
     run = Run.open(folder)
-    if run.is_complete and is_growth(run.record["fingerprint"], fingerprint):
+    there = run.record["fingerprint"]
+    if (run.is_growing and there == fingerprint) or (run.is_complete and is_growth(there, fingerprint)):
         raise RunMismatch(f"{folder} holds a part of what is asked for, and shares cannot add to it. Leave out --shard and --on.")
-    check_same_command(folder, run.record["fingerprint"], fingerprint)
+    check_same_command(folder, there, fingerprint)
     return run
 
 

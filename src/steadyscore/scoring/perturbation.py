@@ -26,7 +26,7 @@ from ..measures.ranking import delta_ndcg_pool
 from ..runs.folder import Run
 from ..runs.layout import perturbed_file, perturbed_schema
 from ..runs.table import FIRST_STAGE, Scored
-from ..terms import Failure, Instance, Markers, Partition
+from ..terms import Array, Failure, Instance, Markers, Partition
 from ..window.presentation import generator
 from .score import AuditConfig, Progress, naming_failures
 from .scorer import PoolScorer
@@ -130,8 +130,8 @@ def _values(scorer: PoolScorer, scored: Scored, instance: Instance, config: Audi
         case "swaps":
             return {"swap_psi": _moved(scored, _rows(scorer, pool, [neighbour_swaps(n, n, rng)]))}
         case "noise":
-            scores = [-float(i) if c.score is None else c.score for i, c in enumerate(pool.pool)]
-            return {"first_stage_noise_psi": _moved(scored, _rows(scorer, pool, [score_noise(scores, NOISE_SCALE, rng)]))}
+            order = score_noise([c.score for c in pool.pool], NOISE_SCALE, rng)
+            return {"first_stage_noise_psi": _moved(scored, _rows(scorer, pool, [order]))}
         case "churn":
             return _churn(scorer, instance, n, config.seed)
         case "replace" | "drop":
@@ -276,10 +276,19 @@ def neighbour_swaps(n: int, swaps: int, rng: np.random.Generator) -> Order:
     return order
 
 
-def score_noise(first_stage_scores: ArrayLike, scale: float, rng: np.random.Generator) -> Order:
-    """The order of first-stage scores (n,) after normal noise of `scale` times their SD; equal scores keep first-stage order."""
-    scores = np.asarray(first_stage_scores, float)
-    return np.argsort(-(scores + scale * scores.std() * rng.standard_normal(len(scores))), kind="stable")
+def score_noise(first_stage_scores: Sequence[float | None] | Array, scale: float, rng: np.random.Generator) -> Order:
+    """The order of a pool after normal noise of `scale` SDs on its first-stage scores (n,); equal scores keep their order."""
+    strengths = _strengths(np.asarray(first_stage_scores, float))
+    return np.argsort(-(strengths + scale * strengths.std() * rng.standard_normal(len(strengths))), kind="stable")
+
+
+def _strengths(scores: Array) -> Array:
+    """First-stage scores of which the highest is first in the pool: distances are negated, and where a score is missing or
+    contradicts the order of the pool, ranks stand for all of them."""
+    steps = np.diff(scores) if np.isfinite(scores).all() else np.full(2, np.nan)
+    if np.all(steps <= 0):
+        return scores
+    return -scores if np.all(steps >= 0) else -np.arange(len(scores), dtype=float)
 
 
 def _check_rank(depth: int, rank: int) -> int:

@@ -200,9 +200,11 @@ def score_collection(
     """
     source = open_collection(data)
     with lock_folder(folder):
-        run = Run.create_or_resume(folder, fingerprint_of(scorer, source, config), **about_run(scorer, source, command or []))
+        fingerprint, about = fingerprint_of(scorer, source, config), about_run(scorer, source, command or [])
+        run = Run.create_or_resume(folder, fingerprint, **about)
         collect_parts(run, allow_scorer_change=allow_scorer_change)
         note_start(run, start_of(scorer.backend), allow_scorer_change=allow_scorer_change)
+        run.grow(fingerprint, about["command"])  # only now: a run whose scorer is refused stays as it is
         if not run.is_complete or run.record["coverage"]["failed"]:
             _score_missing(run, scorer, source, config, progress)
         return run
@@ -264,7 +266,7 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
 
     everyone = _count(source.collection, config.cut)
     try:
-        for instance in progress(missing(), everyone and everyone - len(done)) if progress else missing():
+        for instance in progress(missing(), everyone and max(everyone - len(done), 0)) if progress else missing():
             with finishing(f"query {instance.id}"), naming_failures(failed, instance.id):
                 scored = score_query(scorer, instance, config, session, earlier.take(instance.id))
                 account()
@@ -289,10 +291,14 @@ def score_query(
     if config.canonical:
         orders, permutation = np.vstack([np.arange(n)[None], orders]), [FIRST_STAGE, *permutation]
     missing = [row for row, number in enumerate(permutation) if known is None or number not in known.permutations]
+    if known is not None and not missing:
+        return known
     scored = scorer.score_orders(instance, orders[missing], [permutation[row] for row in missing])
     session["windows"] = session.get("windows", 0) + windows_of(scorer, instance, len(missing))
     session["tokens"] = session.get("tokens", 0) + scorer.tokens - shown
     shrunk = [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
+    if known is not None:
+        shrunk = [ShrunkWindow(**cut, known=len(known.permutations)) for cut in shrunk]
     session["shrunk"] = [*session.get("shrunk", []), *shrunk]
     return scored if known is None else join_presentations(known, scored)
 

@@ -71,7 +71,7 @@ def note_start(run: Run, now: Start, *, allow_scorer_change: bool = False) -> No
     if noted and (changed := scorer_changes(noted[-1], now)):
         if not allow_scorer_change:
             raise RunMismatch(_refusal(run, changed))
-        now = replace(now, changed=tuple(changed), queries_before=len(run.scored_ids()))
+        now = replace(now, changed=tuple(changed), queries_before=len(run.known_ids()))
     time = datetime.now(UTC).isoformat(timespec="seconds")
     if noted and not now.changed and _is_same(now, noted[-1]):
         noted[-1] = replace(noted[-1], times=(*noted[-1].times, time))
@@ -109,12 +109,16 @@ def collect_parts(run: Run, *, allow_scorer_change: bool = False) -> None:
 
 
 def sum_sessions(sessions: Iterable[Session]) -> Session:
-    """What all sessions cost. A query that was scored again, as its shard was lost, has the cuts of the last time."""
+    """What all sessions cost. A query that was scored again, as its shard was lost, has the cuts of the last time; those of
+    permutations that were added to it join those of the ones before."""
     shrunk: dict[str, list[ShrunkWindow]] = {}
     charged: Counter[str] = Counter()
     seconds, windows, tokens = 0.0, 0, 0
     for session in sessions:
-        shrunk |= {query_id: list(cuts) for query_id, cuts in groupby(session.get("shrunk", []), key=itemgetter("query_id"))}
+        for query_id, cuts in groupby(session.get("shrunk", []), key=itemgetter("query_id")):
+            last = list(cuts)
+            stays = [cut for cut in shrunk.get(query_id, []) if cut.get("known", 0) < last[0].get("known", 0)]
+            shrunk[query_id] = [*stays, *last]
         charged.update(session.get("spent", {}))
         seconds += session.get("seconds", 0)
         windows += session.get("windows", 0)
