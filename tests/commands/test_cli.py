@@ -462,6 +462,16 @@ def test_a_scorer_that_fails_on_some_queries_is_exit_4_and_names_them(capsys, tm
     assert "q2 (RuntimeError: endpoint gave up)" in err
 
 
+@pytest.mark.parametrize("verb", ["serve", "explore"])
+def test_a_server_asks_its_endpoint_every_time(verb):
+    from steadyscore.cli import parser
+    from steadyscore.commands.serve import open_models
+
+    address = "openai:m@http://127.0.0.1:9/v1"
+    [model] = open_models([address], parser(verb).parse_args([verb, address])).values()
+    assert not model.backend.endpoint.cached
+
+
 def test_a_demo_takes_every_flag_of_its_engine(capsys, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr("steadyscore.audits.audit.scoring_address", lambda address, options, _: (asked.append(options), 1 / 0))

@@ -194,6 +194,17 @@ def test_tokens_from_the_server_s_cache_are_counted_apart(server):
     assert spent["cost"] == pytest.approx(2000 * 2.0 / 1e6)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_question_that_opens_an_engine_is_never_answered_from_the_cache(server, model, kind):
+    assert not open_engine(f"{kind}:m@{server.url}", OPTIONS).capabilities.label_mass
+    model.label_mass = 0.75  # after an upgrade, say
+    assert open_engine(f"{kind}:m@{server.url}", OPTIONS).capabilities.label_mass == (kind == "systemone")
+    assert len(server.requests) == 2
+    server.always = lambda body: "500"
+    with pytest.raises(InputError, match="cannot be asked"):
+        open_engine(f"{kind}:m@{server.url}", EngineOptions(retries=0))
+
+
 def test_a_plan_counts_no_written_tokens(tmp_path):
     pools = str(write_collection(tmp_path / "pools.jsonl", some_instances(queries=2, candidates=3)))
     plan = estimate("systemone:m@http://127.0.0.1:9", pools, AuditConfig(permutations=2), price=Price(0.0, 10.0))

@@ -461,6 +461,13 @@ def test_a_question_is_paid_for_once_and_a_repeat_is_another_question():
     assert engine.spent() == {"cached": 2, "prompt_tokens": 0, "completion_tokens": 0, "cost": 0.0}
 
 
+def test_what_was_asked_is_remembered_in_a_few_bytes():
+    with Server(chat) as server:
+        engine = open_engine(f"openai:m@{server.url}/v1", PATIENT)
+        engine.grade_logits([window(["abc", "d" * 10_000])])
+    assert sum(map(len, engine.endpoint._asked)) < 100
+
+
 def test_the_cost_counts_answers_that_could_not_be_used():
     from steadyscore.engines.chat import estimate_cost
 

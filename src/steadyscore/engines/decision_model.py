@@ -129,9 +129,9 @@ class DecisionModel(Grader, Generator):
                     raise
         return answers
 
-    def _request(self, state: State, questions: tuple[Question, ...]) -> list[Answer]:
+    def _request(self, state: State, questions: tuple[Question, ...], is_cached: bool = True) -> list[Answer]:
         body = self.shape.write(Request(self.model, state, questions))
-        return self.endpoint.post(self._path, body, lambda answer: self._read(questions, answer))
+        return self.endpoint.post(self._path, body, lambda answer: self._read(questions, answer), is_cached=is_cached)
 
     def _read(self, questions: tuple[Question, ...], body: Any) -> list[Answer]:
         try:
@@ -172,7 +172,7 @@ class DecisionModel(Grader, Generator):
     def _tells_label_mass(self) -> bool:
         state, question = PROBE
         try:
-            [answer] = self.endpoint.map(lambda asked: self._request(state, (asked,))[0], [question])
+            [answer] = self.endpoint.map(lambda asked: self._request(state, (asked,), is_cached=False)[0], [question])
         except Unusable as failure:
             raise InputError(f"{self.name} cannot be asked: {failure}.") from failure
         return answer.label_mass is not None

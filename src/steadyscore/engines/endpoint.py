@@ -114,7 +114,8 @@ class Endpoint:
         self._next_turn = 0.0
         self._failed_in_a_row = 0
         self._asking = _Asking()
-        self._asked: Counter[str] = Counter()
+        self._asked: Counter[bytes] = Counter()
+        """Digest of a request -> how often it was asked."""
         self._has_warned = False
 
     def map(self, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
@@ -163,9 +164,12 @@ class Endpoint:
             raise InputError(f"{other} serves something else than {next(iter(said))}. Name servers of the same model.")
         return first
 
-    def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
-        """Send `body` and return `read(answer)`; `read` raises `Malformed` for an answer that cannot be used."""
-        if not self.cached:
+    def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T], *, is_cached: bool = True) -> T:
+        """Send `body` and return `read(answer)`; `read` raises `Malformed` for an answer that cannot be used.
+
+        What is asked to know how the endpoint is now is not cached.
+        """
+        if not (self.cached and is_cached):
             return self._ask("POST", path, body, read)
         file = self._file(path, body)
         if (kept := _read_json(file)) is not None:
@@ -183,9 +187,10 @@ class Endpoint:
     def _file(self, path: str, body: dict[str, Any]) -> Path:
         """Where the answer to a request is kept. Asking the same again is another question: it measures the noise floor."""
         request = json.dumps([self.base, path, body], sort_keys=True)
+        key = hashlib.blake2b(request.encode(), digest_size=16).digest()
         with self._lock:
-            turn = self._asked[request]
-            self._asked[request] += 1
+            turn = self._asked[key]
+            self._asked[key] += 1
         digest = hashlib.blake2b(f"{turn}\x1f{request}".encode(), digest_size=16).hexdigest()
         return cache_folder() / "responses" / digest[:2] / f"{digest}.json"
 
