@@ -9,7 +9,7 @@ import pytest
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Price
 from steadyscore.engines.address import open_engine
-from steadyscore.engines.endpoint import Unusable
+from steadyscore.engines.endpoint import TooLong, Unusable
 from steadyscore.errors import InputError
 from steadyscore.measures.decomposition import slot_residual
 from steadyscore.readers.reader import Reader
@@ -125,6 +125,17 @@ def test_a_window_beyond_the_server_s_limit_is_split_over_requests_that_share_th
     counts = [len(body["questions"]) for body in server.requests[1:] if len(body["questions"]) <= limit]
     assert sum(counts) == 11
     assert len({json.dumps(body.get("state") or body.get("input")) for body in server.requests[1:]}) == 1
+
+
+def test_a_state_that_is_too_long_lowers_no_limit(server):
+    engine = open_engine(f"systemone:m@{server.url}", OPTIONS)
+    server.refusal = "the state and question 1 exceed the maximum context length of 8192 tokens"
+    server.always = lambda body: "400" if "long" in body["state"] else None
+    with pytest.raises(TooLong, match="context length"):
+        grades(engine, window("long", "two", "three"))
+    asked = len(server.requests)
+    grades(engine, window("one", "two", "three"))
+    assert len(server.requests) == asked + 1
 
 
 def test_a_refusal_about_something_else_is_named(server):

@@ -18,7 +18,7 @@ import pytest
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Price, endpoint, vllm_server
 from steadyscore.engines.address import open_engine
-from steadyscore.engines.endpoint import Endpoint, EndpointDown, Malformed, Unusable, retry_after
+from steadyscore.engines.endpoint import Endpoint, EndpointDown, Malformed, TooLong, Unusable, retry_after
 from steadyscore.engines.parity import compare, probe_prompts
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
@@ -490,6 +490,19 @@ def test_a_setting_that_the_model_refuses_is_left_out_and_counted():
         server.always, server.refusal = (lambda body: "400"), "content was filtered"
         with pytest.raises(Unusable, match="content was filtered"):
             engine.grade_logits([window(["another"])])
+
+
+def test_a_chat_that_is_too_long_changes_no_setting():
+    with Server(chat) as server:
+        server.always = lambda body: "400" if "long" in body["messages"][-1]["content"] else None
+        server.refusal = (
+            "'max_tokens' or 'max_completion_tokens' is too large: 1536. This model's maximum context length is 4096 tokens."
+        )
+        engine = open_engine(f"openai:m@{server.url}/v1", PATIENT)
+        with pytest.raises(TooLong, match="too large"):
+            engine.grade_logits([window(["long"])])
+        engine.grade_logits([window(["abc"])])
+        assert [body.get("max_tokens") for body in server.requests] == [1536, 1536]
 
 
 # -- /rerank

@@ -38,7 +38,7 @@ from ..window.prompt import PromptText, state_text
 from ..window.readout import SlotLogits
 from . import Capabilities, EngineOptions, Grader
 from .chat import Chat, token_cost
-from .endpoint import Endpoint, Refused, Unusable, split_model_and_base
+from .endpoint import Endpoint, Refused, TooLong, Unusable, split_model_and_base
 from .generator import Generator
 from .token_server import slot_probabilities
 from .wire import Malformed
@@ -124,6 +124,8 @@ class DecisionModel(Grader, Generator):
             part = tuple(questions[len(answers) : len(answers) + self._most])
             try:
                 answers += self._request(state, part)
+            except TooLong:  # of this state: the next may fit with all its questions
+                raise
             except Refused as refusal:
                 if not self._lower_limit(len(part), str(refusal)):
                     raise
