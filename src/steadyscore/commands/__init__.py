@@ -104,6 +104,9 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
     return from_flags(EngineOptions, args, price=Price(*price) if price else None, watch=tuple(getattr(args, "watch", ())))
 
 
+THRESHOLD_FLAGS = ("cutoff", "match_retention", "keep_first", "keep_share", "threshold_protocol")
+
+
 def add_threshold(parser: argparse.ArgumentParser) -> None:
     """How the threshold consumer gets its cutoff."""
     group = parser.add_argument_group("threshold (default: what the run was audited with; a new one: F1-tuned)")
@@ -179,8 +182,7 @@ def add_allow_missing(parser: argparse.ArgumentParser) -> None:
 
 def threshold_of(args: argparse.Namespace) -> Threshold | None:
     """What the flags say; None where they say nothing: each run's own."""
-    given = (args.cutoff, args.match_retention, args.keep_first, args.keep_share, args.threshold_protocol)
-    if all(flag is None for flag in given):
+    if all(getattr(args, flag) is None for flag in THRESHOLD_FLAGS):
         return None
     share, run = (None, args.match_retention) if isinstance(args.match_retention, str) else (args.match_retention, None)
     return Threshold(
