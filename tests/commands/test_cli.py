@@ -398,6 +398,13 @@ def test_a_plan_says_what_a_margin_costs(capsys, tmp_path, collection_file):
     assert found["is_below"]["answer"] in ("below", "undecided")
 
 
+@pytest.mark.parametrize(("flag", "value"), [("--margin", "inf"), ("--margin", "nan"), ("--margin", "0"), ("--is-below", "inf")])
+def test_a_plan_needs_numbers_that_are_finite(capsys, tmp_path, flag, value):
+    code, _, err = call(capsys, "plan", tmp_path, flag, value, "--json")
+    assert code == 2
+    assert f"{flag}: {value} is not" in err
+
+
 def test_scores_without_a_model(capsys, tmp_path):
     file = tmp_path / "s.csv"
     rows = [f"q1,{p},{c},{s}" for p, order in enumerate(("abcd", "abdc", "dcba")) for s, c in enumerate(reversed(order))]
@@ -415,6 +422,18 @@ def test_queries_with_fewer_permutations_or_no_judgement_are_named(capsys, tmp_p
     assert code == 0
     assert "s.csv: 2 of 3 queries have fewer than 3 permutations: q1 has 2, q2 has 1. A query with one is in no mean that" in out
     assert "2 of 3 queries have no judgement and are not in the means that need one: q1, q2." in out
+
+
+@pytest.mark.parametrize("odd", ["query", "candidate"])
+def test_ids_with_blanks_are_no_columns_of_a_trec_run(capsys, tmp_path, odd):
+    first, second = some_instances(queries=2, candidates=2)
+    (second if odd == "query" else second["candidates"][1])["id"] = "q 1"
+    words = ("score", "--scorer", "synthetic:none", "--data", write_collection(tmp_path / "pools.jsonl", [first, second]))
+    code, out, err = call(capsys, *words, "--format", "trec")
+    assert (code, out) == (1, "")
+    assert "the id 'q 1' holds a blank, which a TREC run cannot" in err
+    assert call(capsys, *words, "--format", "trec", "--queries", "1")[0] == 0
+    assert call(capsys, *words, "--format", "jsonl")[0] == 0
 
 
 def test_a_score_run_is_trec(capsys, collection_file):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from steadyscore.errors import InputError
 from steadyscore.integrations import Ranker
 
 QUERY = "what is a thing"
@@ -97,7 +98,6 @@ def test_langchain(ranker):
 
 def test_llama_index(ranker):
     schema = pytest.importorskip("llama_index.core.schema")
-    from steadyscore.errors import InputError
     from steadyscore.integrations.llama_index import SteadyscorePostprocessor
 
     nodes = [schema.NodeWithScore(node=schema.TextNode(text=text), score=0.0) for text in TEXTS]
@@ -124,6 +124,8 @@ def test_haystack(ranker):
     assert [document.content for document in found] == best_first(ranker)[:3]
     assert found[0].score == max(ranker.scores(QUERY, TEXTS))
     assert given[2].score is None
+    with pytest.raises(InputError, match="top_k is 0"):
+        SteadyscoreRanker("synthetic:none", top_k=3).run(QUERY, given, top_k=0)
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # PyTerrier's own code under pandas 3

@@ -154,3 +154,4 @@ def converter(hint: Any) -> Callable[[str], Any]:
 positive = converter(Positive)
 not_negative = converter(NotNegative)
 above_zero = converter(AboveZero)
+finite = converter(float)
