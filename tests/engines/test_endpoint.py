@@ -517,8 +517,19 @@ def test_the_shape_is_found_by_asking():
     with Server(tei_only) as server:
         server.always = lambda body: None if "texts" in body else "422"
         assert open_engine(f"rerank:{server.url}", OPTIONS).shape == "tei"
+    with Server(rerank) as server:  # one that stumbles over the other question
+        server.always = lambda body: None if "texts" in body else "500"
+        assert open_engine(f"rerank:{server.url}", EngineOptions(retries=0)).shape == "tei"
     with Server(lambda path, body: "hello") as server, pytest.raises(InputError, match="neither shape"):
         open_engine(f"rerank:{server.url}", EngineOptions(retries=0))
+
+
+def test_a_server_that_is_down_is_not_asked_for_its_shape():
+    with Server(rerank) as server:
+        server.always = lambda body: "reset"
+        with pytest.raises(InputError, match=r"cannot be reached: .* in 2 tries.*Is the server running there\?"):
+            open_engine(f"rerank:{server.url}", EngineOptions(retries=1))
+        assert ["documents" in body for body in server.requests] == [True, True]
 
 
 @pytest.mark.parametrize(

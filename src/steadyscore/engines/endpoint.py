@@ -62,6 +62,10 @@ class Unreachable(Unusable):
     """No answer at all: overload, server errors or silence until the last retry."""
 
 
+class Silent(Unreachable):
+    """Not even a status until the last retry: nothing listens there, or it never ends what it says."""
+
+
 class Refused(Unusable):
     """A request that the endpoint does not take: filtered, or with a field that it does not know."""
 
@@ -216,9 +220,8 @@ class Endpoint:
             except TooLarge as fault:
                 raise Unusable(f"{url} gave {fault}") from fault
         reason = redact(str(faults[-1]), self._key) if faults else ""
-        failure = Unusable if faults and isinstance(faults[-1], Malformed) else Unreachable
         where = " and ".join(_url(server.base, path) for server in asked.all)
-        raise failure(f"{where} gave no usable answer in {self.options.retries + 1} tries, the last: {reason}")
+        raise _kind_of_failure(faults)(f"{where} gave no usable answer in {self.options.retries + 1} tries, the last: {reason}")
 
     def _tries(self, servers: Servers, faults: Sequence[NoAnswer | Malformed]) -> Iterator[Server]:
         """The servers to ask until one gives a usable answer: each that is not left out, then again later; `faults` so far."""
@@ -297,6 +300,13 @@ def _url(base: str, path: str) -> str:
     """The path goes before a query string of the base."""
     place, mark, query = base.partition("?")
     return place.rstrip("/") + path + mark + query if path else base
+
+
+def _kind_of_failure(faults: Sequence[NoAnswer | Malformed]) -> type[Unusable]:
+    """What a request failed of that had these faults, one a try."""
+    if faults and isinstance(faults[-1], Malformed):
+        return Unusable
+    return Silent if not any(isinstance(fault, Overloaded | Malformed) for fault in faults) else Unreachable
 
 
 def read_key(given: str | None = None) -> str:
