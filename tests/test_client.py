@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -70,6 +72,78 @@ def test_a_full_queue_is_asked_again():
         assert status == 429
         assert len(Client(url).rerank("q", ["a"])) == 1
         first.join()
+
+
+@contextmanager
+def answering(status, body, **headers):
+    """The address of a server that gives every request this answer, and the requests: method and token."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_): ...
+
+        def do_GET(self):
+            asked.append((self.command, self.headers["authorization"]))
+            self.rfile.read(int(self.headers["content-length"] or 0))
+            self.send_response(status)
+            for name, value in ({"Content-Length": str(len(body))} | headers).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_refused_and_the_token_stays_at_home(status):
+    with (
+        answering(200, b'{"results": [], "data": []}') as (elsewhere, asked),
+        answering(status, b"", Location=elsewhere.replace("127.0.0.1", "localhost")) as (url, _),
+    ):
+        for ask in (lambda client: client.rerank(QUERY, DOCUMENTS), Client.models):
+            with pytest.raises(ServerError, match=f"answered {status}, a redirect") as refusal:
+                ask(Client(url, token="secret"))
+            assert refusal.value.status == status
+        assert asked == []
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b'"text"', b"[" * 100_000, b'{"results": [1], "data": [1], "decision": {}}'])
+def test_an_answer_that_is_not_of_serve_is_an_error_with_a_name(body):
+    verbs = (
+        Client.models,
+        lambda client: client.rerank(QUERY, DOCUMENTS),
+        lambda client: client.score(QUERY, DOCUMENTS),
+        lambda client: client.decide(QUERY, DOCUMENTS),
+        lambda client: client.audit(QUERY, DOCUMENTS),
+    )
+    with answering(200, body) as (url, _):
+        for ask in verbs:
+            with pytest.raises(ServerError, match="answered what steadyscore serve does not") as refusal:
+                ask(Client(url))
+            assert refusal.value.status == 200
+
+
+@pytest.mark.parametrize("status", [200, 500])
+def test_a_cut_answer_is_an_error_with_a_name(status):
+    with answering(status, b"{", **{"Content-Length": "100"}) as (url, _), pytest.raises(ServerError, match="no whole answer"):
+        Client(url).models()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/ x", "http://127.0.0.1:port", "localhost", "http://[::1"])
+def test_an_address_that_is_none_is_an_error_with_a_name(url):
+    with pytest.raises(ServerError, match="cannot be asked"):
+        Client(url).models()
+
+
+def test_a_token_that_no_header_carries_is_not_repeated(url):
+    with pytest.raises(ServerError, match="cannot be asked") as refusal:
+        Client(url, token="secret\n").models()
+    assert "secret" not in str(refusal.value)
 
 
 def refused(url):

@@ -7,17 +7,19 @@ client.decide("what is the capital of portugal", documents, threshold=0.5, permu
 
 from __future__ import annotations
 
+import http.client
 import json
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
 
 from .errors import InputError, SteadyscoreError
 from .machine.credentials import without_credentials
 from .machine.waiting import LONGEST_ASKED, retry_after
+
+T = TypeVar("T")
 
 
 class ServerError(SteadyscoreError):
@@ -107,14 +109,13 @@ class Client:
     def rerank(self, query: str, documents: Sequence[str], *, top_n: int | None = None, permutations: int = 1) -> list[Ranked]:
         """Documents from best to worst; equal scores in the order of the request."""
         order = {"permutations": permutations} if permutations > 1 else None
-        answer = self._post(
-            "/v1/rerank", query=query, documents=list(documents), top_n=top_n, return_documents=False, order=order
+        return self._post(
+            "/v1/rerank", _read_ranking, query=query, documents=list(documents), top_n=top_n, return_documents=False, order=order
         )
-        return [Ranked(row["index"], row["relevance_score"]) for row in answer["results"]]
 
     def score(self, query: str, documents: Sequence[str]) -> list[float]:
         """Scores in the order of the documents."""
-        return [row["score"] for row in self._post("/score", queries=query, documents=list(documents))["data"]]
+        return self._post("/score", _read_scores, queries=query, documents=list(documents))
 
     def decide(
         self,
@@ -132,51 +133,91 @@ class Client:
         decision = {name: value for name, value in asked.items() if value is not None}
         if len(decision) > 1:
             raise InputError("give one of threshold, top_k and pair, not several.")
-        answer = self._post(
+        return self._post(
             "/v1/decide",
+            _read_decision,
             query=query,
             documents=list(documents),
             decision=decision or None,
             permutations=permutations,
             adaptive=adaptive,
         )
-        return _read_decision(answer)
 
     def audit(
         self, query: str, documents: Sequence[str], *, permutations: int = 10, threshold: float | None = None
     ) -> AuditAnswer:
         """One pool under M permutations: presentations, measures, slot profile."""
-        answer: AuditAnswer = self._post(
-            "/v1/audit", query=query, documents=list(documents), permutations=permutations, threshold=threshold
+        return self._post(
+            "/v1/audit", _read_audit, query=query, documents=list(documents), permutations=permutations, threshold=threshold
         )
-        return answer
 
     def models(self) -> list[str]:
-        return [model["id"] for model in self._send(urllib.request.Request(self.url.rstrip("/") + "/v1/models"))["data"]]
+        return self._send("/v1/models", None, _read_names)
 
-    def _post(self, path: str, **body: Any) -> Any:
+    def _post(self, path: str, read: Callable[[Any], T], **body: Any) -> T:
         stated = {name: value for name, value in (body | {"model": self.model}).items() if value is not None}
-        data = json.dumps(stated).encode()
-        return self._send(urllib.request.Request(self.url.rstrip("/") + path, data, {"Content-Type": "application/json"}))
+        return self._send(path, json.dumps(stated).encode(), read)
 
-    def _send(self, request: urllib.request.Request) -> Any:
-        if self.token:
-            request.add_header("Authorization", f"Bearer {self.token}")
+    def _send(self, path: str, data: bytes | None, read: Callable[[Any], T]) -> T:
+        """Send a body, or ask for a page where there is none, and return `read(answer)`."""
         for attempt in range(self.retries + 1):
-            try:
-                with urllib.request.urlopen(request, timeout=self.timeout) as answer:
-                    return json.loads(answer.read())
-            except urllib.error.HTTPError as refusal:
-                with refusal:
-                    if refusal.code != 429 or attempt == self.retries:
-                        raise ServerError(refusal.code, _read_message(refusal.read(), refusal.code)) from None
-                    time.sleep(min(retry_after(refusal.headers) or 1.0, LONGEST_ASKED))
-            except (urllib.error.URLError, TimeoutError, ConnectionError) as fault:
-                reason = getattr(fault, "reason", fault)
-                raise ServerError(
-                    0, f"{without_credentials(self.url)} cannot be reached: {reason}. Start it with steadyscore serve."
-                ) from fault
-        raise AssertionError  # the last attempt returned or raised
+            answer = self._exchange(path, data)
+            if answer.status != 429 or attempt == self.retries:
+                break
+            time.sleep(min(retry_after(answer.headers) or 1.0, LONGEST_ASKED))
+        if 300 <= answer.status < 400:  # followed, it would take the token along, to any host
+            raise ServerError(
+                answer.status, f"{self._name} answered {answer.status}, a redirect. Give the client the address that it leads to."
+            )
+        if answer.status >= 400:
+            raise ServerError(answer.status, _read_message(answer.content, answer.status))
+        try:
+            return read(json.loads(answer.content))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as odd:
+            raise ServerError(
+                answer.status,
+                f"{self._name} answered what steadyscore serve does not ({type(odd).__name__}: {odd}). Check the address.",
+            ) from odd
+
+    def _exchange(self, path: str, data: bytes | None) -> _Answer:
+        """One request and its whole answer, whatever its status."""
+        try:
+            request = urllib.request.Request(self.url.rstrip("/") + path, data, {"Content-Type": "application/json"})
+            if self.token:
+                request.add_header("Authorization", f"Bearer {self.token}")
+            with _OPENER.open(request, timeout=self.timeout) as answer:
+                return _Answer(answer.status, answer.headers, answer.read())
+        except OSError as fault:
+            reason = getattr(fault, "reason", fault)
+            raise ServerError(0, f"{self._name} cannot be reached: {reason}. Start it with steadyscore serve.") from fault
+        except (http.client.InvalidURL, ValueError):  # which may repeat the token
+            raise ServerError(
+                0, f"{self._name} cannot be asked: a request cannot carry this address or token. Write http://127.0.0.1:8000."
+            ) from None
+        except http.client.HTTPException as fault:
+            raise ServerError(0, f"{self._name} gave no whole answer ({fault!r}). Ask again.") from fault
+
+    @property
+    def _name(self) -> str:
+        return without_credentials(self.url)
+
+
+class _Answer(NamedTuple):
+    status: int
+    headers: Any
+    content: bytes
+
+
+class _AnyStatus(urllib.request.HTTPErrorProcessor):
+    """Hands every answer over as it came: nothing is followed to another address."""
+
+    def http_response(self, request: urllib.request.Request, response: Any) -> Any:
+        return response
+
+    https_response = http_response
+
+
+_OPENER = urllib.request.build_opener(_AnyStatus)
 
 
 def _read_message(body: bytes, status: int) -> str:
@@ -184,6 +225,25 @@ def _read_message(body: bytes, status: int) -> str:
         return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):
         return f"the server answered {status}."
+
+
+def _read_names(answer: Any) -> list[str]:
+    return [model["id"] for model in answer["data"]]
+
+
+def _read_ranking(answer: Any) -> list[Ranked]:
+    return [Ranked(row["index"], row["relevance_score"]) for row in answer["results"]]
+
+
+def _read_scores(answer: Any) -> list[float]:
+    return [row["score"] for row in answer["data"]]
+
+
+def _read_audit(answer: Any) -> AuditAnswer:
+    found: AuditAnswer = answer
+    if missing := {"presentations", "measures"} - found.keys():
+        raise KeyError(*missing)
+    return found
 
 
 def _read_decision(answer: dict[str, Any]) -> DecisionAnswer:

@@ -264,7 +264,7 @@ def test_a_plan_asks_nothing_and_a_wrong_flag_is_usage(server, file, capsys):
     assert plan["cost"] > 0
     assert server.requests == []
     assert main([*arguments, "--data", "passages"]) == 2
-    assert "--data has no meaning with --decisions" in capsys.readouterr().err
+    assert "leave out --data." in capsys.readouterr().err
 
 
 def test_an_audit_that_is_named_twice_or_lacks_a_measure_is_refused(server, model, file, tmp_path):

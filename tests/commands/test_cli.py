@@ -77,9 +77,9 @@ def test_wrong_usage_is_exit_2(capsys, words):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--scores", "s.csv", "--queries", "1"], 2, "--queries needs a scorer to score with; leave it out."),
+        (["--scores", "s.csv", "--queries", "1"], 2, "--scores measures a file and scores nothing; leave out --queries."),
         (["--scorer", "synthetic:none", "--data", "passages", "--relevance", "q"], 2, "--relevance judges --scores"),
-        (["--scorer", "systemone:m@http://localhost:1", "--decisions", "d", "--cutoff", "1"], 2, "--cutoff has no meaning"),
+        (["--scorer", "systemone:m@http://localhost:1", "--decisions", "d", "--cutoff", "1"], 2, "leave out --cutoff."),
         (["--scorer", "synthetic:none", "--data", "passages", "--data", "passages"], 1, "passages is given twice"),
         (
             ["--scorer", "synthetic:none", "--data", "passages", "--query-ids", ",".join(f"p{i}" for i in range(99))],
@@ -93,6 +93,30 @@ def test_what_would_be_ignored_or_lost_is_refused(words, code, said, tmp_path, m
     monkeypatch.chdir(tmp_path)
     assert main(["audit", *words, "--out", "runs"]) == code
     assert said in capsys.readouterr().err
+
+
+PRESENTATION = "--partition round-robin --markers letters --fit shrink --reader-k 3 --hours 2 --actors 3 --allow-scorer-change"
+DECISIONS = "--serving-permutations 5 --threshold-protocol reference --device cpu"
+SCORES = "--permutations 2 --seed 9 --scheme balanced --price 1 2 --no-cache"
+
+
+@pytest.mark.parametrize(
+    ("mode", "ignored"),
+    [
+        ("audit --decisions tickets --scorer systemone:m@http://localhost:1 --dry-run", f"{PRESENTATION} {DECISIONS}"),
+        ("audit --scores s.csv", f"{PRESENTATION} {SCORES} --scorer synthetic:none --dry-run"),
+        ("attack --runs r", "--width 9 --queries 1 --seed 5 --dry-run --retries 0 --out o"),
+        ("width --runs r", "--width 9 --permutations 3 --seed 5 --retries 0 --out o"),
+        ("audit --scorer synthetic:slot --data passages --out o", "--actors 4 --actor-cpus 7 --actor-gpus 1"),
+        ("reproduce run rr-pairflip", "--actors 4"),
+    ],
+)
+def test_every_flag_that_a_mode_would_ignore_is_named(mode, ignored, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*mode.split(), *ignored.split()]) == 2
+    said = capsys.readouterr().err
+    assert [word for word in ignored.split() if word.startswith("--") and word not in said] == []
+    assert not any(word in said.partition(";")[2] for word in mode.split()[1:] if word.startswith("--"))
 
 
 def test_a_pipe_is_not_replaced_by_a_file(tmp_path, capsys):
@@ -363,8 +387,7 @@ def test_a_score_file_becomes_a_run_with_a_page(capsys, tmp_path, collection_fil
     assert call(capsys, "gate", out, "--min", "overlap=0")[0] == 0
     code, _, err = call(capsys, "audit", "--scores", file, "--perturb", "drop", "--curve")
     assert code == 2
-    assert "--perturb needs a scorer" in err
-    assert "--curve needs a scorer" in err
+    assert "leave out --perturb, --curve." in err
 
 
 def test_a_plan_says_what_a_margin_costs(capsys, tmp_path, collection_file):
@@ -373,6 +396,13 @@ def test_a_plan_says_what_a_margin_costs(capsys, tmp_path, collection_file):
     found = json.loads(out)
     assert found["required"][0]["permutations"] == 2
     assert found["is_below"]["answer"] in ("below", "undecided")
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--margin", "inf"), ("--margin", "nan"), ("--margin", "0"), ("--is-below", "inf")])
+def test_a_plan_needs_numbers_that_are_finite(capsys, tmp_path, flag, value):
+    code, _, err = call(capsys, "plan", tmp_path, flag, value, "--json")
+    assert code == 2
+    assert f"{flag}: {value} is not" in err
 
 
 def test_scores_without_a_model(capsys, tmp_path):
@@ -392,6 +422,18 @@ def test_queries_with_fewer_permutations_or_no_judgement_are_named(capsys, tmp_p
     assert code == 0
     assert "s.csv: 2 of 3 queries have fewer than 3 permutations: q1 has 2, q2 has 1. A query with one is in no mean that" in out
     assert "2 of 3 queries have no judgement and are not in the means that need one: q1, q2." in out
+
+
+@pytest.mark.parametrize("odd", ["query", "candidate"])
+def test_ids_with_blanks_are_no_columns_of_a_trec_run(capsys, tmp_path, odd):
+    first, second = some_instances(queries=2, candidates=2)
+    (second if odd == "query" else second["candidates"][1])["id"] = "q 1"
+    words = ("score", "--scorer", "synthetic:none", "--data", write_collection(tmp_path / "pools.jsonl", [first, second]))
+    code, out, err = call(capsys, *words, "--format", "trec")
+    assert (code, out) == (1, "")
+    assert "the id 'q 1' holds a blank, which a TREC run cannot" in err
+    assert call(capsys, *words, "--format", "trec", "--queries", "1")[0] == 0
+    assert call(capsys, *words, "--format", "jsonl")[0] == 0
 
 
 def test_a_score_run_is_trec(capsys, collection_file):
@@ -460,6 +502,16 @@ def test_a_scorer_that_fails_on_some_queries_is_exit_4_and_names_them(capsys, tm
     assert code == 4
     assert "1 of 4 queries" in err
     assert "q2 (RuntimeError: endpoint gave up)" in err
+
+
+@pytest.mark.parametrize("verb", ["serve", "explore"])
+def test_a_server_asks_its_endpoint_every_time(verb):
+    from steadyscore.cli import parser
+    from steadyscore.commands.serve import open_models
+
+    address = "openai:m@http://127.0.0.1:9/v1"
+    [model] = open_models([address], parser(verb).parse_args([verb, address])).values()
+    assert not model.backend.endpoint.cached
 
 
 def test_a_demo_takes_every_flag_of_its_engine(capsys, tmp_path, monkeypatch):

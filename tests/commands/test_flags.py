@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyscore.cli import VERBS, parser
-from steadyscore.commands.flags import above_zero, add_field, add_fields, field_texts, from_flags, not_negative, positive
+from steadyscore.commands.flags import (
+    above_zero,
+    add_field,
+    add_fields,
+    field_texts,
+    from_flags,
+    mode_mistakes,
+    not_negative,
+    positive,
+)
 from steadyscore.engines import EngineOptions
 from steadyscore.machine.bounds import BelowOne, Positive, Share
 from steadyscore.scoring.score import AuditConfig, Cut
@@ -50,6 +59,17 @@ def test_a_dataclass_comes_back_from_its_flags():
     typed = read("--ovens", "3", "--heat", "wood", "--salt", "0.5", "--no-open", "--spicy", "--names", "cy,di,ed")
     assert from_flags(Kitchen, typed) == Kitchen(3, "wood", 0.5, False, True, ("cy", "di", "ed"))
     assert set(vars(read(is_unset=True)).values()) == {None}
+
+
+def test_what_a_mode_does_not_read_must_stand_at_its_default():
+    def arguments(words):
+        add_fields(words, Kitchen, "ovens heat salt open spicy names")
+
+    assert mode_mistakes("--cold", arguments, read("--ovens", "2"), ()) == []
+    typed = read("--ovens", "3", "--no-open", "--spicy", "--names", "cy")
+    assert mode_mistakes("--cold bakes nothing", arguments, typed, ("names",)) == [
+        "--cold bakes nothing; leave out --ovens, --no-open, --spicy."
+    ]
 
 
 def test_the_help_is_the_docstring_of_the_field_and_its_default():

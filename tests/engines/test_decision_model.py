@@ -9,7 +9,7 @@ import pytest
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Price
 from steadyscore.engines.address import open_engine
-from steadyscore.engines.endpoint import Unusable
+from steadyscore.engines.endpoint import TooLong, Unusable
 from steadyscore.errors import InputError
 from steadyscore.measures.decomposition import slot_residual
 from steadyscore.readers.reader import Reader
@@ -127,6 +127,17 @@ def test_a_window_beyond_the_server_s_limit_is_split_over_requests_that_share_th
     assert len({json.dumps(body.get("state") or body.get("input")) for body in server.requests[1:]}) == 1
 
 
+def test_a_state_that_is_too_long_lowers_no_limit(server):
+    engine = open_engine(f"systemone:m@{server.url}", OPTIONS)
+    server.refusal = "the state and question 1 exceed the maximum context length of 8192 tokens"
+    server.always = lambda body: "400" if "long" in body["state"] else None
+    with pytest.raises(TooLong, match="context length"):
+        grades(engine, window("long", "two", "three"))
+    asked = len(server.requests)
+    grades(engine, window("one", "two", "three"))
+    assert len(server.requests) == asked + 1
+
+
 def test_a_refusal_about_something_else_is_named(server):
     engine = open_engine(f"systemone:m@{server.url}", OPTIONS)
     server.refusal, server.always = "a label is not one token", lambda body: "400"
@@ -192,6 +203,17 @@ def test_tokens_from_the_server_s_cache_are_counted_apart(server):
     spent = engine.spent()
     assert (spent["prompt_tokens"], spent["cached_prompt_tokens"], spent["completion_tokens"]) == (2000, 800, 0)
     assert spent["cost"] == pytest.approx(2000 * 2.0 / 1e6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_question_that_opens_an_engine_is_never_answered_from_the_cache(server, model, kind):
+    assert not open_engine(f"{kind}:m@{server.url}", OPTIONS).capabilities.label_mass
+    model.label_mass = 0.75  # after an upgrade, say
+    assert open_engine(f"{kind}:m@{server.url}", OPTIONS).capabilities.label_mass == (kind == "systemone")
+    assert len(server.requests) == 2
+    server.always = lambda body: "500"
+    with pytest.raises(InputError, match="cannot be asked"):
+        open_engine(f"{kind}:m@{server.url}", EngineOptions(retries=0))
 
 
 def test_a_plan_counts_no_written_tokens(tmp_path):

@@ -18,7 +18,7 @@ import pytest
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Price, endpoint, vllm_server
 from steadyscore.engines.address import open_engine
-from steadyscore.engines.endpoint import Endpoint, EndpointDown, Malformed, Unusable, retry_after
+from steadyscore.engines.endpoint import Endpoint, EndpointDown, Malformed, TooLong, Unusable, retry_after
 from steadyscore.engines.parity import compare, probe_prompts
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
@@ -461,6 +461,13 @@ def test_a_question_is_paid_for_once_and_a_repeat_is_another_question():
     assert engine.spent() == {"cached": 2, "prompt_tokens": 0, "completion_tokens": 0, "cost": 0.0}
 
 
+def test_what_was_asked_is_remembered_in_a_few_bytes():
+    with Server(chat) as server:
+        engine = open_engine(f"openai:m@{server.url}/v1", PATIENT)
+        engine.grade_logits([window(["abc", "d" * 10_000])])
+    assert sum(map(len, engine.endpoint._asked)) < 100
+
+
 def test_the_cost_counts_answers_that_could_not_be_used():
     from steadyscore.engines.chat import estimate_cost
 
@@ -485,6 +492,19 @@ def test_a_setting_that_the_model_refuses_is_left_out_and_counted():
             engine.grade_logits([window(["another"])])
 
 
+def test_a_chat_that_is_too_long_changes_no_setting():
+    with Server(chat) as server:
+        server.always = lambda body: "400" if "long" in body["messages"][-1]["content"] else None
+        server.refusal = (
+            "'max_tokens' or 'max_completion_tokens' is too large: 1536. This model's maximum context length is 4096 tokens."
+        )
+        engine = open_engine(f"openai:m@{server.url}/v1", PATIENT)
+        with pytest.raises(TooLong, match="too large"):
+            engine.grade_logits([window(["long"])])
+        engine.grade_logits([window(["abc"])])
+        assert [body.get("max_tokens") for body in server.requests] == [1536, 1536]
+
+
 # -- /rerank
 
 
@@ -497,8 +517,19 @@ def test_the_shape_is_found_by_asking():
     with Server(tei_only) as server:
         server.always = lambda body: None if "texts" in body else "422"
         assert open_engine(f"rerank:{server.url}", OPTIONS).shape == "tei"
+    with Server(rerank) as server:  # one that stumbles over the other question
+        server.always = lambda body: None if "texts" in body else "500"
+        assert open_engine(f"rerank:{server.url}", EngineOptions(retries=0)).shape == "tei"
     with Server(lambda path, body: "hello") as server, pytest.raises(InputError, match="neither shape"):
         open_engine(f"rerank:{server.url}", EngineOptions(retries=0))
+
+
+def test_a_server_that_is_down_is_not_asked_for_its_shape():
+    with Server(rerank) as server:
+        server.always = lambda body: "reset"
+        with pytest.raises(InputError, match=r"cannot be reached: .* in 2 tries.*Is the server running there\?"):
+            open_engine(f"rerank:{server.url}", EngineOptions(retries=1))
+        assert ["documents" in body for body in server.requests] == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import steadyscore
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, ScorerFailed
@@ -32,6 +34,7 @@ def written(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setattr("steadyscore.engines.python_scorer._loaded_with", {})
+    monkeypatch.setattr("steadyscore.engines.python_scorer._digests", {})
     before = set(sys.modules)
 
     def write(**sources: str) -> None:
@@ -50,6 +53,58 @@ def written(tmp_path, monkeypatch):
 
 def by_length(body: str = "") -> str:
     return f"def score(query, candidates):\n    {body or 'pass'}\n    return [float(len(c)) for c in candidates]\n"
+
+
+def scale(factor: float) -> str:
+    return f"def scale(value):\n    return {factor} * value\n"
+
+
+@pytest.mark.parametrize(
+    ("helper", "importing"),
+    [
+        ("beside_for_test", "from beside_for_test import scale\n{}"),
+        ("folder_for_test__beside", "from folder_for_test import beside\nscale = beside.scale\n{}"),
+        ("late_for_test", "{}"),
+    ],
+)
+def test_a_scorer_whose_files_changed_is_read_again(written, tmp_path, helper, importing):
+    late = "from late_for_test import scale" if helper == "late_for_test" else "pass"
+    source = f"def score(query, candidates):\n    {late}\n    return [scale(len(c)) for c in candidates]\n"
+    written(mine_for_test=importing.format(source), **{helper: scale(1.0)})
+    first = open_engine("python:mine_for_test:score")
+    assert first.score("q", ["a", "bb"]) == [1, 2]
+    assert open_engine("python:mine_for_test:score").function is first.function
+    (tmp_path / f"{helper.replace('__', '/')}.py").write_text(scale(2.0))
+    second = open_engine("python:mine_for_test:score")
+    assert second.score("q", ["a", "bb"]) == [2, 4]
+    if helper != "late_for_test":  # what is in flight keeps what it began with
+        assert first.score("q", ["a", "bb"]) == [1, 2]
+    (tmp_path / "mine_for_test.py").write_text(by_length())
+    assert open_engine("python:mine_for_test:score").score("q", ["a", "bb"]) == [1, 2]
+
+
+def test_a_change_that_cannot_be_imported_leaves_what_was_opened(written, tmp_path):
+    written(mine_for_test="from beside_for_test import scale\n" + by_length(), beside_for_test=scale(1.0))
+    first, module = open_engine("python:mine_for_test:score"), sys.modules["mine_for_test"]
+    (tmp_path / "mine_for_test.py").write_text("import beside_for_test\ndef score(:\n")
+    for _ in range(2):
+        with pytest.raises(InputError, match="SyntaxError"):
+            open_engine("python:mine_for_test:score")
+        assert sys.modules["mine_for_test"] is module
+    assert first.score("q", ["a"]) == [1]
+    (tmp_path / "mine_for_test.py").unlink()
+    with pytest.raises(InputError, match="No module named"):
+        open_engine("python:mine_for_test:score")
+
+
+def test_the_script_that_runs_is_never_forgotten(monkeypatch):
+    from steadyscore.engines.sources import forget_modules
+
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
+    assert forget_modules([Path(steadyscore.__file__).resolve()]) == {}
+    forgotten = forget_modules([Path(__file__).resolve()])
+    sys.modules.update(forgotten)
+    assert list(forgotten) == [__name__]
 
 
 def test_a_function_in_a_file_beside_the_user(written):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from steadyscore.errors import InputError
 from steadyscore.integrations import Ranker
 
 QUERY = "what is a thing"
@@ -54,19 +55,30 @@ def test_sentence_transformers_style(ranker):
     pairs = [(QUERY, TEXTS[0]), (QUERY, TEXTS[1]), ("another", TEXTS[0])]
     assert encoder.predict(pairs).shape == (3,)
     assert np.isclose(encoder.predict(pairs)[1], encoder.predict(pairs[1]))
+    assert encoder.predict(np.array(pairs)).tolist() == encoder.predict(pairs).tolist()
+    assert encoder.predict(np.array(pairs[1])) == encoder.predict(pairs[1])
+    assert encoder.predict([]).shape == encoder.predict(np.empty((0, 2), str)).shape == (0,)
+    how = {"batch_size": 2, "show_progress_bar": False, "num_workers": 0}
+    assert encoder.predict(pairs, convert_to_numpy=False, **how) == encoder.predict(pairs).tolist()
+    assert encoder.rank(QUERY, TEXTS, convert_to_numpy=True, **how) == encoder.rank(QUERY, TEXTS)
 
 
 def test_the_shape_is_that_of_a_cross_encoder():
-    """The parameters of `rank` in the real class, read from its source: importing it takes many seconds."""
+    """The parameters of both methods in the real class, read from its source: importing it takes many seconds."""
     spec = importlib.util.find_spec("sentence_transformers")
     if spec is None:
         pytest.skip("sentence-transformers is not installed")
     from steadyscore.integrations.sentence_transformers import CrossEncoder
 
     source = (Path(spec.origin).parent / "cross_encoder" / "model.py").read_text()
-    (real,) = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef) and node.name == "rank"]
-    ours = list(inspect.signature(CrossEncoder.rank).parameters)
-    assert ours == [argument.arg for argument in real.args.args][: len(ours)]
+    real = {node.name: node.args for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)}
+    deprecated = {"num_workers", "convert_to_numpy"}  # which a decorator takes out
+    for name in ("rank", "predict"):
+        ours = inspect.signature(getattr(CrossEncoder, name)).parameters.values()
+        placed = [parameter.name for parameter in ours if parameter.kind is not parameter.KEYWORD_ONLY]
+        known = [argument.arg for argument in real[name].args]
+        assert [word.replace("sentences", "inputs") for word in placed] == known[: len(placed)]
+        assert {parameter.name for parameter in ours} - set(placed) <= {*known, *deprecated}
 
 
 def test_rerankers(ranker):
@@ -97,7 +109,6 @@ def test_langchain(ranker):
 
 def test_llama_index(ranker):
     schema = pytest.importorskip("llama_index.core.schema")
-    from steadyscore.errors import InputError
     from steadyscore.integrations.llama_index import SteadyscorePostprocessor
 
     nodes = [schema.NodeWithScore(node=schema.TextNode(text=text), score=0.0) for text in TEXTS]
@@ -124,6 +135,8 @@ def test_haystack(ranker):
     assert [document.content for document in found] == best_first(ranker)[:3]
     assert found[0].score == max(ranker.scores(QUERY, TEXTS))
     assert given[2].score is None
+    with pytest.raises(InputError, match="top_k is 0"):
+        SteadyscoreRanker("synthetic:none", top_k=3).run(QUERY, given, top_k=0)
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # PyTerrier's own code under pandas 3

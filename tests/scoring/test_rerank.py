@@ -45,6 +45,12 @@ def test_an_address_is_a_scorer_and_so_is_what_was_opened():
     assert len(first) == 2
 
 
+@pytest.mark.parametrize("top_k", [0, -1])
+def test_a_ranking_has_at_least_a_first_document(top_k):
+    with pytest.raises(InputError, match=f"top_k is {top_k}: give 1 or more"):
+        steadyscore.rerank(by_length, "what", TEXTS, top_k=top_k)
+
+
 def test_a_dict_is_scored_by_title_and_text_and_handed_back_whole():
     seen = []
 

@@ -72,9 +72,11 @@ def refused(url: str) -> bool:
 def test_sighup_opens_the_models_again(tmp_path):
     (tmp_path / "mine.py").write_text("def score(query, texts):\n    return [0.1] * len(texts)\n")
     with serving(tmp_path, "mine=python:mine:score") as (url, process):
+        (tmp_path / "mine.py").write_text("def score(query, texts):\n    return [0.25] * len(texts)\n")
         process.send_signal(signal.SIGHUP)
         until(lambda: '"event": "reloaded", "models": ["mine"]' in (tmp_path / "log").read_text())
-        assert httpx.post(f"{url}/v1/rerank", json=BODY | {"model": "mine"}).status_code == 200
+        answer = httpx.post(f"{url}/v1/rerank", json=BODY | {"model": "mine"}).json()
+        assert answer["results"][0]["relevance_score"] == 0.25
 
 
 def test_the_command_refuses_a_public_address_before_it_loads_anything(tmp_path):

@@ -55,16 +55,16 @@ def add_scorer_change(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_engine(parser: argparse.ArgumentParser) -> None:
-    """How a local model runs."""
+def add_engine(parser: argparse.ArgumentParser, *, keeps_answers: bool = True) -> None:
+    """How a local model runs, and how an endpoint is asked; what serves asks anew each time."""
     group = parser.add_argument_group("engine")
     add_fields(group, EngineOptions, "device dtype batch_tokens trust_remote_code tensor_parallel")
     add_field(group, EngineOptions, "tokenizer", metavar="PATH")
     add_field(group, EngineOptions, "allow_base_mismatch")
-    add_endpoint(parser)
+    add_endpoint(parser, keeps_answers)
 
 
-def add_endpoint(parser: argparse.ArgumentParser) -> None:
+def add_endpoint(parser: argparse.ArgumentParser, keeps_answers: bool) -> None:
     """How an endpoint over HTTP is asked."""
     group = parser.add_argument_group("endpoint")
     add_field(group, EngineOptions, "concurrency")
@@ -72,7 +72,8 @@ def add_endpoint(parser: argparse.ArgumentParser) -> None:
     add_field(group, EngineOptions, "retries")
     add_field(group, EngineOptions, "timeout", metavar="SECONDS")
     add_field(group, EngineOptions, "price", type=price, nargs=2, metavar=("IN", "OUT"))
-    add_field(group, EngineOptions, "cache", help="ask again what was answered before")
+    if keeps_answers:
+        add_field(group, EngineOptions, "cache", help="ask again what was answered before")
 
 
 def add_watch(parser: argparse.ArgumentParser) -> None:
@@ -101,6 +102,9 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
     """The engine's flags; the endpoint's too, for verbs that have them."""
     price = getattr(args, "price", None)
     return from_flags(EngineOptions, args, price=Price(*price) if price else None, watch=tuple(getattr(args, "watch", ())))
+
+
+THRESHOLD_FLAGS = ("cutoff", "match_retention", "keep_first", "keep_share", "threshold_protocol")
 
 
 def add_threshold(parser: argparse.ArgumentParser) -> None:
@@ -178,8 +182,7 @@ def add_allow_missing(parser: argparse.ArgumentParser) -> None:
 
 def threshold_of(args: argparse.Namespace) -> Threshold | None:
     """What the flags say; None where they say nothing: each run's own."""
-    given = (args.cutoff, args.match_retention, args.keep_first, args.keep_share, args.threshold_protocol)
-    if all(flag is None for flag in given):
+    if all(getattr(args, flag) is None for flag in THRESHOLD_FLAGS):
         return None
     share, run = (None, args.match_retention) if isinstance(args.match_retention, str) else (args.match_retention, None)
     return Threshold(

@@ -12,6 +12,7 @@ from ..measures.measurement import Threshold
 from ..scoring.attacks import ATTACKS
 from ..scoring.score import AuditConfig, Cut
 from . import (
+    THRESHOLD_FLAGS,
     add_allow_missing,
     add_engine,
     add_json,
@@ -26,7 +27,10 @@ from . import (
     settings_of,
     threshold_of,
 )
-from .flags import add_field
+from .flags import add_field, mode_mistakes
+
+READ_WITH_RUNS = ("runs", "attacks", "min", "max", "allow_missing", "no_report", "json", *THRESHOLD_FLAGS)
+"""The flags that say something about a finished attack."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     bounds = parse_bounds(args.min, args.max, is_attack_measure, LISTED) if args.min or args.max else []
     needed = ("scorer", "data") if args.dry_run else ("scorer", "data", "out")
     if args.runs:
-        refuse(*(f"--runs reads a finished attack; leave out --{name}." for name in needed if getattr(args, name)))
+        refuse(*mode_mistakes("--runs reads a finished attack", arguments, args, READ_WITH_RUNS))
         found, out = load_attack(args.runs, attacks=args.attacks, threshold=threshold_of(args)), args.runs
     else:
         refuse(*(f"--{name} is missing; or name a finished attack with --runs." for name in needed if not getattr(args, name)))

@@ -21,6 +21,7 @@ from ..scoring.mitigations import MITIGATIONS
 from ..scoring.perturbation import PERTURBATIONS
 from ..scoring.score import AuditConfig, Cut
 from . import (
+    THRESHOLD_FLAGS,
     add_budget,
     add_engine,
     add_json,
@@ -43,12 +44,14 @@ from . import (
     settings_of,
     threshold_of,
 )
-from .audit_decisions import run_decisions
-from .flags import add_field, add_fields, positive
+from .audit_decisions import READ_WITH_DECISIONS, run_decisions
+from .flags import add_field, add_fields, mode_mistakes, positive
 from .workers import add_dry_run, add_workers, print_estimate, run_workers, size_mistakes
 
-SCORING = ("queries", "query_ids", "pool", "width", "chars", "prompt", "shard", "on", "apart_from")
-"""Flags that say what is scored and where: a file of scores has it all in it."""
+READ_WITH_SCORES = (
+    "scores", "relevance", "out", "no_report", "json", "ir", "serving_permutations", "readout", "ties", *THRESHOLD_FLAGS,
+)  # fmt: skip
+"""The flags of an audit that say something about a file of scores."""
 QUERY_IDS = "only these queries: ids with commas between them, or a file with one on each line"
 
 
@@ -164,7 +167,8 @@ def config_of(args: argparse.Namespace) -> AuditConfig:
 
 def run(args: argparse.Namespace) -> int:
     if args.decisions:
-        return run_decisions(args)
+        mode = "--decisions asks about the states of a file"
+        return run_decisions(args, mode_mistakes(mode, arguments, args, READ_WITH_DECISIONS))
     if args.scores:
         return _audit_scores(args)
     refuse(
@@ -225,14 +229,7 @@ def _renamed(args: argparse.Namespace) -> bool:
 
 
 def _audit_scores(args: argparse.Namespace) -> int:
-    refuse(
-        *(["--scores measures a file; leave out --scorer and --data."] if args.scorer or args.data else []),
-        *(
-            f"--{flag.replace('_', '-')} needs a scorer to score with; leave it out."
-            for flag in (*SCORING, "dry_run", "noise_floor", "noise_reads", "perturb", "reader", "mitigation", "curve", "watch")
-            if getattr(args, flag)
-        ),
-    )
+    refuse(*mode_mistakes("--scores measures a file and scores nothing", arguments, args, READ_WITH_SCORES))
     parse_measures(args.ir)
     threshold = threshold_of(args) or Threshold()
     reading = reading_from(args.readout, args.ties)

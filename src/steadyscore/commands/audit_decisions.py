@@ -10,22 +10,22 @@ from ..machine.mirrors import name_of
 from ..machine.working_copies import open_folder
 from . import can_draw_page, engine_options, note_failed, print_json, refuse
 
-UNUSED = (
-    "data", "scores", "relevance", "perturb", "mitigation", "reader", "ir", "curve", "noise_floor", "noise_reads", "watch",
-    "apart_from", "queries", "query_ids", "pool", "width", "chars", "prompt", "shard", "on", "cutoff",
-    "match_retention", "keep_first", "keep_share", "readout", "ties",
+READ_WITH_DECISIONS = (
+    "decisions", "scorer", "out", "dry_run", "no_report", "json", "permutations", "seed",
+    "concurrency", "rate", "retries", "timeout", "price", "cache",
 )  # fmt: skip
-"""Flags of an audit of scores that say nothing about decisions; identical requests are always asked."""
+"""The flags of an audit that say something about decisions; identical requests are always asked."""
 
 
-def run_decisions(args: argparse.Namespace) -> int:
+def run_decisions(args: argparse.Namespace, unread: list[str]) -> int:
+    """`unread` are the mistakes in flags that nothing here reads."""
     refuse(
         *(
             ["--scorer is missing: say what to audit, for example --scorer systemone:m@http://localhost:8000."]
             * (not args.scorer)
         ),
         *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
-        *(f"--{flag.replace('_', '-')} has no meaning with --decisions; leave it out." for flag in UNUSED if getattr(args, flag)),
+        *unread,
     )
     options = engine_options(args)
     if args.dry_run:

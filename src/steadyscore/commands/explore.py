@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--no-browser", action="store_true", help="print the address and open nothing")
     add_server(parser)
-    add_engine(parser)
+    add_engine(parser, keeps_answers=False)
     examples(
         parser,
         "steadyscore explore",

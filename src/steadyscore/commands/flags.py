@@ -10,7 +10,7 @@ import argparse
 import ast
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, fields
 from functools import cache
 from itertools import pairwise
@@ -50,6 +50,20 @@ def from_flags(kind: Callable[..., T], args: argparse.Namespace, **given: Any) -
     """A dataclass from the flags that are called as its fields are, and from what is given instead."""
     flags = {field.name: getattr(args, field.name) for field in fields(kind) if hasattr(args, field.name)}  # type: ignore[arg-type]
     return kind(**flags | given)
+
+
+def mode_mistakes(
+    mode: str, arguments: Callable[[argparse.ArgumentParser], None], args: argparse.Namespace, read: Collection[str]
+) -> list[str]:
+    """What is wrong with the flags of a verb in a mode that reads some of them only: the others must stand at their defaults.
+
+    `mode` is the beginning of the sentence, such as `--runs reads a finished attack`.
+    """
+    parser = argparse.ArgumentParser(add_help=False)
+    arguments(parser)
+    unread = [flag for flag in parser._actions if flag.option_strings and flag.dest not in read]
+    typed = [flag.option_strings[0] for flag in unread if getattr(args, flag.dest) != flag.default]
+    return [f"{mode}; leave out {', '.join(typed)}."] if typed else []
 
 
 def local_path(text: str) -> Path:
@@ -140,3 +154,4 @@ def converter(hint: Any) -> Callable[[str], Any]:
 positive = converter(Positive)
 not_negative = converter(NotNegative)
 above_zero = converter(AboveZero)
+finite = converter(float)

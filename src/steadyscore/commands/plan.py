@@ -13,6 +13,7 @@ from ..measures.measurement import pair_values
 from ..measures.planning import decide, pilot, required_queries
 from ..runs.folder import find_run
 from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
+from .flags import above_zero, finite
 
 PAIRED = ("tau_psi", "overlap", "pair_flip", "selection_flip")
 
@@ -22,9 +23,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measure", choices=[*PAIRED, "ndcg@10", "ndcg@1"], default="overlap", help="what to plan for (default overlap)"
     )
-    parser.add_argument("--margin", type=float, default=0.02, help="wanted half-width of the 95 %% interval (default 0.02)")
+    parser.add_argument("--margin", type=above_zero, default=0.02, help="wanted half-width of the 95 %% interval (default 0.02)")
     parser.add_argument(
-        "--is-below", type=float, metavar="X", help="also ask whether the measure is below X, looking query by query"
+        "--is-below", type=finite, metavar="X", help="also ask whether the measure is below X, looking query by query"
     )
     add_threshold(parser)
     add_json(parser)

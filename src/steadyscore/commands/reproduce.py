@@ -19,9 +19,9 @@ from ..reproduce.recipe import Artifact
 from ..reproduce.render import FORMATS, Shown
 from ..reproduce.scale import SCALES, Choices, choices_from
 from ..reproduce.sharing import SharedJobs, do_on_ray, independent_groups, jobs_of_share
-from . import add_engine, add_json, engine_options, examples, note, print_json, print_table
+from . import add_engine, add_json, engine_options, examples, note, print_json, print_table, refuse
 from .flags import local_path
-from .workers import add_launch, cluster_of
+from .workers import actor_mistakes, add_launch, cluster_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -198,6 +198,7 @@ def _training_cells(size: TrainingSize) -> list[str]:
 
 
 def _run(args: argparse.Namespace, plan: Plan, choices: Choices, store: Store) -> int:
+    refuse(*actor_mistakes(args))
     options = engine_options(args)
     if args.on:
         shared = SharedJobs(independent_groups(plan.jobs), store, choices, options, args.command)

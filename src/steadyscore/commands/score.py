@@ -6,12 +6,14 @@ import argparse
 import json
 
 from ..audits.audit import Additions
+from ..collection import open_collection
+from ..errors import InputError
 from ..machine.disk import atomic
 from ..machine.mirrors import beside, parse_place
 from ..machine.working_copies import local_file_to_write
 from ..models.embedded import DEFAULT
 from ..scoring.rankings import Place, Rankings, RankingWork, rank_collection
-from ..scoring.score import AuditConfig, Cut
+from ..scoring.score import AuditConfig, Cut, cut_instances
 from . import (
     add_engine,
     add_json,
@@ -64,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
         *([] if args.dry_run else size_mistakes(args)),
     )
     config = AuditConfig(settings=settings_of(args), chars=args.chars, cut=Cut(args.queries, args.pool))
+    if args.format == "trec":
+        _check_ids(args.data, config.cut)
     folder = None if args.out is None else beside(args.out, ".parts")
     work = RankingWork(
         args.scorer, args.data, folder, config, engine_options(args), args.json, args.command, args.allow_scorer_change
@@ -75,6 +79,16 @@ def run(args: argparse.Namespace) -> int:
     with rank_collection(work, args.top) as rankings:
         _write(args, rankings)
         return note_failed(rankings.failed, f"{rankings.queries} queries of {args.scorer}")
+
+
+def _check_ids(data: str, cut: Cut) -> None:
+    """Refuse ids that would be several columns of a TREC run, before anything is scored."""
+    instances = cut_instances(open_collection(data).instances(), cut)
+    ids = (id for instance in instances for id in (instance.id, *(candidate.id for candidate in instance.pool)))
+    if (odd := next((id for id in ids if id.split() != [id]), None)) is not None:
+        raise InputError(
+            f"{data}: the id {odd!r} holds a blank, which a TREC run cannot. Choose --format jsonl, or ids without blanks."
+        )
 
 
 def _write(args: argparse.Namespace, rankings: Rankings) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -42,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help=f"what scores, under the name that requests give as model; the first is the default (default {DEFAULT})",
     )  # fmt: skip
     add_server(parser)
-    add_engine(parser)
+    add_engine(parser, keeps_answers=False)
     examples(
         parser,
         "steadyscore serve",
@@ -124,7 +125,9 @@ def open_models(scorers: list[str], args: argparse.Namespace) -> dict[str, Model
     from ..serve.service import ModelOptions, open_model
     from ..serve.shared_base import SharedBases
 
-    bases, options, asked = SharedBases(args.workers), engine_options(args), from_flags(ModelOptions, args)
+    # An answer from the cache would stand for an endpoint that has changed since, or is gone.
+    options = replace(engine_options(args), cache=False)
+    bases, asked = SharedBases(args.workers), from_flags(ModelOptions, args)
     return {name: open_model(name, address, asked, options, bases) for name, address in scorers_by_name(scorers).items()}
 
 

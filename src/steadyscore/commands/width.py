@@ -8,7 +8,7 @@ from ..audits.width_study import load_width_study, study_width
 from ..machine.mirrors import parse_place
 from ..scoring.score import AuditConfig, Cut
 from . import add_engine, add_json, add_presentation, engine_options, examples, note_failed, print_json, refuse, settings_of
-from .flags import add_field, add_fields
+from .flags import add_field, add_fields, mode_mistakes
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     needed = ("scorer", "data", "out")
     if args.runs:
-        refuse(*(f"--runs reads finished runs; leave out --{name}." for name in needed if getattr(args, name)))
+        refuse(*mode_mistakes("--runs reads finished runs", arguments, args, ("runs", "json")))
         study = load_width_study(args.runs)
     else:
         refuse(*(f"--{name} is missing; or name finished runs with --runs." for name in needed if not getattr(args, name)))

@@ -103,9 +103,17 @@ def fleet_question(args: argparse.Namespace) -> FleetQuestion | None:
 
 
 def size_mistakes(args: argparse.Namespace) -> list[str]:
-    """Flags that mean something in a dry run only."""
+    """Flags that mean something in a dry run only, or there and on a cluster."""
     asked = {"--hours": args.hours, "--hourly-price": args.hourly_price}
-    return [f"{flag} sizes a cluster: add --dry-run, or leave it out." for flag, value in asked.items() if value is not None]
+    sizes = [f"{flag} sizes a cluster: add --dry-run, or leave it out." for flag, value in asked.items() if value is not None]
+    return sizes + actor_mistakes(args)
+
+
+def actor_mistakes(args: argparse.Namespace) -> list[str]:
+    """Flags about Ray actors where there are none."""
+    asked = {"--actors": args.actors is not None, "--actor-cpus": args.actor_cpus != 1, "--actor-gpus": args.actor_gpus != 0}
+    typed = [] if args.on else [flag for flag, is_typed in asked.items() if is_typed]
+    return [f"{flag} is about the actors of a Ray cluster: add --on ray, or leave it out." for flag in typed]
 
 
 def run_workers(args: argparse.Namespace, work: Work) -> int | None:

@@ -23,7 +23,7 @@ from ..terms import GRADES
 from ..window.prompt import PromptText, messages
 from ..window.readout import SlotLogits
 from . import Capabilities, EngineOptions, Grader, Price
-from .endpoint import Endpoint, Refused, field, number, split_model_and_base
+from .endpoint import Endpoint, Refused, TooLong, field, number, split_model_and_base
 from .generator import Generator
 from .wire import Malformed
 
@@ -93,6 +93,8 @@ class HostedEngine(Grader, Generator):
             sent = self._decoding(most_tokens)
             try:
                 return self.endpoint.post("/chat/completions", body | sent, read)
+            except TooLong:  # of this chat, whatever setting it names
+                raise
             except Refused as refusal:
                 # By what this request sent: of several that were refused at once, one has changed the settings for all.
                 name = next((name for name in ADAPTED if name in sent and name in str(refusal)), None)

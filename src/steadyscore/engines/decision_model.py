@@ -38,7 +38,7 @@ from ..window.prompt import PromptText, state_text
 from ..window.readout import SlotLogits
 from . import Capabilities, EngineOptions, Grader
 from .chat import Chat, token_cost
-from .endpoint import Endpoint, Refused, Unusable, split_model_and_base
+from .endpoint import Endpoint, Refused, TooLong, Unusable, split_model_and_base
 from .generator import Generator
 from .token_server import slot_probabilities
 from .wire import Malformed
@@ -124,14 +124,16 @@ class DecisionModel(Grader, Generator):
             part = tuple(questions[len(answers) : len(answers) + self._most])
             try:
                 answers += self._request(state, part)
+            except TooLong:  # of this state: the next may fit with all its questions
+                raise
             except Refused as refusal:
                 if not self._lower_limit(len(part), str(refusal)):
                     raise
         return answers
 
-    def _request(self, state: State, questions: tuple[Question, ...]) -> list[Answer]:
+    def _request(self, state: State, questions: tuple[Question, ...], is_cached: bool = True) -> list[Answer]:
         body = self.shape.write(Request(self.model, state, questions))
-        return self.endpoint.post(self._path, body, lambda answer: self._read(questions, answer))
+        return self.endpoint.post(self._path, body, lambda answer: self._read(questions, answer), is_cached=is_cached)
 
     def _read(self, questions: tuple[Question, ...], body: Any) -> list[Answer]:
         try:
@@ -172,7 +174,7 @@ class DecisionModel(Grader, Generator):
     def _tells_label_mass(self) -> bool:
         state, question = PROBE
         try:
-            [answer] = self.endpoint.map(lambda asked: self._request(state, (asked,))[0], [question])
+            [answer] = self.endpoint.map(lambda asked: self._request(state, (asked,), is_cached=False)[0], [question])
         except Unusable as failure:
             raise InputError(f"{self.name} cannot be asked: {failure}.") from failure
         return answer.label_mass is not None

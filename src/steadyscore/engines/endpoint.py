@@ -62,6 +62,10 @@ class Unreachable(Unusable):
     """No answer at all: overload, server errors or silence until the last retry."""
 
 
+class Silent(Unreachable):
+    """Not even a status until the last retry: nothing listens there, or it never ends what it says."""
+
+
 class Refused(Unusable):
     """A request that the endpoint does not take: filtered, or with a field that it does not know."""
 
@@ -114,7 +118,8 @@ class Endpoint:
         self._next_turn = 0.0
         self._failed_in_a_row = 0
         self._asking = _Asking()
-        self._asked: Counter[str] = Counter()
+        self._asked: Counter[bytes] = Counter()
+        """Digest of a request -> how often it was asked."""
         self._has_warned = False
 
     def map(self, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
@@ -163,9 +168,12 @@ class Endpoint:
             raise InputError(f"{other} serves something else than {next(iter(said))}. Name servers of the same model.")
         return first
 
-    def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
-        """Send `body` and return `read(answer)`; `read` raises `Malformed` for an answer that cannot be used."""
-        if not self.cached:
+    def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T], *, is_cached: bool = True) -> T:
+        """Send `body` and return `read(answer)`; `read` raises `Malformed` for an answer that cannot be used.
+
+        What is asked to know how the endpoint is now is not cached.
+        """
+        if not (self.cached and is_cached):
             return self._ask("POST", path, body, read)
         file = self._file(path, body)
         if (kept := _read_json(file)) is not None:
@@ -183,9 +191,10 @@ class Endpoint:
     def _file(self, path: str, body: dict[str, Any]) -> Path:
         """Where the answer to a request is kept. Asking the same again is another question: it measures the noise floor."""
         request = json.dumps([self.base, path, body], sort_keys=True)
+        key = hashlib.blake2b(request.encode(), digest_size=16).digest()
         with self._lock:
-            turn = self._asked[request]
-            self._asked[request] += 1
+            turn = self._asked[key]
+            self._asked[key] += 1
         digest = hashlib.blake2b(f"{turn}\x1f{request}".encode(), digest_size=16).hexdigest()
         return cache_folder() / "responses" / digest[:2] / f"{digest}.json"
 
@@ -211,9 +220,8 @@ class Endpoint:
             except TooLarge as fault:
                 raise Unusable(f"{url} gave {fault}") from fault
         reason = redact(str(faults[-1]), self._key) if faults else ""
-        failure = Unusable if faults and isinstance(faults[-1], Malformed) else Unreachable
         where = " and ".join(_url(server.base, path) for server in asked.all)
-        raise failure(f"{where} gave no usable answer in {self.options.retries + 1} tries, the last: {reason}")
+        raise _kind_of_failure(faults)(f"{where} gave no usable answer in {self.options.retries + 1} tries, the last: {reason}")
 
     def _tries(self, servers: Servers, faults: Sequence[NoAnswer | Malformed]) -> Iterator[Server]:
         """The servers to ask until one gives a usable answer: each that is not left out, then again later; `faults` so far."""
@@ -292,6 +300,13 @@ def _url(base: str, path: str) -> str:
     """The path goes before a query string of the base."""
     place, mark, query = base.partition("?")
     return place.rstrip("/") + path + mark + query if path else base
+
+
+def _kind_of_failure(faults: Sequence[NoAnswer | Malformed]) -> type[Unusable]:
+    """What a request failed of that had these faults, one a try."""
+    if faults and isinstance(faults[-1], Malformed):
+        return Unusable
+    return Silent if not any(isinstance(fault, Overloaded | Malformed) for fault in faults) else Unreachable
 
 
 def read_key(given: str | None = None) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
 from ..errors import InputError
@@ -20,7 +20,7 @@ from ..machine.console import foreign_code
 from ..machine.stopping import STOPS
 from . import Capabilities, EngineOptions, Reranker, ScorerFailed, Watch
 from .object_state import ObjectState, state_of
-from .sources import named_files, watch_modules
+from .sources import digest, forget_modules, named_files, source_files, watch_modules
 
 Score = Callable[[str, list[str]], Sequence[float]]
 
@@ -112,12 +112,14 @@ def open_python(rest: str, options: EngineOptions) -> PythonReranker:
     if (here := str(Path.cwd())) not in sys.path:  # a user's own file, beside them
         sys.path.insert(0, here)
     named_files(options.watch)  # a file that is not there is refused before anything is scored
+    forgotten = _forget_changed(module_name)
     before = set(sys.modules)
     with reraise_stops():
         try:
             with foreign_code():
                 function = getattr(importlib.import_module(module_name), function_name)
         except BaseException as fault:  # a user's module may do anything at its top
+            sys.modules.update(forgotten)  # what was opened before goes on with them
             raise InputError(
                 f"python:{rest} could not be imported: {_reason(fault)}. Fix it, or name another function."
             ) from fault
@@ -125,11 +127,21 @@ def open_python(rest: str, options: EngineOptions) -> PythonReranker:
         raise InputError(f"python:{rest} cannot score: {function_name!r} is not a function. Fix it, or name another function.")
     _loaded_with.setdefault(module_name, set()).update(set(sys.modules) - before)
     loaded = sorted(_loaded_with[module_name])
+    _digests[module_name] = {file: digest(file) for file in source_files([module_name], loaded)}
     return PythonReranker(function, f"python:{rest}", module=module_name, loaded=loaded, watched=options.watch)
 
 
 _loaded_with: dict[str, set[str]] = {}
 """Module -> what its first import in this process brought along; a second one brings nothing."""
+_digests: dict[str, dict[Path, str]] = {}
+"""Module -> the files behind it as they were when it was opened."""
+
+
+def _forget_changed(module: str) -> dict[str, ModuleType]:
+    """Forget a module and those beside it where a file of theirs has changed since it was opened; what was forgotten."""
+    opened = _digests.get(module, {})
+    is_changed = any(not file.is_file() or digest(file) != before for file, before in opened.items())
+    return forget_modules(opened) if is_changed else {}
 
 
 def _modules_of(function: Any) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import InputError
 from . import Capabilities, EngineOptions, Reranker
-from .endpoint import Endpoint, Unusable, field, number, split_model_and_base
+from .endpoint import Endpoint, Silent, Unusable, field, number, split_model_and_base
 from .wire import Malformed
 
 PROBE = ("why is the sky blue", ["Short waves of light scatter more in air.", "The ferry leaves at nine."])
@@ -49,6 +49,8 @@ def open_rerank(rest: str, options: EngineOptions, shape: str = "") -> HttpReran
         reranker = HttpReranker(endpoint, model, candidate)
         try:
             reranker.score(*PROBE)
+        except Silent as silence:  # whatever the shape
+            raise InputError(f"{base} cannot be reached: {silence}. Is the server running there?") from silence
         except Unusable as refusal:
             refusals.append(f"{candidate}: {refusal}")
         else:

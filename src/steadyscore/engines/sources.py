@@ -11,8 +11,10 @@ import ast
 import sys
 import sysconfig
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from importlib import invalidate_caches
 from pathlib import Path
+from types import ModuleType
 
 from ..errors import InputError
 from ..machine.disk import sha256
@@ -36,18 +38,45 @@ def named_files(names: Sequence[str]) -> dict[str, str]:
 
 def watch_modules(anchors: Sequence[str], loaded: Sequence[str], scorer: str) -> Watch:
     """The files of the modules a scorer stands in, and beside each of what it loaded and of all that these import there."""
-    places = {name: file for name in anchors if (file := _file_of(name))}
-    if not places:
+    found = source_files(anchors, loaded)
+    if not found:
         return Watch(unwatched=(f"{scorer} has no source file: a change of its code goes unnoticed.",))
+    shared = {name for name, count in Counter(found.values()).items() if count > 1}  # from two roots: the whole path tells
+    files = {str(file) if name in shared else name: digest(file) for file, name in found.items()}
+    return Watch(files, (f"Installed packages and data files behind {scorer} are not watched; --watch FILE adds a file.",))
+
+
+def source_files(anchors: Sequence[str], loaded: Sequence[str]) -> dict[Path, str]:
+    """File -> its path from the folder that it is imported from, of all that `watch_modules` watches."""
+    places = {name: file for name in anchors if (file := _file_of(name))}
     others = [file for name in loaded if (file := _file_of(name))]
     found: dict[Path, str] = {}
     for name, first in places.items():
         root = _root(name, first)
         starts = [first, *(file for file in others if _is_beside(file, root, first))]
         found |= {file: str(file.relative_to(root)) for file in sorted(_closure(starts, root, first)) if file not in found}
-    shared = {name for name, count in Counter(found.values()).items() if count > 1}  # from two roots: the whole path tells
-    files = {str(file) if name in shared else name: digest(file) for file, name in found.items()}
-    return Watch(files, (f"Installed packages and data files behind {scorer} are not watched; --watch FILE adds a file.",))
+    return found
+
+
+def forget_modules(files: Collection[Path]) -> dict[str, ModuleType]:
+    """Have the next import of these files read them again. Returns the modules as they were: who holds them keeps them."""
+    forgotten = {
+        name: module
+        for name, module in list(sys.modules.items())
+        if _is_theirs(name) and (file := getattr(module, "__file__", None)) and Path(file).resolve() in files
+    }
+    for name in forgotten:
+        del sys.modules[name]
+        package, _, last = name.rpartition(".")
+        if package in sys.modules:  # a package without a file of its own: `from package import last` asks it first
+            vars(sys.modules[package]).pop(last, None)
+    invalidate_caches()
+    return forgotten
+
+
+def _is_theirs(module: str) -> bool:
+    """Whether a module may be imported twice in a process: neither the script that runs nor one of ours."""
+    return module.partition(".")[0] not in ("__main__", "__mp_main__", __package__.partition(".")[0])
 
 
 def watch_script(file: Path) -> dict[str, str]:

@@ -34,5 +34,6 @@ class SteadyscoreRanker:
     def run(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, list[Document]]:
         self.warm_up()
         assert self._ranker is not None
-        ranked = self._ranker.rank(query, [document.content or "" for document in documents], top_k or self.top_k)
+        most = self.top_k if top_k is None else top_k
+        ranked = self._ranker.rank(query, [document.content or "" for document in documents], most)
         return {"documents": [replace(documents[index], score=score) for index, score in ranked]}

@@ -101,6 +101,8 @@ class Ranker:
 
     def rank(self, query: str, documents: Sequence[Document], top_k: int | None = None) -> list[tuple[int, float]]:
         """(index, score) best first; equal scores by text, never by the place they came in."""
+        if top_k is not None and top_k < 1:
+            raise InputError(f"top_k is {top_k}: give 1 or more, or leave it out for the whole ranking.")
         texts = [_text(document) for document in documents]
         scores = list(enumerate(self.scores(query, documents)))
         return sorted(scores, key=lambda each: (-each[1], texts[each[0]], each[0]))[:top_k]
