@@ -288,7 +288,7 @@ def test_a_share_of_the_first_stages_rank_moves_with_no_order_and_lifts_who_stoo
     low, high = plain.scores.min(), plain.scores.max()
     np.testing.assert_allclose(mixed.scores[0], 0.6 * (plain.scores[0] - low) / (high - low) + 0.4 * (1 - place / 11))
     np.testing.assert_array_equal(served("first-stage", "none").scores, served("first-stage:30", "none").scores)
-    with pytest.raises(InputError, match="leaves nothing of the scorer"):
+    with pytest.raises(InputError, match="the number is at most 99"):
         served("first-stage:100")
 
 

@@ -224,3 +224,24 @@ def test_the_examples_of_deploy_are_commands_that_parse():
     assert parse(*shlex.split(unit)[2:]).monitor_share == 0.01
     last = (deploy / "Containerfile").read_text().strip().splitlines()[-1]
     assert parse(*json.loads(last.removeprefix("CMD "))).api_key_file
+
+
+def test_a_share_of_the_first_stage_is_in_every_score_that_a_request_gets(adapters, tiny_folder):
+    plain = open_model("mine", f"hf:{tiny_folder}")
+    mixed = open_model("mine", f"hf:{tiny_folder}", ModelOptions(first_stage=40))
+    texts = instance_of("q", ["one", "two", "three", "four"])
+    orders = np.array([[0, 1, 2, 3], [3, 1, 0, 2]])
+    found = {}
+    for name, model in (("plain", plain), ("mixed", mixed)):
+        running = Service(lambda model=model: {"m": model}, Limits())
+        with running.batcher.admit(10, 60, "m") as admission:
+            found[name] = running.score_orders(model, admission, texts, orders).scores
+            (once,) = running.score_pools(model, admission, [texts])
+            np.testing.assert_allclose(once, found[name][0])
+        running.close()
+    np.testing.assert_allclose(found["mixed"], 0.6 * found["plain"] + 0.4 * np.array([1, 0.75, 0.5, 0.25]))
+    own = f"hf:{tiny_folder}+{adapters[0]}"
+    assert open_model("mine", own, ModelOptions(first_stage=40)).cutoff is None, "it was fitted on other scores"
+    assert open_model("mine", own, ModelOptions(first_stage=40, cutoff=0.5)).cutoff == 0.5
+    with pytest.raises(SystemExit):
+        parse("m=synthetic:slot", "--first-stage", "100")

@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from ..machine.bounds import AboveZero, NotNegative, Positive, bound_mistake
+from ..machine.bounds import AboveZero, NotNegative, Percentage, Positive, bound_mistake
 from ..machine.mirrors import is_address
 
 T = TypeVar("T")
@@ -154,4 +154,5 @@ def converter(hint: Any) -> Callable[[str], Any]:
 positive = converter(Positive)
 not_negative = converter(NotNegative)
 above_zero = converter(AboveZero)
+percentage = converter(Percentage)
 finite = converter(float)

@@ -18,7 +18,7 @@ from ..serve.settings import Limits, ServerSettings, default_workers, read_keys,
 from ..tasks import TASKS
 from ..terms import PromptStyle
 from . import add_engine, engine_options, examples, note, refuse
-from .flags import above_zero, from_flags, positive
+from .flags import above_zero, from_flags, percentage, positive
 
 if TYPE_CHECKING:
     from ..serve.service import Model
@@ -78,6 +78,13 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         help="a window too long for the model: refuse it, or cut its documents further",
     )
     parser.add_argument("--cutoff", type=float, metavar="X", help="cutoff of a decision that names none (default: the adapter's)")
+    parser.add_argument(
+        "--first-stage",
+        type=percentage,
+        metavar="P",
+        help="percentage of each score that a document's place in the request makes up, where a first stage ranked them, "
+        "for example 30 (default: none)",
+    )
     parser.add_argument(
         "--alias",
         dest="aliases",

@@ -18,6 +18,7 @@ NotNegative = Annotated[int, Ge(0)]
 AboveZero = Annotated[float, Gt(0)]
 ZeroOrMore = Annotated[float, Ge(0)]
 Share = Annotated[float, Interval(ge=0, le=1)]
+Percentage = Annotated[int, Interval(gt=0, lt=100)]
 BelowOne = Annotated[float, Interval(ge=0, lt=1)]
 
 

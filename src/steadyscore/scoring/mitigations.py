@@ -36,6 +36,8 @@ class Mitigation(NamedTuple):
     """(n, width, number) -> presentations of the whole pool that one served order costs."""
     number: int | None = None
     """The number after the colon where none is written; None: it takes none."""
+    most: int | None = None
+    """The largest number; None: any."""
     probes: Callable[[int, int], int] = lambda n, width: 0
     """(n, width) -> further windows, once per query however many orders are served."""
     one_for_all: bool = False
@@ -110,6 +112,8 @@ def _parse(name: str) -> tuple[Mitigation, int]:
         raise InputError(f"{head} takes no number; leave out {colon + number!r}.")
     if colon and not (number.isdigit() and int(number) > 0):
         raise InputError(f"{name!r} needs a positive number behind the colon.")
+    if (most := MITIGATIONS[head].most) is not None and colon and int(number) > most:
+        raise InputError(f"{name!r}: the number is at most {most}.")
     return MITIGATIONS[head], int(number) if colon else usual or 1
 
 
@@ -268,8 +272,6 @@ def rescale(scores: Array, window: Array) -> Array:
 
 def _serve_with_first_stage(mitigated: Mitigated, instance: Instance, orders: Array) -> Scored:
     """A share of each score is the candidate's rank in the pool, which stays what it is in whatever order it is shown."""
-    if mitigated.number >= 100:
-        raise InputError(f"{mitigated.label} leaves nothing of the scorer; give a percentage below 100.")
     found = mitigated.scorer.score_orders(instance, orders, range(len(orders)))
     place = {candidate.id: i for i, candidate in enumerate(instance.pool)}
     ranked = first_stage_scores(len(place))[[place[candidate] for candidate in found.candidate_ids]]
@@ -362,7 +364,7 @@ MITIGATIONS: dict[str, Mitigation] = {
     "capcal-logit": Mitigation("the same in logit space", _calibrate(logit_capcal), lambda n, width, number: 1, probes=_lengths),
     "rescale": Mitigation("scores of each window on one scale", _serve_rescaled, lambda n, width, number: 1),
     "first-stage": Mitigation(
-        "P percent of each score from the rank in the pool", _serve_with_first_stage, lambda n, width, number: 1, 30
+        "P percent of each score from the rank in the pool", _serve_with_first_stage, lambda n, width, number: 1, 30, 99
     ),
     "tournament": Mitigation(
         "winners of windows meet again, R times over", _serve_tournaments, lambda n, width, R: R * _stages(n, width), 2

@@ -18,7 +18,8 @@ from ..measures.measurement import Threshold, measure
 from ..models.adapter import prompt_mistakes, refuse_mismatches, split_address
 from ..models.card import read_card
 from ..runs.table import FIRST_STAGE, Scored
-from ..scoring.scorer import Scorer, Settings
+from ..scoring.mitigations import mitigate
+from ..scoring.scorer import PoolScorer, Scorer, Settings
 from ..tasks import TASKS, Task
 from ..terms import Array, Candidate, Instance, Prompt, PromptStyle
 from ..window.presentation import permutations, windows
@@ -44,6 +45,8 @@ class Model:
     """The cutoff of a threshold decision that names none."""
     expected_overlap: float | None = None
     """Overlap of the sets this cutoff retains under reordering, as the adapter's card measured it."""
+    first_stage: int | None = None
+    """Percentage of a score that a document's place in the request makes up."""
     opened: int = field(default_factory=lambda: int(time.time()))
 
     @cached_property
@@ -58,6 +61,10 @@ class Model:
         """A scorer that presents pools as this model does, on its own backend or on one that stands for it."""
         return Scorer(backend or self.backend, self.task, replace(self.settings, width=width) if width else self.settings)
 
+    def pool_scorer(self, backend: Grader | Reranker, width: int | None = None) -> PoolScorer:
+        """What scores the pools of requests: the scorer, with its share of the first stage."""
+        return mitigate(self.scorer(backend, width), [f"first-stage:{self.first_stage}"] if self.first_stage else [])
+
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
@@ -69,6 +76,7 @@ class ModelOptions:
     prompt: PromptStyle | None = None
     fit: Literal["refuse", "shrink"] = "refuse"
     cutoff: float | None = None
+    first_stage: int | None = None
 
 
 def open_model(
@@ -86,7 +94,7 @@ def open_model(
     if not isinstance(backend, Grader | Reranker):
         raise InputError(f"{address} replays stored scores and cannot score the documents of a request. Serve another scorer.")
     card = _card_of(address)
-    fitted = card.get("cutoff") or {}
+    fitted = {} if asked.first_stage else card.get("cutoff") or {}  # fitted on the adapter's own scores
     model = Model(
         name,
         address,
@@ -95,6 +103,7 @@ def open_model(
         _settings(asked, card.get("settings", {})),
         cutoff=fitted.get("value") if asked.cutoff is None else asked.cutoff,
         expected_overlap=fitted.get("overlap") if asked.cutoff is None else None,
+        first_stage=asked.first_stage,
     )
     if adapter := backend.identity().get("adapter"):
         scorer = model.scorer()
@@ -199,12 +208,15 @@ class Service:
         self, model: Model, admission: Admission, instance: Instance, orders: Array, width: int | None = None, first: int = 0
     ) -> Scored:
         """Scores under several orders (P, n); columns stand in the order of the request."""
-        scorer = model.scorer(batched_backend(model.backend, self.batcher, admission), width)
+        scorer = model.pool_scorer(batched_backend(model.backend, self.batcher, admission), width)
         return scorer.score_orders(instance, orders, range(first, first + len(orders)))
 
     def score_pools(self, model: Model, admission: Admission, instances: Sequence[Instance]) -> list[Array]:
         """Scores of several pools, each once in the order given; their windows are queued together."""
-        return model.scorer(batched_backend(model.backend, self.batcher, admission)).score_pools(instances)
+        backend = batched_backend(model.backend, self.batcher, admission)
+        if model.first_stage:
+            return [model.pool_scorer(backend).score(instance) for instance in instances]
+        return model.scorer(backend).score_pools(instances)
 
     def decide(
         self,
