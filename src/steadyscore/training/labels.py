@@ -262,7 +262,7 @@ def labels_identity(source: str) -> dict[str, Any]:
     has_run = is_there(folder / RECORD_FILE)
     if is_there(folder / DERIVED_FILE):
         derived = read_json(folder / DERIVED_FILE)
-        made = {key: derived.get(key) for key in ("from", "control", "recalibrated_to", "subset")}
+        made: dict[str, Any] = {key: derived.get(key) for key in ("from", "control", "recalibrated_to", "subset")}
         places = ("recalibrated_to",) if has_run else ("from", "recalibrated_to")  # what a run was made with is a scorer
         made |= {key: Path(made[key]).name for key in places if made[key]}
         record |= {key: value for key, value in made.items() if value is not None} | {"teacher_orders": _stored_orders(folder)}
@@ -270,6 +270,12 @@ def labels_identity(source: str) -> dict[str, Any]:
         asked = Run.open(folder).record["fingerprint"]
         record |= {"teacher": asked.get("scorer"), "teacher_orders": _stored_orders(folder), "width": asked.get("width")}
     return record
+
+
+def labelled_data(place: Place) -> dict[str, Any] | None:
+    """Name and digest of the collection that a teacher scored for these labels; None where no run is beside them."""
+    folder = local_folder(place)
+    return Run.open(folder).record["fingerprint"].get("data") if is_there(folder / RECORD_FILE) else None
 
 
 def label_contents(identity: dict[str, Any]) -> dict[str, Any]:
