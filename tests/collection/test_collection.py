@@ -274,6 +274,15 @@ def test_absent_and_cut_files_are_told(tmp_path):
         collections.open_collection(path)
 
 
+def test_a_file_that_lost_lines_is_not_read_to_its_end_without_a_word(tmp_path):
+    collections.write(path := tmp_path / "x.jsonl", Collection("x", "passage_reranking"), some(4))
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    found = collections.read_instances(path)
+    assert [next(found).id for _ in range(3)] == [each.id for each in some(3)]  # a run of the first three is as it was
+    with pytest.raises(InputError, match="holds 3 queries and its header counts 4, so it was cut short"):
+        next(found)
+
+
 def test_names_lead_to_files_or_to_the_next_step(tmp_path, monkeypatch):
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path))
     assert {"dl19", "rm-bench", "msmarco"} <= set(collections.names())

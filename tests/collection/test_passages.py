@@ -95,6 +95,14 @@ def test_trec_topics_qrels_and_run(tmp_path):
     assert report.notes == {"negative grades read as 0": 1, "run lines of queries outside the collection": 1}
 
 
+def test_a_run_whose_ranks_contradict_its_scores_is_noted(tmp_path):
+    folder = trec(tmp_path)
+    (folder / "run.txt").write_text("301 Q0 A 1 2.5 x\n301 Q0 B 2 3.5 x\n302 Q0 C 1 3 x\n302 Q0 D 2 3 x\n")
+    (crime, _), report = built(folder, "trec")
+    assert [each.id for each in crime.pool] == ["A", "B"]
+    assert report.notes["queries of the run whose ranks contradict its scores; the ranks were taken"] == 1
+
+
 def test_msmarco_tsv_keeps_bare_quotes(tmp_path):
     (tmp_path / "collection.tsv").write_text('0\tThe "Manhattan Project" began\n1\ta "lone quote\n2\ttab\tin text\n')
     (tmp_path / "queries.train.tsv").write_text('9\twhat is "it\n10\tother\n')

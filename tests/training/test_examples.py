@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from steadyscore.errors import InputError
 from steadyscore.terms import Instance
 from steadyscore.training.examples import Example, cut, examples, slot_counts, step_indices, training_data, views
+from steadyscore.training.labelling import label
 from steadyscore.training.labels import Label, from_judgements, write_labels
 from steadyscore.training.recipe import TrainConfig
 from tests.helpers import tiny
@@ -107,3 +108,14 @@ def test_slot_counts_by_hand():
     found = some(count=1, pool=4, widths=(2,))
     ids = [c.id for c in found[0].instance.pool]
     assert slot_counts(found, {found[0].instance.id: {ids[0], ids[2], ids[3]}}).tolist() == [2, 1]
+
+
+def test_labels_of_other_texts_are_remarked_on(tmp_path, caplog):
+    data = tiny.write_collection(tmp_path / "pools.jsonl", 3, 4, seed=0)
+    label(lambda query, texts: [0.5] * len(texts), str(data), tmp_path / "labels", quiet=True)
+    config = TrainConfig(data=str(data), labels=str(tmp_path / "labels"), objective="single_order", widths=(4,))
+    training_data(config)
+    assert not caplog.records
+    data.write_text(data.read_text().replace('"text"', '"title": "t", "text"'))
+    training_data(config)
+    assert "labels was made from pools with other contents than" in caplog.text

@@ -7,7 +7,7 @@ import pytest
 
 import steadyscore
 from steadyscore.errors import InputError
-from steadyscore.training.labels import read_labels
+from steadyscore.training.labels import labels_identity, read_labels
 
 
 def by_length(query, texts):
@@ -124,3 +124,77 @@ def test_labels_that_miss_a_query_are_refused_by_the_plan_as_by_the_run(world):
             look(run_of(world, "most"))
         assert "The labels do not cover the pool" in str(refusal.value)
     assert estimate(run_of(world, "most", held_out=2)).queries == 4  # what is held out needs none
+
+
+def shapes(labels):
+    return [(label.query_id, label.vectors.shape) for label in labels]
+
+
+def test_derived_labels_are_those_of_the_part_that_is_asked_for(tmp_path):
+    steadyscore.label(
+        by_length, "passages", tmp_path / "all", queries=4, pool=5, teacher_orders=2, rank_first_stage=True, quiet=True
+    )
+    part = steadyscore.label(start=tmp_path / "all", data="passages", out=tmp_path / "part", queries=2, pool=3)
+    asked = steadyscore.label(
+        by_length, "passages", tmp_path / "asked", queries=2, pool=3, teacher_orders=2, rank_first_stage=True, quiet=True
+    )
+    assert shapes(part.labels) == shapes(asked.labels)
+    for one, other in zip(part.labels, asked.labels, strict=True):
+        assert one.candidate_ids == other.candidate_ids
+        np.testing.assert_allclose(one.vectors, other.vectors)
+        assert one.first.shape == (3,)
+    whole = steadyscore.label(start=tmp_path / "all", data="passages", out=tmp_path / "whole")
+    assert [shape for _, shape in shapes(whole.labels)] == [(2, 5)] * 4
+
+
+def test_labels_of_other_data_are_refused(tmp_path):
+    steadyscore.label("judgements", "passages", tmp_path / "all")
+    others = [{"id": "elsewhere", "query": "why", "candidates": ["a", "b"]}]
+    with pytest.raises(InputError, match=r"all has no label of data\. Name the data that it was made of with --data"):
+        steadyscore.label(start=tmp_path / "all", data=others, out=tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "flags"),
+    [
+        (
+            {"start": "labels"},
+            {"width": 3, "scale": "rank", "rank_first_stage": True, "judged_top": 1, "chars": 9},
+            "--scale, --rank-first-stage, --width, --chars, --judged-top would change nothing of labels that are derived",
+        ),
+        ({"scorer": "judgements"}, {"teacher_orders": 5, "scale": "sigmoid"}, "--teacher-orders, --scale would change nothing"),
+        ({"scorer": by_length}, {"judged_top": 1}, "--judged-top would change nothing of the labels of a scorer"),
+    ],
+)
+def test_settings_that_would_change_nothing_are_refused(tmp_path, source, settings, flags):
+    with pytest.raises(InputError, match=flags):
+        steadyscore.label(data="passages", out=tmp_path / "labels", **source, **settings)
+    assert not (tmp_path / "labels").exists()
+
+
+def test_derived_labels_never_replace_what_a_teacher_said(tmp_path):
+    steadyscore.label(by_length, "passages", tmp_path / "taught", queries=2, teacher_orders=3, quiet=True)
+    steadyscore.label("judgements", "passages", tmp_path / "judged")
+    before = (tmp_path / "taught" / "labels.parquet").read_bytes()
+    with pytest.raises(InputError, match="taught would be replaced by what is derived from it"):
+        steadyscore.label(start=tmp_path / "taught", data="passages", out=tmp_path / "judged" / ".." / "taught", control="random")
+    for source in ({"scorer": "judgements"}, {"start": tmp_path / "judged"}):
+        with pytest.raises(InputError, match=r"taught holds a run, .* Choose another --out"):
+            steadyscore.label(data="passages", out=tmp_path / "taught", **source)
+    assert (tmp_path / "taught" / "labels.parquet").read_bytes() == before
+
+
+def test_a_card_says_what_its_labels_were_derived_from(tmp_path):
+    taught = tmp_path / "taught"
+    steadyscore.label(by_length, "passages", taught, queries=2, teacher_orders=3, quiet=True)
+    assert labels_identity(str(taught))["teacher_orders"] == 3
+    steadyscore.label(start=taught, data="passages", out=tmp_path / "control", control="random", teacher_orders=2)
+    derived = labels_identity(str(tmp_path / "control"))
+    assert {key: value for key, value in derived.items() if key != "sha256"} == {
+        "source": "control", "from": "taught", "control": "random", "teacher_orders": 2,
+    }  # fmt: skip
+    (taught / "derived.json").write_bytes((tmp_path / "control" / "derived.json").read_bytes())
+    (taught / "labels.parquet").write_bytes((tmp_path / "control" / "labels.parquet").read_bytes())
+    mixed = labels_identity(str(taught))  # as versions before this one left it
+    assert "teacher" not in mixed
+    assert mixed["teacher_orders"] == 2

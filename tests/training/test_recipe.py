@@ -59,7 +59,7 @@ def test_the_shipped_recipes_are_the_papers_table(name):
     config = recipe.make_config(recipe.read_recipe(name))
     task = TASKS[name]
     assert (config.widths, config.weight, config.weight_convention) == ((task.width,), task.weight, "pairwise")
-    assert (config.rank, config.alpha, config.dropout, config.batch, config.learning_rate) == (16, 32, 0.05, 64, 2e-4)
+    assert (config.rank, config.alpha, plan(config).dropout, config.batch, config.learning_rate) == (16, 32, 0.05, 64, 2e-4)
     assert config.projections == recipe.PROJECTIONS
     assert (config.data, config.held_out, config.held_out_data) == (TRAINING_DATA[name], 0, f"{TRAINING_DATA[name]}.held-out")
     assert CATALOGUE[config.data].parts["held-out"] == 500  # held out once: the part train is trained on whole
@@ -125,6 +125,7 @@ def test_a_good_config_has_no_mistakes_and_every_bad_one_is_named(good):
         "one order only": {"widths": (1,)},
         "cannot compare": {"shuffle": "pool"},
         "is single_order": {"objective": "order_averaged", "teacher_orders": 1},
+        "order_averaged has no term beside the anchor, so weight 5 would": {"objective": "order_averaged", "weight": 5.0},
         "holds no labels.parquet": {"labels": "nowhere"},
         "is not an adapter folder": {"initial": "nowhere"},
         "no collection is named nowhere": {"data": "nowhere"},
@@ -248,6 +249,22 @@ def test_a_folder_from_before_the_default_ramp_goes_on_unless_its_weight_would_c
     assert stored(objective="single_order")["ramp"] == stored(objective="single_order", ramp=0)["ramp"] == 0
     assert stored(objective="oc_sft")["ramp"] == pytest.approx(500 / 2305)  # refused there; --ramp 0 goes on
     assert stored(objective="oc_sft", ramp=0)["ramp"] == 0
+
+
+def test_an_explicit_dropout_is_respected_and_folders_from_before_go_on(good):
+    card = {"base": {"weights": "w"}, "data": {}, "labels": {}, "prompt_hash": "h"}
+
+    def dropout(**how):
+        asked = plan(replace(good, **how))
+        stored = fingerprint(asked, card)
+        return asked.dropout, stored["dropout"], stored.get("lora dropout")
+
+    assert dropout() == (0.05, 0.05, None)
+    assert dropout(dropout=0.0) == (0, 0, None)
+    assert dropout(objective="dropout") == (0.2, 0.05, None)  # as earlier versions trained and stored
+    assert dropout(objective="dropout", dropout=0.3) == (0.3, 0.3, None)
+    assert dropout(objective="dropout", dropout=0.1) == (0.1, 0.1, 0.1)  # they trained with 0.2
+    assert config_mistakes(replace(good, objective="single_order", dropout=0.0, ramp=0.0, weight=0.0)) == []
 
 
 def test_the_estimate_counts_windows_and_steps(good):

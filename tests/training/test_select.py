@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from steadyscore.errors import InputError
-from steadyscore.training.select import curve_points, read_points, select
+from steadyscore.errors import InputError, StorageError
+from steadyscore.models.adapter import FILES
+from steadyscore.training.select import copy_selected, curve_points, read_points, select
 
 
 def history(qualities, tau=0.2, dispersion=0.2, se=0.01):
@@ -90,3 +94,25 @@ def test_one_held_out_query_has_no_standard_error_and_chooses_nothing():
     found = by_rule(grid(a=(1, history([0.3, 0.500, 0.501], se=None)), b=(5, history([0.3, 0.502, 0.503], se=None))))
     assert found["quality"].point is None
     assert "no standard error" in found["decision"].reason
+
+
+def test_a_full_disk_leaves_the_adapter_that_was_there(tmp_path, monkeypatch):
+    point = curve_points(str(tmp_path / "run"), 1, history([0.3, 0.5]))[1]
+    for folder, word in ((tmp_path / "run" / "checkpoints" / "step-000100", "new"), (tmp_path / "out", "old")):
+        folder.mkdir(parents=True)
+        for name in FILES:
+            (folder / name).write_text(word)
+    copyfileobj, copied = shutil.copyfileobj, []
+
+    def fill_disk(source, target, *how):
+        copied.append(source)
+        if len(copied) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        copyfileobj(source, target, *how)
+
+    monkeypatch.setattr(shutil, "copyfileobj", fill_disk)
+    with pytest.raises(StorageError, match="No space left on device"):
+        copy_selected(point, tmp_path / "out")
+    assert {name: (tmp_path / "out" / name).read_text() for name in os.listdir(tmp_path / "out")} == dict.fromkeys(FILES, "old")
+    copy_selected(point, tmp_path / "out")
+    assert {name: (tmp_path / "out" / name).read_text() for name in os.listdir(tmp_path / "out")} == dict.fromkeys(FILES, "new")

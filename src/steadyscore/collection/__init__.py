@@ -101,7 +101,10 @@ def from_records(data: Any, name: str = "data", task: TaskName = "passage_rerank
 
 
 def read_instances(path: str | Path) -> Iterator[Instance]:
-    """Instances in file order. At the first bad line the rest of the file is checked too: all mistakes are named at once."""
+    """Instances in file order. At the first bad line the rest of the file is checked too: all mistakes are named at once.
+
+    At the end of a file that does not hold as many queries as its header counts, it is refused.
+    """
     path = Path(path)
     seen: set[str] = set()
     for _, record in _records(path):
@@ -112,6 +115,11 @@ def read_instances(path: str | Path) -> Iterator[Instance]:
         yield instance
     if not seen:
         raise InputError(check(path))
+    if (stated := _header(path).queries) not in (None, len(seen)):
+        raise InputError(
+            f"{path} holds {len(seen):,} queries and its header counts {stated:,}, so it was cut short or changed. "
+            'Copy or build it again, or correct "queries" in its first line.'
+        )
 
 
 def check(path: str | Path) -> list[str]:

@@ -35,7 +35,7 @@ def export(folder: Path, format: str, instances: Iterable[Instance], name: str) 
         if beir:
             out[qrels].write(b"query-id\tcorpus-id\tscore\n")
         for instance in instances:
-            _check_ids(instance, report)
+            _check_ids(instance, () if beir else instance.judged or (), report)
             query = " ".join(instance.query.split())
             put(topics, encode_line({"_id": instance.id, "text": query}) if beir else f"{instance.id}\t{query}\n".encode())
             for id, grade in instance.judgements().items():
@@ -58,7 +58,7 @@ def _scores(instance: Instance) -> list[float]:
     return [-float(rank) for rank in range(1, len(instance.pool) + 1)]
 
 
-def _check_ids(instance: Instance, report: Report) -> None:
-    for id in (instance.id, *(candidate.id for candidate in instance.pool)):
+def _check_ids(instance: Instance, judged: Iterable[str], report: Report) -> None:
+    for id in (instance.id, *(candidate.id for candidate in instance.pool), *judged):
         if len(id.split()) != 1:
-            report.mistakes.append(f"query {instance.id}: id {id!r} has a space, which a TREC run cannot hold")
+            report.mistakes.append(f"query {instance.id}: id {id!r} has a space, which a TREC file cannot hold")

@@ -108,7 +108,7 @@ def _show_value(value: Any) -> str:
     """A value as a message shows it: short enough for one line."""
     if isinstance(value, list | dict):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False, default=str)  # in memory a value may be of any kind
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -184,7 +184,7 @@ def instance_from(record: dict[str, Any]) -> Instance:
         pool=tuple(sorted(pool, key=lambda candidate: candidate.rank or 0)),
         answers=tuple(record.get("answers") or ()),
         verdict=record.get("verdict"),
-        judged={id: int(grade) for id, grade in judged.items()} if judged else None,
+        judged={str(id): int(grade) for id, grade in judged.items()} if judged else None,
     )
 
 

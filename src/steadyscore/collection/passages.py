@@ -109,10 +109,14 @@ class Documents:
                 report.mistakes.append(f"{where}: document id {id!r} occurs twice with different texts")
 
     def check_run(self, report: Report) -> None:
-        """Every line of a run whose document the corpus does not have."""
+        """Every line of a run whose document the corpus does not have, and queries in which a later rank has a higher score."""
         absent = "select line, query, id from ranking where id not in (select id from document)"
         for where, query, id in self.db.execute(absent):
             report.mistakes.append(f"{where}: document {id} of query {query} is not in the corpus")
+        ahead = "select query, score > lag(score) over (partition by query order by rank) as is_higher from ranking"
+        (odd,) = self.db.execute(f"select count(distinct query) from ({ahead}) where is_higher").fetchone()
+        if odd:
+            report.notes["queries of the run whose ranks contradict its scores; the ranks were taken"] = odd
 
     def wanted(self) -> list[str]:
         """Ids of the documents that a ranking names."""

@@ -82,6 +82,12 @@ def _dropout_mistake(config: TrainConfig) -> str | None:
     return f"{config.objective} needs a dropout above 0" if needs else None
 
 
+def _weight_mistake(config: TrainConfig) -> str | None:
+    if config.objective in WEIGHTED or not config.weight:
+        return None
+    return f"{config.objective} has no term beside the anchor, so weight {config.weight:g} would change nothing; leave it out"
+
+
 def _share_mistake(config: TrainConfig) -> str | None:
     shares = {name: getattr(config, name) for name in ("grade_share", "preference_share") if getattr(config, name) > 0}
     if config.objective == "debias_first" and shares:
@@ -154,6 +160,7 @@ RULES = (
     Rule(("objective", "prompt"), _set_mistake),
     Rule(("objective", "teacher_orders"), _teacher_mistake),
     Rule(("objective", "dropout"), _dropout_mistake),
+    Rule(("objective", "weight"), _weight_mistake),
     Rule(("objective", "grade_share", "preference_share"), _share_mistake),
     Rule(("base", "layers"), _layers_mistake),
     Rule(("ramp", "steps"), _ramp_mistake),

@@ -11,6 +11,7 @@ moment leaves whole checkpoints only. Tensors of sharded models are gathered, so
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from ..models.adapter import WEIGHTS
 from ..models.card import Card, write_card
 from ..runs.folder import check_same_command
 from .held_out import HeldOut
+from .labels import label_contents
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
+STEP_FOLDER = re.compile(r"step-(\d{6}|[1-9]\d{6,})")
 
 
 def begin(out: Path, fingerprint: dict[str, Any], **about: Any) -> dict[str, Any]:
@@ -35,7 +38,8 @@ def begin(out: Path, fingerprint: dict[str, Any], **about: Any) -> dict[str, Any
             write_json(file, record)
         return record
     record = read_json(file)
-    check_same_command(out, record["fingerprint"], fingerprint)
+    began = record["fingerprint"]  # earlier versions kept there whatever the card says about its labels
+    check_same_command(out, began | {"labels": label_contents(began.get("labels", {}))}, fingerprint)
     return record
 
 
@@ -85,9 +89,9 @@ def save(
             raise StorageError(
                 f"cannot write {folder}: {refusal}. The last checkpoint is kept; make room and run the same command again."
             ) from refusal
-        for old in root.glob("step-*"):
-            if int(old.name.removeprefix("step-")) not in keep | {step}:
-                remove_folder(old)
+        for old in steps_on_disk(out):
+            if old not in keep | {step}:
+                remove_folder(step_folder(out, old))
         remove_leftovers(root)
 
 
@@ -99,7 +103,9 @@ def steps_to_keep(step: int, history: Sequence[HeldOut], on_disk: list[int], kee
 
 
 def steps_on_disk(out: Path) -> list[int]:
-    return sorted(int(folder.name.removeprefix("step-")) for folder in (out / "checkpoints").glob("step-*"))
+    """Steps that have a checkpoint; a folder of another name, such as somebody's copy, is none."""
+    names = (STEP_FOLDER.fullmatch(folder.name) for folder in (out / "checkpoints").glob("step-*"))
+    return sorted(int(name[1]) for name in names if name)
 
 
 # -- tensors of a run

@@ -6,20 +6,23 @@ killed, or that runs on another number of processes, sees the same windows in th
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..collection import open_collection
+from ..collection import Source, open_collection
 from ..errors import InputError
 from ..scoring.score import Cut, cut_instances
 from ..terms import Collection, Instance, Markers, Window
 from ..window.presentation import generator, permutation, permutations, windows
 from . import objectives
-from .labels import Label, first_orders, from_judgements, is_subset, read_labels, refuse_unlabelled, target
+from .labels import Label, first_orders, from_judgements, is_subset, labelled_data, read_labels, refuse_unlabelled, target
 from .plan import Plan, resolve_plan
 from .recipe import TrainConfig
+
+log = logging.getLogger("steadyscore")
 
 TRAINING_MARKERS: tuple[Markers, ...] = ("numeric", "letters", "doc")
 """Marker schemes a marker-consistency student sees; roman and random3 stay unseen (§C.1)."""
@@ -175,6 +178,7 @@ def training_data(config: TrainConfig) -> Data:
     if config.held_out_data:
         held_out = list(cut_instances(open_collection(config.held_out_data).instances(), Cut(None, config.pool)))
     labels = _labels(config, pools)
+    _remark_other_data(config, source)
     if has_partial_labels(config):  # a query that nobody judged, or that is outside the subset, teaches nothing
         pools = [instance for instance in pools if instance.id in labels]
         if not pools:
@@ -207,6 +211,18 @@ def _labels(config: TrainConfig, pools: list[Instance]) -> dict[str, Label]:
     if not judged:
         raise InputError(f"no query of {config.data} has a judged candidate. Label it with: steadyscore label --scorer ...")
     return judged
+
+
+def _remark_other_data(config: TrainConfig, source: Source) -> None:
+    """Labels go by id, so those of other texts would be learned unseen. A part of the labelled file is another file, too."""
+    made_of = None if config.labels == "judgements" else labelled_data(config.labels)
+    if made_of and made_of["sha256"] != source.digest:
+        log.warning(
+            "%s was made from %s with other contents than %s: ids are matched and texts are not. Label again if texts changed.",
+            config.labels,
+            made_of["name"],
+            config.data,
+        )
 
 
 def _relevant(config: TrainConfig, pools: list[Instance], labels: dict[str, Label]) -> dict[str, set[str]]:

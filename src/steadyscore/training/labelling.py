@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,21 @@ from ..engines.address import open_engine
 from ..engines.objects import open_object
 from ..errors import InputError
 from ..machine.bounds import Positive, check_fields
+from ..machine.disk import is_there
 from ..machine.mirrors import Place, name_of, parse_place
 from ..machine.progress import bar
 from ..machine.working_copies import local_folder, open_folder
 from ..runs.folder import Run
+from ..runs.layout import RECORD_FILE
 from ..runs.parts import is_record
 from ..scoring.parts import Worker
 from ..scoring.ray_launcher import Cluster
-from ..scoring.score import AuditConfig, cut_instances, scorer_for
-from ..scoring.scorer import Scorer
+from ..scoring.score import AuditConfig, Cut, cut_instances, scorer_for
+from ..scoring.scorer import Scorer, Settings
 from ..scoring.starts import start_remarks, unwatched_parts
 from ..scoring.workers import score_on
 from ..tasks import TASKS
-from ..terms import Collection, Failure
+from ..terms import Collection, Failure, Instance
 from .labels import (
     Control,
     Label,
@@ -37,6 +39,7 @@ from .labels import (
     label_collection,
     label_quality,
     nested_subset,
+    only_candidates,
     read_labels,
     recalibrate,
     replace_by_control,
@@ -144,13 +147,17 @@ def label(
     source, place = open_collection(data), parse_place(out)
     how, options = replace(config or LabelConfig(), **own), options or EngineOptions()
     shown = configure(shown or AuditConfig(), **presentation)
+    beginning = None if start is None else parse_place(start)
+    _refuse_idle_settings(scorer, beginning, how, shown)
+    if beginning is not None and _is_same(beginning, place):
+        raise InputError(f"{beginning} would be replaced by what is derived from it. Choose another --out.")
     say = say or (lambda remark: print(remark, file=sys.stderr))
     if on is not None:
         score_on(on, LabelWork(scorer, data, place, how, shown, options, quiet, command), say)
     with open_folder(place) as folder:
         work = _Work(
             teacher=scorer,
-            start=None if start is None else parse_place(start),
+            start=beginning,
             source=source,
             out=folder,
             config=how,
@@ -173,8 +180,37 @@ def _split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str,
     return own, {name: value for name, value in settings.items() if name not in names}
 
 
+def _refuse_idle_settings(teacher: Any, start: Place | None, config: LabelConfig, shown: AuditConfig) -> None:
+    """Refuse settings that say nothing of labels from this source."""
+    made, asked = LabelConfig(), Settings()
+    presentation = [field.name for field in fields(Settings) if getattr(shown.settings, field.name) != getattr(asked, field.name)]
+    if shown.chars is not None:
+        presentation.append("chars")
+    of_teacher = [name for name in ("scale", "rank_first_stage") if getattr(config, name) != getattr(made, name)] + presentation
+    of_judgements = ["judged_top"] if config.judged_top != made.judged_top else []
+    if start is not None:
+        source, idle = f"labels that are derived from {start}", of_teacher + of_judgements
+    elif teacher == "judgements":
+        several = ["teacher_orders"] if config.teacher_orders not in (None, 1) else []
+        source, idle = "judgements, which nobody is shown and which have one order", several + of_teacher
+    else:
+        source, idle = "the labels of a scorer", of_judgements
+    if idle:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
+        raise InputError(f"{flags} would change nothing of {source}. Leave {'it' if len(idle) == 1 else 'them'} out.")
+
+
+def _is_same(one: Place, other: Place) -> bool:
+    """Whether two places are one folder."""
+    if isinstance(one, Path) and isinstance(other, Path):
+        return one.resolve() == other.resolve()
+    return str(one).rstrip("/") == str(other).rstrip("/")
+
+
 def _label(work: _Work) -> Labelled:
     is_derived = work.start is not None or work.teacher == "judgements"
+    if is_derived and is_there(work.out / RECORD_FILE):
+        raise InputError(f"{name_of(work.out)} holds a run, whose labels would be replaced by others. Choose another --out.")
     labels, failed = (_derive(work), []) if is_derived else _score(work)
     changed, unmatched = _change(labels, work)
     if is_derived or changed is not labels:
@@ -251,9 +287,9 @@ def _score(work: _Work) -> tuple[list[Label], list[Failure]]:
 
 def _derive(work: _Work) -> list[Label]:
     """Labels from other labels, or from judgements."""
-    if work.start is not None:
-        return [first_orders(label, work.config.teacher_orders) for label in read_labels(work.start)]
     cut = cut_instances(work.source.instances(), work.shown.cut)
+    if work.start is not None:
+        return _of_data([first_orders(label, work.config.teacher_orders) for label in read_labels(work.start)], cut, work)
     by_query = {instance.id: from_judgements(instance, work.config.judged_top) for instance in cut}
     labels = [label for label in by_query.values() if label is not None]
     if not labels:
@@ -262,6 +298,18 @@ def _derive(work: _Work) -> list[Label]:
         share = f"{len(unjudged)} of {len(by_query)} queries"
         work.say(f"{share} have no judged candidate and get no label: {', '.join(unjudged[:10])}.")
     return labels
+
+
+def _of_data(labels: list[Label], cut: Iterable[Instance], work: _Work) -> list[Label]:
+    """These labels; where only a part of the data is asked for, those of its queries and candidates."""
+    pools = {instance.id: {candidate.id for candidate in instance.pool} for instance in cut}
+    belonging = [label for label in labels if not pools.get(label.query_id, set()).isdisjoint(label.candidate_ids)]
+    if not belonging:
+        part = "these queries of " if work.shown.cut.queries else ""
+        raise InputError(f"{work.start} has no label of {part}{work.source.name}. Name the data that it was made of with --data.")
+    if work.shown.cut == Cut():
+        return labels
+    return [only_candidates(label, pools[label.query_id]) for label in belonging]
 
 
 def _change(labels: list[Label], work: _Work) -> tuple[list[Label], list[Failure]]:

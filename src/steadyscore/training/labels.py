@@ -8,7 +8,7 @@ A label folder made from another (fewer orders, fewer queries, recalibrated, a n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from ..measures.decomposition import silver_beta
 from ..measures.ranking import ndcg, unless_nan
 from ..runs.folder import Run
 from ..runs.layout import DERIVED_FILE, LABELS_FILE, RECORD_FILE, label_schema
-from ..runs.table import Scored, read_table
+from ..runs.table import Scored, read_table, row_groups
 from ..scoring.score import AuditConfig, Progress, score_collection
 from ..scoring.scorer import Scorer, ideal_gains
 from ..terms import GRADES, Instance
@@ -164,6 +164,18 @@ def replace_by_control(label: Label, kind: Control, seed: int) -> Label:
     return replace(label, vectors=label.vectors[:, order], grades=None if label.grades is None else label.grades[order])
 
 
+def only_candidates(label: Label, ids: Container[str]) -> Label:
+    """The label of a part of its pool."""
+    kept = [i for i, id in enumerate(label.candidate_ids) if id in ids]
+    return Label(
+        label.query_id,
+        tuple(label.candidate_ids[i] for i in kept),
+        label.vectors[:, kept],
+        None if label.grades is None else label.grades[kept],
+        None if label.first is None else label.first[kept],
+    )
+
+
 def nested_subset(labels: Sequence[Label], queries: int, seed: int = 0) -> list[Label]:
     """A subset that every larger subset of the same seed contains, in the labels' own order."""
     if queries > len(labels):
@@ -247,10 +259,34 @@ def labels_identity(source: str) -> dict[str, Any]:
         return {"source": "judgements"}
     folder = local_folder(source)
     record: dict[str, Any] = {"source": Path(source).name, "sha256": sha256(folder / LABELS_FILE)[:16]}
-    if (folder / RECORD_FILE).exists():
+    has_run = is_there(folder / RECORD_FILE)
+    if is_there(folder / DERIVED_FILE):
+        derived = read_json(folder / DERIVED_FILE)
+        made: dict[str, Any] = {key: derived.get(key) for key in ("from", "control", "recalibrated_to", "subset")}
+        places = ("recalibrated_to",) if has_run else ("from", "recalibrated_to")  # what a run was made with is a scorer
+        made |= {key: Path(made[key]).name for key in places if made[key]}
+        record |= {key: value for key, value in made.items() if value is not None} | {"teacher_orders": _stored_orders(folder)}
+    elif has_run:
         asked = Run.open(folder).record["fingerprint"]
-        record |= {"teacher": asked.get("scorer"), "teacher_orders": asked.get("permutations"), "width": asked.get("width")}
+        record |= {"teacher": asked.get("scorer"), "teacher_orders": _stored_orders(folder), "width": asked.get("width")}
     return record
+
+
+def labelled_data(place: Place) -> dict[str, Any] | None:
+    """Name and digest of the collection that a teacher scored for these labels; None where no run is beside them."""
+    folder = local_folder(place)
+    return Run.open(folder).record["fingerprint"].get("data") if is_there(folder / RECORD_FILE) else None
+
+
+def label_contents(identity: dict[str, Any]) -> dict[str, Any]:
+    """Of what a card says about its labels that which is learned: the labels themselves, not the folder they stand in."""
+    return {key: identity[key] for key in ("sha256", "teacher_orders_used") if key in identity}
+
+
+def _stored_orders(folder: Path) -> int:
+    """Teacher orders, T, of the labels that are there."""
+    first = next(row_groups(folder / LABELS_FILE, ["vector"]))
+    return len(first.column("vector")[0])
 
 
 # -- how good the labels are

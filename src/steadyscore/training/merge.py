@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,8 @@ import numpy as np
 
 from ..engines import Backend, EngineOptions
 from ..engines.address import open_local_model
-from ..errors import ModelError
-from ..machine.disk import explaining_os_errors, write_json
+from ..errors import ModelError, StorageError
+from ..machine.disk import atomic_folder, explaining_os_errors, make_folder, write_json
 from ..models.adapter import adapter_identity, card_for_base, prompt_mistakes, read_weights, refuse_mismatches, refuse_pickles
 from ..models.card import Card, describe_base, read_card, scorer_address
 from ..scoring.scorer import Scorer, Settings
@@ -67,11 +70,31 @@ def merge(folder: Path, out: Path, base: str | None = None, allow_base_mismatch:
             f"merged and unmerged scores of {folder} differ by {difference:.2g}, more than {AGREEMENT:g}. "
             "The merged model was not written."
         )
-    with explaining_os_errors(out):
-        merged.save_pretrained(out)
-        engine.encoder.tokenizer.save_pretrained(out)
-        write_json(out / "merged.json", {"adapter": card, "largest difference of a probe score": difference})
+    with _whole_files(out) as scratch:
+        merged.save_pretrained(scratch)
+        engine.encoder.tokenizer.save_pretrained(scratch)
+        write_json(scratch / "merged.json", {"adapter": card, "largest difference of a probe score": difference})
     return difference
+
+
+@contextmanager
+def _whole_files(out: Path) -> Iterator[Path]:
+    """A folder to fill, whose files go to `out` when all of them are whole; what else is there stays."""
+    from safetensors import SafetensorError
+
+    filled = out / ".merged"
+    with explaining_os_errors(out):
+        make_folder(out)
+        try:
+            with atomic_folder(filled) as scratch:
+                yield scratch
+        except SafetensorError as refusal:  # its own class, also when the disk is full
+            raise StorageError(
+                f"cannot write {out}: {refusal}. What was there is kept; make room and run the same command again."
+            ) from refusal
+        for file in filled.iterdir():
+            os.replace(file, out / file.name)
+        filled.rmdir()
 
 
 def _probe_scorer(engine: Backend, card: Card) -> Scorer:

@@ -24,8 +24,10 @@ CONVENTION_SCALE: dict[Convention, float] = {"pairwise": 1, "variance": 4, "rela
 by the variance of the window's scores; where their SD is 0.3 grades, 0.4 / (0.3² + 0.01) = 4, the scale of `variance`."""
 PAPER_RAMP = 500 / 2305
 """Share of a run over which the consistency weight grows: the paper's 500 steps of its passage run (§B.3)."""
+DROPOUT = 0.05
+"""LoRA dropout where none is given (§B.3)."""
 DROPOUT_CONTROL = 0.20
-"""LoRA dropout of the `dropout` control (§D.2)."""
+"""LoRA dropout of the `dropout` control (§D.2), where none is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ def resolve_plan(config: TrainConfig, collection: Collection) -> Plan:
         pool_views=config.views if shuffle == "pool" else 0,
         window_views=1 if shuffle == "pool" else views,
         teacher_orders=config.teacher_orders or (None if config.objective == "order_averaged" else 1),
-        dropout=max(config.dropout, DROPOUT_CONTROL) if config.objective == "dropout" else config.dropout,
+        dropout=_dropout(config),
         layers=layer_indices(config.layers),
     )
 
@@ -130,6 +132,12 @@ def _weight(config: TrainConfig, task: Task) -> float:
     if config.weight is not None:
         return config.weight
     return DEFAULT_WEIGHTS.get(config.objective, task.weight * CONVENTION_SCALE[config.weight_convention])
+
+
+def _dropout(config: TrainConfig) -> float:
+    if config.dropout is not None:
+        return config.dropout
+    return DROPOUT_CONTROL if config.objective == "dropout" else DROPOUT
 
 
 def _ramp(config: TrainConfig) -> float:

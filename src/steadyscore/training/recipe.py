@@ -97,8 +97,8 @@ class TrainConfig:
     """LoRA rank."""
     alpha: Positive = 32
     """LoRA alpha."""
-    dropout: BelowOne = 0.05
-    """LoRA dropout."""
+    dropout: BelowOne | None = None
+    """LoRA dropout (default: 0.05, and 0.2 for the objective `dropout`)."""
     projections: tuple[str, ...] = PROJECTIONS
     """Projections that carry LoRA."""
     layers: str | None = None

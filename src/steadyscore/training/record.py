@@ -20,8 +20,8 @@ from ..scoring.estimate import remember_speed
 from ..scoring.scorer import Scorer, Settings
 from .cost import TrainingEstimate, estimate, rate_name
 from .examples import Data
-from .labels import labels_identity
-from .plan import Plan, Schedule
+from .labels import label_contents, labels_identity
+from .plan import DROPOUT, DROPOUT_CONTROL, Plan, Schedule
 from .recipe import to_json
 from .step import StepRow
 from .student import stacked_experts
@@ -129,13 +129,16 @@ def new_card(data: Data, scorer: Scorer, schedule: Schedule) -> Card:
 def fingerprint(plan: Plan, card: Card) -> dict[str, Any]:
     """The settings that must match to resume a training folder."""
     config = plan.config
-    settings = {key: value for key, value in to_json(config).items() if key not in NOT_LEARNED} | {"ramp": plan.ramp}
+    settings = {key: value for key, value in to_json(config).items() if key not in NOT_LEARNED}
+    settings |= {"ramp": plan.ramp, "dropout": DROPOUT if config.dropout is None else config.dropout}
+    if config.objective == "dropout" and plan.dropout < DROPOUT_CONTROL:  # earlier versions trained with the control's
+        settings["lora dropout"] = plan.dropout
     if not config.preference_share:  # newer than the folders of runs without it, which go on
         del settings["preference_share"]
     sources = {
         "base weights": card["base"]["weights"],
         "data": card["data"],
-        "labels": card["labels"],
+        "labels": label_contents(card["labels"]),
         "prompt_hash": card["prompt_hash"],
     }
     held_out = {"held_out_data": sha256(path_of(config.held_out_data))[:16]} if config.held_out_data else {}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from ..errors import InputError
-from ..machine.disk import explaining_os_errors
+from ..machine.disk import atomic, explaining_os_errors
 from ..models.adapter import FILES
 from .checkpoints import step_folder
 from .held_out import COLLAPSED, HeldOut
@@ -156,7 +157,9 @@ def checkpoint_folder(point: Point) -> Path:
 def copy_selected(point: Point, out: Path) -> None:
     """Copy the files of the chosen adapter into a folder of their own."""
     source = checkpoint_folder(point)
-    with explaining_os_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
+    with explaining_os_errors(out), ExitStack() as files:  # all are written before the first one has its name
         for name in FILES:
-            shutil.copy(source / name, out / name)
+            copy = files.enter_context(atomic(out / name))
+            with open(source / name, "rb") as stream:
+                shutil.copyfileobj(stream, copy)
+            copy.flush()

@@ -1,0 +1,25 @@
+"""What is kept of a run on disk, and what a folder must have for the run to go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from steadyscore.errors import RunMismatch
+from steadyscore.training import checkpoints
+
+LABELS = {"sha256": "0123", "teacher_orders_used": 1}
+
+
+def test_only_folders_of_steps_are_checkpoints(tmp_path):
+    for name in ("step-000100", "step-1000000", "step-000100.bak", "step-0000200", "step-", "step-last"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    assert checkpoints.steps_on_disk(tmp_path) == [100, 1_000_000]
+    assert checkpoints.latest(tmp_path) == tmp_path / "checkpoints" / "step-1000000"
+
+
+def test_labels_may_move_and_other_labels_are_refused(tmp_path):
+    described = LABELS | {"source": "here", "teacher": {"kind": "hf"}, "teacher_orders": 3}
+    checkpoints.begin(tmp_path, {"seed": 1, "labels": described})  # as earlier versions stored it
+    assert checkpoints.begin(tmp_path, {"seed": 1, "labels": LABELS})["status"] == "training"
+    with pytest.raises(RunMismatch, match="labels was"):
+        checkpoints.begin(tmp_path, {"seed": 1, "labels": LABELS | {"sha256": "4567"}})
