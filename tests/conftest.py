@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.helpers.browser import browser, chromium, downloads  # noqa: F401
 from tests.helpers.models import byte_tokenizer, tiny_causal
@@ -18,7 +18,8 @@ from tests.helpers.pools import some_instances, write_collection
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
-settings.register_profile("shared cores", deadline=None)  # how long an example takes says little beside other work
+# How long an example takes, or is drawn, says little beside other work.
+settings.register_profile("shared cores", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared cores")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
