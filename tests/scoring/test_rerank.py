@@ -87,3 +87,15 @@ def test_the_order_given_never_decides_for_a_scorer_without_order_effect(texts, 
     shuffled = random.sample(texts, len(texts))
     first, second = (steadyscore.rerank(by_length, "what", each) for each in (texts, shuffled))
     assert [d.document for d in first] == [d.document for d in second]
+
+
+def test_half_of_a_surrogate_pair_is_refused_by_name():
+    with pytest.raises(InputError, match="document 1 holds half of a surrogate pair"):
+        steadyscore.rerank(lambda query, texts: [1.0] * len(texts), "q", ["a", "b\ud800"])
+    with pytest.raises(InputError, match="the query holds half"):
+        steadyscore.rerank(lambda query, texts: [1.0] * len(texts), "\udfff", ["a"])
+
+
+def test_a_share_of_the_order_that_was_given_can_be_kept():
+    equal = steadyscore.rerank(lambda query, texts: [1.0] * len(texts), "q", ["b", "a", "c"], mitigations=["first-stage:30"])
+    assert [document.index for document in equal] == [0, 1, 2]

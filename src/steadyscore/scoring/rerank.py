@@ -132,13 +132,13 @@ def rerank(
     mitigations  ways to serve the scorer that make it steadier, such as `self-consistency:4`
     """
     given = list(documents)
-    _check_documents(given)
+    _check_texts(query, given)
     ranker = Ranker(scorer, task=task, width=width, chars=chars, prompt=prompt, mitigations=mitigations, options=options)
     ranked = enumerate(ranker.rank(query, given, top_k), 1)
     return Ranking(query, (RankedDocument(rank, index, score, given[index]) for rank, (index, score) in ranked))
 
 
-def _check_documents(documents: Sequence[Any]) -> None:
+def _check_texts(query: str, documents: Sequence[Any]) -> None:
     mistakes = [
         f"document {place} is not a text or a dict with a text under `text`, but a {type(document).__name__}."
         for place, document in enumerate(documents)
@@ -146,6 +146,17 @@ def _check_documents(documents: Sequence[Any]) -> None:
     ]
     if mistakes:
         raise InputError(mistakes)
+    texts = {"the query": query} | {f"document {i}": _text(one) for i, one in enumerate(documents)}
+    if halves := [name for name, text in texts.items() if not _is_encodable(text)]:
+        raise InputError([f"{name} holds half of a surrogate pair, which is not a character. Replace it." for name in halves])
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _candidate(id: str, document: Document) -> Candidate:
