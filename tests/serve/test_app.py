@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from steadyscore.engines.endpoint import EndpointDown, EndpointRefused
 from steadyscore.errors import InputError, UsageError
-from steadyscore.serve.app import create_app
+from steadyscore.serve.app import create_app, first_mistakes
 from steadyscore.serve.logs import JsonLines
 from steadyscore.serve.metrics import Metrics
 from steadyscore.serve.middleware import token_matches
@@ -252,6 +252,49 @@ def test_a_bad_body_gets_one_sentence(client, name):
     assert list(answer.json()) == ["message"]
     assert answer.json()["message"].endswith(".")
     assert client.get("/health").status_code == 200
+
+
+MANY = 20_000
+UNKNOWN = {f"unknown{i}": 0 for i in range(MANY)}
+CROWDS = {
+    "documents": ("/v1/rerank", {"query": "q", "documents": [0] * MANY}),
+    "objects": ("/v2/rerank", {"query": "q", "documents": [{}] * MANY}),
+    "texts": ("/rerank", {"query": "q", "texts": [0] * MANY}),
+    "queries": ("/score", {"queries": [0] * MANY, "documents": ["a"]}),
+    "older names": ("/score", {"text_1": [0] * MANY, "text_2": [0] * MANY}),
+    "fields nobody knows": ("/v1/decide", ASKED | UNKNOWN),
+    "fields of a decision": ("/v1/decide", ASKED | {"decision": UNKNOWN}),
+    "questions by name": ("/v1/systemone", {"state": "x", "questions": UNKNOWN}),
+    "sides": ("/v1/systemone", {"state": "x", "questions": {"a": {"type": "noul", "criteria": UNKNOWN}}}),
+    "options": ("/v1/systemone", {"state": "x", "questions": {"a": {"type": "choice", "criteria": UNKNOWN}}}),
+    "fields of a question": ("/v1/systemone", {"state": "x", "questions": {"a": {"type": "noul"} | UNKNOWN}}),
+    "messages": ("/v1/decisions", {"input": [0] * MANY, "questions": []}),
+    "parts": ("/v1/decisions", {"input": [{"role": "user", "content": [0] * MANY}], "questions": []}),
+    "data": (
+        "/v1/decisions",
+        {"input": [{"role": "user", "content": [{"type": "input_json", "data": [0] * MANY}]}], "questions": []},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CROWDS)
+def test_a_body_of_many_mistakes_is_refused_at_the_first_few(client, name, monkeypatch):
+    path, body = CROWDS[name]
+    counted = []
+
+    def count(error):
+        counted.append(len(error.errors()))
+        return first_mistakes(error)
+
+    monkeypatch.setattr("steadyscore.serve.app.first_mistakes", count)
+    assert client.post(path, json=body).status_code == 422
+    assert counted[0] < 50, "each mistake takes time on the thread that answers all requests"
+
+
+def test_several_unknown_fields_are_named_at_once(client):
+    answer = client.post("/v1/audit", json=ASKED | {"one": 1, "two": 2})
+    assert "one: extra inputs" in answer.json()["message"]
+    assert "two: extra inputs" in answer.json()["message"]
 
 
 HALF = "\\ud800"
