@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -15,9 +16,11 @@ from steadyscore.commands import explore, serve
 from steadyscore.engines import EngineOptions
 from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError, ModelError, UsageError
+from steadyscore.measures.measurement import Threshold, measure
 from steadyscore.models.embedded import embedded_scorers
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve import service
+from steadyscore.serve.batcher import ClientDisconnected, TimedOut
 from steadyscore.serve.decisions import TopKRule
 from steadyscore.serve.service import ModelOptions, Service, content_order, instance_of, open_model
 from steadyscore.serve.settings import Limits
@@ -25,7 +28,7 @@ from steadyscore.serve.shared_base import SharedBases, share_cores
 from steadyscore.tasks import TASKS
 from tests.helpers.paths import ROOT
 from tests.helpers.pools import a_card
-from tests.helpers.serving import DOCUMENTS, QUERY, app_of, planted, service_of
+from tests.helpers.serving import DOCUMENTS, QUERY, Double, app_of, model, planted, service_of
 
 
 def parse(*flags, verb=serve):
@@ -202,6 +205,39 @@ def test_several_permutations_decide_on_their_mean():
     with_effect.close()
     assert np.allclose(found.scores, each.mean(axis=0))
     assert found.permutations == 8
+
+
+def test_an_audit_of_a_pool_leaves_out_what_only_a_collection_has(monkeypatch):
+    own, instance = planted(width=4), instance_of(QUERY, DOCUMENTS * 3)
+    with closing(service_of(own)) as serving, serving.batcher.admit(64, 10) as admission:
+        whole = measure([serving.audit_pool(own, admission, instance, 6).scored], Threshold(cutoff=0.5))
+        monkeypatch.setattr("steadyscore.measures.whole.WholeCollection.add_places", lambda *given: pytest.fail("decomposed"))
+        audited = serving.audit_pool(own, admission, instance, 6, cutoff=0.5)
+    shares = {"slot_share", "window_share", "companion_share"}
+    assert audited.measures == pytest.approx(
+        {name: float(value[0]) for name, value in whole.values.items()}
+        | {name: value for name, value in whole.overall.items() if name not in shares}
+    )
+    assert audited.slot_profile == pytest.approx(whole.slot_profile)
+
+
+@pytest.mark.parametrize(("change", "refusal"), [({"deadline": 0.0}, TimedOut), ({"cancelled": True}, ClientDisconnected)])
+def test_an_audit_that_nobody_waits_for_is_not_measured(monkeypatch, change, refusal):
+    monkeypatch.setattr("steadyscore.serve.service.measure", lambda *given, **how: pytest.fail("measured"))
+
+    presented = []
+
+    def score(query, texts):
+        presented.append(texts)
+        if len(presented) == 3:
+            for name, value in change.items():
+                setattr(admission, name, value)
+        return [0.5] * len(texts)
+
+    slow = model(Double(score))
+    with closing(service_of(slow)) as serving, serving.batcher.admit(3, 10) as admission, pytest.raises(refusal):
+        serving.audit_pool(slow, admission, instance_of(QUERY, DOCUMENTS), 2)
+    assert len(presented) == 3
 
 
 def test_the_content_order_is_a_function_of_the_texts():

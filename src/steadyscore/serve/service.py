@@ -15,6 +15,8 @@ import numpy as np
 from ..engines import EngineOptions, Grader, Reranker
 from ..errors import InputError
 from ..measures.measurement import Threshold, measure
+from ..measures.places import slot_profile
+from ..measures.registry import MEASURES
 from ..models.adapter import prompt_mistakes, refuse_mismatches, split_address
 from ..models.card import read_card
 from ..runs.table import FIRST_STAGE, Scored
@@ -252,13 +254,18 @@ class Service:
         width: int | None = None,
         cutoff: float | None = None,
     ) -> PoolAudit:
-        """One pool in the order given and under `count` permutations: the table, its measures, its slot profile."""
+        """One pool in the order given and under `count` permutations: the table, its measures, its slot profile.
+
+        The measures are those of single queries: variance shares are a collection's, and take 20 s for a window of 1,000.
+        """
         n = len(instance.pool)
         orders = np.vstack([np.arange(n)[None], permutations(n, count, seed=seed, query_id=instance.query)])
         scored = self.score_orders(model, admission, instance, orders, width, first=FIRST_STAGE)
-        measured = measure([scored], Threshold(cutoff=cutoff))
-        values = {name: float(value[0]) for name, value in measured.values.items()} | measured.overall
-        return PoolAudit(scored, {name: value for name, value in values.items() if np.isfinite(value)}, measured.slot_profile)
+        admission.check_time()
+        measured = measure([scored], Threshold(cutoff=cutoff), only=MEASURES)
+        slots = slot_profile([scored])
+        values = {name: float(value[0]) for name, value in measured.values.items()} | {"slot_rms": slots.rms}
+        return PoolAudit(scored, {name: value for name, value in values.items() if np.isfinite(value)}, slots.profile.tolist())
 
     def close(self) -> None:
         self.batcher.close()
