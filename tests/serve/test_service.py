@@ -195,6 +195,25 @@ def test_stored_scores_cannot_be_served(monkeypatch):
         open_model("old", "scores:old.parquet")
 
 
+class Whole(Double):
+    """A system, which is fed whole texts."""
+
+    takes_whole_text = True
+
+
+@pytest.mark.parametrize(("asked", "seen"), [(None, "A title\n" + "two\nlines " * 300), (20, "A title two lines tw")])
+def test_a_system_is_shown_what_audits_show_it(monkeypatch, asked, seen):
+    shown = []
+    system = Whole(lambda query, texts: [float(len(shown.append(text) or text)) for text in texts])
+    monkeypatch.setattr("steadyscore.serve.shared_base.open_engine", lambda address, options: system)
+    own, document = open_model("own", "system:own", ModelOptions(chars=asked)), {"title": "A title", "text": "two\nlines " * 300}
+    with TestClient(app_of(own)) as client:
+        assert client.post("/v1/rerank", json={"query": QUERY, "documents": [document]}).status_code == 200
+        assert client.post("/rerank", json={"query": QUERY, "texts": ["two\nlines"]}).status_code == 200
+    warm = {"a", "b"}
+    assert [text for text in shown if text not in warm] == [seen, "two\nlines" if asked is None else "two lines"]
+
+
 def test_several_permutations_decide_on_their_mean():
     with_effect = service_of(planted("slot", 0.3))
     model, pool, rule = with_effect.models["planted"], instance_of(QUERY, DOCUMENTS), TopKRule(2)

@@ -63,7 +63,10 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         "--width", type=positive, metavar="B", help="documents per prompt (default: the adapter's, else the task's)"
     )
     parser.add_argument(
-        "--chars", type=positive, metavar="N", help="characters kept of each document (default: the adapter's, else 1200)"
+        "--chars",
+        type=positive,
+        metavar="N",
+        help="characters kept of each document (default: the adapter's, else 1200; all for a system)",
     )
     parser.add_argument(
         "--prompt",

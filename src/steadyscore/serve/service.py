@@ -94,7 +94,7 @@ def open_model(
         address,
         backend,
         TASKS[asked.task or card.get("task") or "passage_reranking"],
-        _settings(asked, card.get("settings", {})),
+        _settings(asked, card.get("settings", {}), takes_whole_text=backend.takes_whole_text),
         cutoff=fitted.get("value") if asked.cutoff is None else asked.cutoff,
         expected_overlap=fitted.get("overlap") if asked.cutoff is None else None,
     )
@@ -108,8 +108,9 @@ def open_model(
     return model
 
 
-def _settings(asked: ModelOptions, trained: dict[str, Any]) -> Settings:
-    known = {key: value for key, value in trained.items() if key in Settings.__dataclass_fields__}
+def _settings(asked: ModelOptions, trained: dict[str, Any], *, takes_whole_text: bool) -> Settings:
+    known = {"chars": None} if takes_whole_text else {}
+    known |= {key: value for key, value in trained.items() if key in Settings.__dataclass_fields__}
     named = (("width", asked.width), ("chars", asked.chars), ("prompt", asked.prompt))
     stated = {key: value for key, value in named if value is not None}
     return Settings(**known | {"fit": asked.fit, "label_mass": False} | stated)
