@@ -26,7 +26,10 @@ MEMBERS = [
     {"id": f"d{i}", "text": text} for i, text in enumerate(["Lisbon is the capital.", "Bread rises.", "Porto.", "A river."])
 ]
 STATE = {"query": "capital of portugal", "candidates": MEMBERS}
+TWICE = {"query": "q", "candidates": [{"id": "1", "text": "a"}, {"id": "2", "text": "b"}, {"id": "2", "text": "c"}]}
+MIXED_UP = {"query": "q", "candidates": [{"id": "2", "text": "a"}, "the second by its place", {"id": "1", "text": "c"}]}
 ABOUT = {m["id"]: {"type": "score", "instructions": f"How relevant is {m['id']}?", "criteria": FOUR} for m in MEMBERS}
+TWO = {"1": ABOUT["d0"], "2": ABOUT["d1"]}
 MIXED = {
     "yes": {"type": "noul", "instructions": "Is it about Portugal?", "criteria": {"true": "it names a town there"}},
     "which": {"type": "choice", "instructions": "Which topic?", "criteria": {"towns": "towns and rivers", "bread": None}},
@@ -205,6 +208,15 @@ def test_members_without_an_id_are_called_by_their_place(client):
     assert list(answer["answers"]) == ["2", "1"]
 
 
+def test_a_null_id_is_no_id(client):
+    state = {"query": "q", "candidates": [{"id": None, "text": "one"}, {"id": "None", "text": "two"}]}
+    answers = ask(client, state=state, questions={"1": ABOUT["d0"], "None": ABOUT["d0"]}, order={"readout": "alone"})["answers"]
+    assert answers["1"]["score"] != answers["None"]["score"], "one is about the first member, the other about the second"
+    unnamed = {"type": "predicate", "instructions": "?"}
+    asked = {"input": json.dumps(state), "questions": [unnamed], "order": {"readout": "alone"}}
+    assert "question 1 names no member" in client.post("/v1/decisions", json=asked).json()["message"]
+
+
 # -- refusals and names
 
 
@@ -221,6 +233,9 @@ def test_members_without_an_id_are_called_by_their_place(client):
         ({"state": {"a": []}, "questions": ABOUT, "order": {"permutations": 2}}, r"nothing at \$.candidates"),
         ({"state": {"candidates": []}, "questions": ABOUT, "order": {"permutations": 2}}, r"no list at \$.candidates"),
         ({"state": STATE, "questions": MIXED, "order": {"readout": "alone"}}, "question 1, 2, 3 names no member"),
+        ({"state": TWICE, "questions": TWO, "order": {"readout": "alone"}}, "question 2 names more than one member of the pool"),
+        ({"state": TWICE, "questions": TWO, "order": {"readout": "window"}}, "question 2 names more than one member of the pool"),
+        ({"state": MIXED_UP, "questions": TWO, "order": {"readout": "alone"}}, "question 2 names more than one member"),
         ({"state": STATE, "questions": MIXED, "order": {"readout": "window"}}, "grades in 4 levels"),
         ({"state": STATE, "questions": ABOUT, "order": {"readout": "window", "query": "$.candidates"}}, "no text at"),
         ({"state": {"query": "q", "candidates": [1]}, "questions": ABOUT, "order": {"readout": "window"}}, "neither a text nor"),

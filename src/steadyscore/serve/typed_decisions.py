@@ -7,6 +7,7 @@ member of it where the two have the same name.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -124,13 +125,23 @@ def presented_states(request: Request, order: DecisionOrder) -> list[Presented]:
 
 def members_asked_about(questions: Sequence[Question], members: Sequence[Any]) -> list[int]:
     """Which member each question is about: the one with the question's name."""
-    places = {key: place for place, key in reversed(list(enumerate(member_keys(members))))}
-    unknown = [str(i + 1) for i, question in enumerate(questions) if question.id not in places]
+    keys = member_keys(members)
+    count: Counter[str | None] = Counter(keys)
+    unknown = [str(i) for i, question in enumerate(questions, 1) if count[question.id] == 0]
+    unclear = [str(i) for i, question in enumerate(questions, 1) if count[question.id] > 1]
+    mistakes = []
     if unknown:
-        raise InputError(
+        mistakes.append(
             f"question {', '.join(unknown[:5])} names no member of the pool, so it cannot be asked without the others. "
             "Call each question by the id of a member, or by its place counted from 1 where members have no id."
         )
+    if unclear:
+        mistakes.append(
+            f"question {', '.join(unclear[:5])} names more than one member of the pool. Give each member an id of its own."
+        )
+    if mistakes:
+        raise InputError(mistakes)
+    places = {key: place for place, key in enumerate(keys)}
     return [places[str(question.id)] for question in questions]
 
 
