@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from steadyscore.engines.endpoint import EndpointDown, EndpointRefused
+from steadyscore.engines.command_scorer import CommandReranker
+from steadyscore.engines.endpoint import EndpointDown, EndpointRefused, TooLong
 from steadyscore.errors import InputError, UsageError
 from steadyscore.serve.app import create_app, first_mistakes
 from steadyscore.serve.logs import JsonLines
@@ -410,11 +411,38 @@ def test_an_engine_exception_is_a_500_that_quotes_nothing(caplog):
     assert not any("secret" in line for line in lines)
 
 
-def test_scores_that_are_not_numbers_are_refused():
-    with TestClient(app_of(model(Double(lambda query, texts: [float("nan") if t == "x" else 0.1 for t in texts])))) as client:
-        answer = client.post("/v1/rerank", json={"query": "q", "documents": ["a", "x"]})
+def start_nothing(query, texts):
+    return CommandReranker(["/no/such/program"], "gone").score(query, texts)
+
+
+UNUSABLE = {
+    "not a number": lambda query, texts: [float("nan")] * len(texts),
+    "too few": lambda query, texts: [0.5],
+    "does not start": start_nothing,
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_scores_that_cannot_be_used_are_the_scorer_s_fault_and_logged(name, caplog):
+    with TestClient(app_of(model(Double(UNUSABLE[name])))) as client, caplog.at_level(logging.INFO, "steadyscore.serve"):
+        answer = client.post("/v1/rerank", json=ASKED)
+    assert answer.status_code == 500
+    assert answer.json() == {"message": "the scorer of planted failed (UnusableScorer). The log names the place."}
+    assert any(record.message == "engine failed" and record.facts["fault"] == "UnusableScorer" for record in caplog.records)
+
+
+def test_a_window_too_long_for_an_endpoint_is_the_request_s_mistake():
+    def refuse(query, texts):
+        if texts[0] == "long":
+            raise TooLong("http://inner/ answered HTTP 400: maximum context length is 4")
+        return [0.5] * len(texts)
+
+    with TestClient(app_of(model(Double(refuse)))) as client:
+        answer = client.post("/v1/rerank", json={"query": "q", "documents": ["long"]})
+        assert 'steadyscore_window_overflow_total{model="planted"} 1.0' in client.get("/metrics").text
     assert answer.status_code == 422
-    assert "finite" in answer.json()["message"]
+    assert "does not fit planted" in answer.json()["message"]
+    assert "inner" not in answer.json()["message"]
 
 
 def test_a_slow_scorer_times_out_and_the_queue_pushes_back():

@@ -11,8 +11,8 @@ import numpy as np
 from fastapi import Depends, Request
 from starlette.exceptions import HTTPException
 
-from ..engines.endpoint import EndpointRefused
-from ..errors import InputError, WindowTooLong
+from ..engines.endpoint import TooLong
+from ..errors import InputError, UnusableScorer, WindowTooLong
 from ..runs.table import Scored
 from ..terms import Array, Instance
 from ..window.presentation import permutations
@@ -93,12 +93,19 @@ class RequestRunner:
                     if await request.is_disconnected():
                         admission.cancel()
                 result = await task
-            except (InputError, WindowTooLong, ClientDisconnected, TimedOut, ShuttingDown) as known:
-                if isinstance(known, EndpointRefused):  # a mistake of whoever runs the server, with the address of the endpoint
-                    raise self._failed(model, known) from known
-                if isinstance(known, WindowTooLong):
-                    self.metrics.overflow.labels(model.name).inc()
+            except UnusableScorer as fault:  # its words may hold a path of this machine or the address of an endpoint
+                raise self._failed(model, fault) from fault
+            except (InputError, ClientDisconnected, TimedOut, ShuttingDown):
                 raise
+            except WindowTooLong:
+                self.metrics.overflow.labels(model.name).inc()
+                raise
+            except TooLong as refusal:
+                self.metrics.overflow.labels(model.name).inc()
+                raise InputError(
+                    f"a window does not fit {model.name}, by the words of the endpoint behind it. "
+                    "Send shorter documents, or fewer per prompt."
+                ) from refusal
             except Exception as fault:
                 raise self._failed(model, fault) from fault
             finally:
