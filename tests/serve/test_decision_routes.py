@@ -258,6 +258,35 @@ def test_more_prompts_than_the_queue_holds_are_refused_for_good(tiny_engine):
     assert "8 prompts, the server takes 7" in answer.json()["message"]
 
 
+@pytest.mark.parametrize(
+    ("state", "order", "words"),
+    [
+        (STATE, {"readout": "window"}, "4 documents were sent, the server takes 3."),
+        (STATE, {"readout": "alone"}, "candidates has 4 members, the server takes 3."),
+        (STATE, {"permutations": 2}, "candidates has 4 members, the server takes 3."),
+        ({"query": "q" * 21, "candidates": [MEMBERS[0]]}, {"readout": "window"}, "the query has 21 characters"),
+        ({"query": "q", "candidates": ["d" * 31]}, {"readout": "window"}, "document 0 has 31 characters, the server takes 30."),
+        ({"query": "", "candidates": ["d"]}, {"readout": "window"}, "no text at $.query"),
+    ],
+)
+def test_the_limits_hold_for_the_list_in_a_state(tiny_engine, state, order, words):
+    limits = Limits(candidates=3, query_chars=20, document_chars=30)
+    with TestClient(app_of(model(tiny_engine), limits=limits)) as client:
+        name = "d0" if state is STATE else "1"
+        answer = client.post("/v1/systemone", json={"state": state, "questions": {name: ABOUT["d0"]}, "order": order})
+    assert answer.status_code == 422
+    assert words in answer.json()["message"]
+
+
+def test_a_state_that_is_too_long_is_tokenised_once(client, tiny_engine, monkeypatch):
+    sizes, plain = [], tiny_engine.encoder.plain
+    monkeypatch.setattr(tiny_engine.encoder, "plain", lambda text: sizes.append(len(text)) or plain(text))
+    questions = [{"type": "predicate", "instructions": f"number {i}?"} for i in range(20)]
+    answer = client.post("/v1/decisions", json={"input": "x" * 5000, "questions": questions})
+    assert answer.status_code == 422
+    assert len([size for size in sizes if size >= 5000]) == 1
+
+
 def test_names_twice_are_refused_and_a_state_that_fits_no_question_too(client):
     question = {"type": "predicate", "name": "a", "instructions": "?"}
     assert client.post("/v1/decisions", json={"input": "x", "questions": [question, question]}).status_code == 422

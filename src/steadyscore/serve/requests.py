@@ -22,7 +22,7 @@ from .decisions import DecisionRule, ThresholdRule, TopKRule, outcome
 from .logs import log_fault
 from .metrics import Metrics
 from .monitor import Monitor
-from .service import Model, Service, content_order, instance_of
+from .service import Model, Service, content_order
 
 T = TypeVar("T")
 POLL = 0.25
@@ -64,19 +64,9 @@ class RequestRunner:
         return models[name]
 
     def read_pool(self, query: str, documents: Sequence[str | schemas.Document]) -> Instance:
-        """The request as an instance, or every limit that it exceeds, at once."""
-        texts, limits = [d if isinstance(d, str) else d.text for d in documents], self.limits
-        mistakes = []
-        if len(texts) > limits.candidates:
-            mistakes.append(f"{len(texts):,} documents were sent, the server takes {limits.candidates:,}.")
-        if len(query) > limits.query_chars:
-            mistakes.append(f"the query has {len(query):,} characters, the server takes {limits.query_chars:,}.")
-        if long := [i for i, text in enumerate(texts) if len(text) > limits.document_chars]:
-            size = len(texts[long[0]])
-            mistakes.append(f"document {long[0]} has {size:,} characters, the server takes {limits.document_chars:,}.")
-        if mistakes:
-            raise InputError(mistakes)
-        return instance_of(query, texts, [None if isinstance(d, str) else d.title for d in documents])
+        """The request as an instance within the limits."""
+        texts = [d if isinstance(d, str) else d.text for d in documents]
+        return self.service.read_pool(query, texts, [None if isinstance(d, str) else d.title for d in documents])
 
     def check_permutations(self, count: int) -> None:
         if count > self.limits.permutations:

@@ -109,7 +109,7 @@ def open_model(
 
 
 def _settings(asked: ModelOptions, trained: dict[str, Any], *, takes_whole_text: bool) -> Settings:
-    known = {"chars": None} if takes_whole_text else {}
+    known: dict[str, Any] = {"chars": None} if takes_whole_text else {}
     known |= {key: value for key, value in trained.items() if key in Settings.__dataclass_fields__}
     named = (("width", asked.width), ("chars", asked.chars), ("prompt", asked.prompt))
     stated = {key: value for key, value in named if value is not None}
@@ -187,6 +187,20 @@ class Service:
         """Open every address again and swap: requests in flight keep the model they began with."""
         with self._reloading:
             self.models = self._open_models()
+
+    def read_pool(self, query: str, texts: Sequence[str], titles: Sequence[str | None]) -> Instance:
+        """The pool of a request, or every limit that it exceeds, at once."""
+        limits, mistakes = self.limits, []
+        if len(texts) > limits.candidates:
+            mistakes.append(f"{len(texts):,} documents were sent, the server takes {limits.candidates:,}.")
+        if len(query) > limits.query_chars:
+            mistakes.append(f"the query has {len(query):,} characters, the server takes {limits.query_chars:,}.")
+        if long := [i for i, text in enumerate(texts) if len(text) > limits.document_chars]:
+            size = len(texts[long[0]])
+            mistakes.append(f"document {long[0]} has {size:,} characters, the server takes {limits.document_chars:,}.")
+        if mistakes:
+            raise InputError(mistakes)
+        return instance_of(query, texts, titles)
 
     def count_windows(self, model: Model, n: int, presentations: int, width: int | None = None) -> int:
         """Windows that so many presentations of n documents need; refused where the queue could never hold them."""
