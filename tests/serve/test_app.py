@@ -122,6 +122,9 @@ def test_unknown_fields_are_ignored_by_others_shapes_and_refused_by_ours(client)
         post(client, path, **ASKED, rank_fields=["x"], priority=3)
     assert client.post("/v1/decide", json=ASKED | {"decision": {"top_k": 1}, "priority": 3}).status_code == 422
     assert client.post("/v1/audit", json=ASKED | {"priority": 3}).status_code == 422
+    misspelt = client.post("/v1/rerank", json=ASKED | {"order": {"permutatons": 8}})
+    assert misspelt.status_code == 422
+    assert "order.permutatons" in misspelt.json()["message"]
 
 
 def test_what_is_ours_travels_under_one_key_and_only_when_asked(client):
@@ -140,6 +143,13 @@ def test_the_canonical_order_does_not_see_the_request_s(client):
     back = post(client, "/v1/rerank", query=QUERY, documents=DOCUMENTS[::-1], order={"canonical": True})
     assert [r["document"] for r in there["results"]] == [r["document"] for r in back["results"]]
     assert [r["relevance_score"] for r in there["results"]] == [r["relevance_score"] for r in back["results"]]
+
+
+def test_the_canonical_order_is_one_order(client):
+    post(client, "/v1/rerank", **ASKED, order={"canonical": True, "permutations": 1})
+    refused = client.post("/v1/rerank", json=ASKED | {"order": {"canonical": True, "permutations": 4}})
+    assert refused.status_code == 422
+    assert refused.json()["message"] == "order: canonical is one order and permutations are several. Give one of the two."
 
 
 # -- shapes of ours

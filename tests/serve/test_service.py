@@ -259,12 +259,13 @@ def test_an_audit_that_nobody_waits_for_is_not_measured(monkeypatch, change, ref
     assert len(presented) == 3
 
 
-def test_the_content_order_is_a_function_of_the_texts():
-    texts = ["b", "a", "c", "a"]
-    there = [texts[i] for i in content_order(texts)]
-    back = [texts[::-1][i] for i in content_order(texts[::-1])]
+def test_the_content_order_is_a_function_of_titles_and_texts():
+    texts, titles = ["b", "a", "c", "a", "a", "a"], [None, None, "x", None, "one", "two"]
+    pool = list(zip(titles, texts, strict=True))
+    there = [pool[i] for i in content_order(instance_of(QUERY, texts, titles))]
+    back = [pool[::-1][i] for i in content_order(instance_of(QUERY, texts[::-1], titles[::-1]))]
     assert there == back
-    assert sorted(content_order(texts)) == [0, 1, 2, 3]
+    assert sorted(there, key=str) == sorted(pool, key=str)
 
 
 def test_the_examples_of_deploy_are_commands_that_parse():

@@ -156,7 +156,7 @@ def presented_orders(instance: Instance, asked: schemas.Order) -> Array:
     n = len(instance.pool)
     if asked.permutations > 1:
         return permutations(n, asked.permutations, seed=asked.seed, query_id=instance.query)
-    return (content_order([c.text for c in instance.pool]) if asked.canonical else np.arange(n))[None]
+    return (content_order(instance) if asked.canonical else np.arange(n))[None]
 
 
 def monitored_rule(threshold: float | None, top: int | None, n: int) -> DecisionRule | None:

@@ -1,7 +1,7 @@
 """Requests and answers as JSON. Fields are those of each shape's original; what is ours travels under `order`.
 
-Jina, Cohere, TEI and vLLM ignore fields they do not know, so do these shapes; /v1/decide and /v1/audit are ours and
-refuse them. A key that was not asked for is left out, never null.
+Jina, Cohere, TEI and vLLM ignore fields they do not know, so do these shapes; `order`, /v1/decide and /v1/audit are ours
+and refuse them. A key that was not asked for is left out, never null.
 """
 
 from __future__ import annotations
@@ -128,17 +128,31 @@ Queries = Annotated[list[Query], Field(min_length=1, fail_fast=True)]
 Texts = Annotated[list[Words], Field(min_length=1, fail_fast=True)]
 
 
-class Order(BaseModel):
+SEVERAL_CANONICAL = {
+    "properties": {"canonical": {"const": True}, "permutations": {"minimum": 2}},
+    "required": ["canonical", "permutations"],
+}
+
+
+class Order(Closed):
     """Our one extra key of a request: how the documents are presented, and what to tell about it."""
 
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"not": SEVERAL_CANONICAL})
     permutations: Count = Field(default=1, description="1: the order given. More: the mean over this many random orders.")
     seed: Seed = 0
     canonical: Flag = Field(
-        default=False, description="Present the documents sorted by a hash of their text, whatever order they came in."
+        default=False,
+        description="Present the documents sorted by a hash of title and text, however they came; not with permutations.",
     )
     width: Count | None = Field(default=None, description="Documents per prompt.")
     threshold: Real | None = Field(default=None, description="Also say which documents this cutoff retains.")
     distribution: Flag = Field(default=False, description="Also give P(grade) for the grades 0 to 3.")
+
+    @model_validator(mode="after")
+    def check_one_presentation(self) -> Order:
+        if self.canonical and self.permutations > 1:
+            raise PydanticCustomError("canonical", "canonical is one order and permutations are several. Give one of the two")
+        return self
 
 
 class JinaRequest(BaseModel):

@@ -293,6 +293,11 @@ def instance_of(query: str, texts: Sequence[str], titles: Sequence[str | None] |
     return Instance("request", query, pool)
 
 
-def content_order(texts: Sequence[str]) -> Array:
-    """An order that depends on the texts and not on how they came: run-to-run stability, not order invariance."""
-    return np.array(sorted(range(len(texts)), key=lambda i: (hashlib.blake2b(texts[i].encode(), digest_size=16).digest(), i)))
+def content_order(instance: Instance) -> Array:
+    """An order that depends on titles and texts and not on how they came: run-to-run stability, not order invariance."""
+
+    def key(i: int) -> tuple[bytes, int]:
+        candidate = instance.pool[i]
+        return hashlib.blake2b(f"{candidate.title or ''}\x1f{candidate.text}".encode(), digest_size=16).digest(), i
+
+    return np.array(sorted(range(len(instance.pool)), key=key))
