@@ -559,6 +559,9 @@ def test_a_token_file(tmp_path):
         read_keys(file)
     with pytest.raises(InputError, match="cannot be read"):
         read_keys(tmp_path / "none")
+    file.write_bytes(b"\xff\xfeo\x00n\x00e\x00")
+    with pytest.raises(InputError, match="is not a text in UTF-8"):
+        read_keys(file)
 
 
 def test_other_sites_get_no_permission_and_the_page_asks_nobody_else(client):

@@ -49,6 +49,14 @@ def test_flags_become_settings():
     assert models["a"].cutoff == 0.5
 
 
+@pytest.mark.parametrize("cutoff", ["nan", "inf", "-inf"])
+def test_a_cutoff_that_no_score_can_be_compared_with_is_wrong_usage(cutoff, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse(f"--cutoff={cutoff}")
+    assert ended.value.code == 2
+    assert "is not a finite number" in capsys.readouterr().err
+
+
 def test_two_scorers_of_one_name_and_a_share_above_one_are_refused():
     args = parse("a=synthetic:slot", "a=synthetic:none", "--monitor", "2")
     with pytest.raises(UsageError, match="two scorers are called a"):

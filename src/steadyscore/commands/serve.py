@@ -17,7 +17,7 @@ from ..serve.settings import Limits, ServerSettings, default_workers, read_keys,
 from ..tasks import TASKS
 from ..terms import PromptStyle
 from . import add_engine, engine_options, examples, note, refuse
-from .flags import above_zero, from_flags, positive
+from .flags import above_zero, converter, from_flags, positive
 
 if TYPE_CHECKING:
     from ..serve.service import Model
@@ -79,7 +79,12 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         default="refuse",
         help="a window too long for the model: refuse it, or cut its documents further",
     )
-    parser.add_argument("--cutoff", type=float, metavar="X", help="cutoff of a decision that names none (default: the adapter's)")
+    parser.add_argument(
+        "--cutoff",
+        type=converter(float),
+        metavar="X",
+        help="cutoff of a decision that names none (default: the adapter's)",
+    )
     parser.add_argument(
         "--alias",
         dest="aliases",
