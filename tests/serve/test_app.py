@@ -82,6 +82,15 @@ def test_score_keeps_the_order_of_the_documents(client):
     assert len(pairs["data"]) == 2
 
 
+def test_vllm_s_score_to_the_key_under_both_of_its_paths(client):
+    answers = [post(client, path, queries=QUERY, documents=DOCUMENTS) for path in ("/score", "/v1/score")]
+    assert answers[0]["data"] == answers[1]["data"]
+    for answer in answers:
+        assert list(answer) == ["id", "object", "created", "model", "data", "usage"]
+        assert answer["usage"].keys() == {"prompt_tokens", "total_tokens"}
+        assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"]
+
+
 def test_pairs_are_scored_and_each_limit_has_its_own_sentence():
     sizes = Double(lambda query, texts: [len(query + text) / 100 for text in texts])
     app = app_of(model(sizes, width=2), limits=Limits(candidates=9, queue_windows=4))

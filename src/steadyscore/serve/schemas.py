@@ -206,7 +206,7 @@ class AnyRequest(BaseModel):
 
 
 class ScoreRequest(BaseModel):
-    """POST /score, vLLM's shape: one query and its documents, or as many queries as documents."""
+    """POST /score and /v1/score, vLLM's shape: one query and its documents, or as many queries as documents."""
 
     model_config = ConfigDict(
         json_schema_extra=lambda schema: state_variants(
@@ -297,6 +297,10 @@ class Usage(BaseModel):
     total_tokens: int = Field(description="Prompt tokens; 0 for a scorer that counts none.")
 
 
+class ScoreUsage(Usage):
+    prompt_tokens: int = Field(description="The same: nothing is written.")
+
+
 class Text(BaseModel):
     text: str
 
@@ -378,7 +382,7 @@ class ScoreAnswer(BaseModel):
     created: int
     model: str
     data: list[ScoreDatum]
-    usage: Usage
+    usage: ScoreUsage
 
 
 class Outcome(BaseModel):
