@@ -3,7 +3,8 @@
 SteadyscoreError            exit 1: something the user can fix; the message is one sentence that ends with the next action
 ├── InputError              a file, a value or a score that cannot be used; may carry several mistakes, reported at once
 │   ├── MissingRun          a run that a table of the paper needs and that is not there (in `reproduce/library.py`)
-│   └── EndpointRefused     an address, a model's name or a key that an endpoint does not accept (in `engines/endpoint.py`)
+│   └── UnusableScorer      a scorer that does not start or whose scores cannot be used; a server's own fault, not its client's
+│       └── EndpointRefused  an address, a model's name or a key that an endpoint does not accept (in `engines/endpoint.py`)
 ├── ModelError              a model, tokenizer or adapter that cannot serve the readout
 ├── WindowTooLong           a window that does not fit the model's context
 ├── RunMismatch             a run folder made by another fingerprint
@@ -33,6 +34,10 @@ class InputError(SteadyscoreError):
     def __init__(self, mistakes: str | Sequence[str]):
         self.mistakes = [mistakes] if isinstance(mistakes, str) else list(mistakes)
         super().__init__("\n".join(self.mistakes))
+
+
+class UnusableScorer(InputError):
+    """A scorer that does not start, or whose scores cannot be used: whoever runs it can fix it, whoever asks it cannot."""
 
 
 class ModelError(SteadyscoreError):

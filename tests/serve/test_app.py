@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from steadyscore.engines.endpoint import EndpointDown, EndpointRefused
+from steadyscore.engines.command_scorer import CommandReranker
+from steadyscore.engines.endpoint import EndpointDown, EndpointRefused, TooLong
 from steadyscore.errors import InputError, UsageError
-from steadyscore.serve.app import create_app
+from steadyscore.serve.app import create_app, first_mistakes
 from steadyscore.serve.logs import JsonLines
 from steadyscore.serve.metrics import Metrics
 from steadyscore.serve.middleware import token_matches
@@ -81,6 +82,15 @@ def test_score_keeps_the_order_of_the_documents(client):
     assert len(pairs["data"]) == 2
 
 
+def test_vllm_s_score_to_the_key_under_both_of_its_paths(client):
+    answers = [post(client, path, queries=QUERY, documents=DOCUMENTS) for path in ("/score", "/v1/score")]
+    assert answers[0]["data"] == answers[1]["data"]
+    for answer in answers:
+        assert list(answer) == ["id", "object", "created", "model", "data", "usage"]
+        assert answer["usage"].keys() == {"prompt_tokens", "total_tokens"}
+        assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"]
+
+
 def test_pairs_are_scored_and_each_limit_has_its_own_sentence():
     sizes = Double(lambda query, texts: [len(query + text) / 100 for text in texts])
     app = app_of(model(sizes, width=2), limits=Limits(candidates=9, queue_windows=4))
@@ -121,6 +131,9 @@ def test_unknown_fields_are_ignored_by_others_shapes_and_refused_by_ours(client)
         post(client, path, **ASKED, rank_fields=["x"], priority=3)
     assert client.post("/v1/decide", json=ASKED | {"decision": {"top_k": 1}, "priority": 3}).status_code == 422
     assert client.post("/v1/audit", json=ASKED | {"priority": 3}).status_code == 422
+    misspelt = client.post("/v1/rerank", json=ASKED | {"order": {"permutatons": 8}})
+    assert misspelt.status_code == 422
+    assert "order.permutatons" in misspelt.json()["message"]
 
 
 def test_what_is_ours_travels_under_one_key_and_only_when_asked(client):
@@ -139,6 +152,13 @@ def test_the_canonical_order_does_not_see_the_request_s(client):
     back = post(client, "/v1/rerank", query=QUERY, documents=DOCUMENTS[::-1], order={"canonical": True})
     assert [r["document"] for r in there["results"]] == [r["document"] for r in back["results"]]
     assert [r["relevance_score"] for r in there["results"]] == [r["relevance_score"] for r in back["results"]]
+
+
+def test_the_canonical_order_is_one_order(client):
+    post(client, "/v1/rerank", **ASKED, order={"canonical": True, "permutations": 1})
+    refused = client.post("/v1/rerank", json=ASKED | {"order": {"canonical": True, "permutations": 4}})
+    assert refused.status_code == 422
+    assert refused.json()["message"] == "order: canonical is one order and permutations are several. Give one of the two."
 
 
 # -- shapes of ours
@@ -254,6 +274,49 @@ def test_a_bad_body_gets_one_sentence(client, name):
     assert client.get("/health").status_code == 200
 
 
+MANY = 20_000
+UNKNOWN = {f"unknown{i}": 0 for i in range(MANY)}
+CROWDS = {
+    "documents": ("/v1/rerank", {"query": "q", "documents": [0] * MANY}),
+    "objects": ("/v2/rerank", {"query": "q", "documents": [{}] * MANY}),
+    "texts": ("/rerank", {"query": "q", "texts": [0] * MANY}),
+    "queries": ("/score", {"queries": [0] * MANY, "documents": ["a"]}),
+    "older names": ("/score", {"text_1": [0] * MANY, "text_2": [0] * MANY}),
+    "fields nobody knows": ("/v1/decide", ASKED | UNKNOWN),
+    "fields of a decision": ("/v1/decide", ASKED | {"decision": UNKNOWN}),
+    "questions by name": ("/v1/systemone", {"state": "x", "questions": UNKNOWN}),
+    "sides": ("/v1/systemone", {"state": "x", "questions": {"a": {"type": "noul", "criteria": UNKNOWN}}}),
+    "options": ("/v1/systemone", {"state": "x", "questions": {"a": {"type": "choice", "criteria": UNKNOWN}}}),
+    "fields of a question": ("/v1/systemone", {"state": "x", "questions": {"a": {"type": "noul"} | UNKNOWN}}),
+    "messages": ("/v1/decisions", {"input": [0] * MANY, "questions": []}),
+    "parts": ("/v1/decisions", {"input": [{"role": "user", "content": [0] * MANY}], "questions": []}),
+    "data": (
+        "/v1/decisions",
+        {"input": [{"role": "user", "content": [{"type": "input_json", "data": [0] * MANY}]}], "questions": []},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CROWDS)
+def test_a_body_of_many_mistakes_is_refused_at_the_first_few(client, name, monkeypatch):
+    path, body = CROWDS[name]
+    counted = []
+
+    def count(error):
+        counted.append(len(error.errors()))
+        return first_mistakes(error)
+
+    monkeypatch.setattr("steadyscore.serve.app.first_mistakes", count)
+    assert client.post(path, json=body).status_code == 422
+    assert counted[0] < 50, "each mistake takes time on the thread that answers all requests"
+
+
+def test_several_unknown_fields_are_named_at_once(client):
+    answer = client.post("/v1/audit", json=ASKED | {"one": 1, "two": 2})
+    assert "one: extra inputs" in answer.json()["message"]
+    assert "two: extra inputs" in answer.json()["message"]
+
+
 HALF = "\\ud800"
 SURROGATES = {
     "/v1/rerank query": ("/v1/rerank", {"query": HALF, "documents": ["a"]}, "query"),
@@ -367,11 +430,38 @@ def test_an_engine_exception_is_a_500_that_quotes_nothing(caplog):
     assert not any("secret" in line for line in lines)
 
 
-def test_scores_that_are_not_numbers_are_refused():
-    with TestClient(app_of(model(Double(lambda query, texts: [float("nan") if t == "x" else 0.1 for t in texts])))) as client:
-        answer = client.post("/v1/rerank", json={"query": "q", "documents": ["a", "x"]})
+def start_nothing(query, texts):
+    return CommandReranker(["/no/such/program"], "gone").score(query, texts)
+
+
+UNUSABLE = {
+    "not a number": lambda query, texts: [float("nan")] * len(texts),
+    "too few": lambda query, texts: [0.5],
+    "does not start": start_nothing,
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_scores_that_cannot_be_used_are_the_scorer_s_fault_and_logged(name, caplog):
+    with TestClient(app_of(model(Double(UNUSABLE[name])))) as client, caplog.at_level(logging.INFO, "steadyscore.serve"):
+        answer = client.post("/v1/rerank", json=ASKED)
+    assert answer.status_code == 500
+    assert answer.json() == {"message": "the scorer of planted failed (UnusableScorer). The log names the place."}
+    assert any(record.message == "engine failed" and record.facts["fault"] == "UnusableScorer" for record in caplog.records)
+
+
+def test_a_window_too_long_for_an_endpoint_is_the_request_s_mistake():
+    def refuse(query, texts):
+        if texts[0] == "long":
+            raise TooLong("http://inner/ answered HTTP 400: maximum context length is 4")
+        return [0.5] * len(texts)
+
+    with TestClient(app_of(model(Double(refuse)))) as client:
+        answer = client.post("/v1/rerank", json={"query": "q", "documents": ["long"]})
+        assert 'steadyscore_window_overflow_total{model="planted"} 1.0' in client.get("/metrics").text
     assert answer.status_code == 422
-    assert "finite" in answer.json()["message"]
+    assert "does not fit planted" in answer.json()["message"]
+    assert "inner" not in answer.json()["message"]
 
 
 def test_a_slow_scorer_times_out_and_the_queue_pushes_back():
@@ -478,6 +568,9 @@ def test_a_token_file(tmp_path):
         read_keys(file)
     with pytest.raises(InputError, match="cannot be read"):
         read_keys(tmp_path / "none")
+    file.write_bytes(b"\xff\xfeo\x00n\x00e\x00")
+    with pytest.raises(InputError, match="is not a text in UTF-8"):
+        read_keys(file)
 
 
 def test_other_sites_get_no_permission_and_the_page_asks_nobody_else(client):

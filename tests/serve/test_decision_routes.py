@@ -26,7 +26,10 @@ MEMBERS = [
     {"id": f"d{i}", "text": text} for i, text in enumerate(["Lisbon is the capital.", "Bread rises.", "Porto.", "A river."])
 ]
 STATE = {"query": "capital of portugal", "candidates": MEMBERS}
+TWICE = {"query": "q", "candidates": [{"id": "1", "text": "a"}, {"id": "2", "text": "b"}, {"id": "2", "text": "c"}]}
+MIXED_UP = {"query": "q", "candidates": [{"id": "2", "text": "a"}, "the second by its place", {"id": "1", "text": "c"}]}
 ABOUT = {m["id"]: {"type": "score", "instructions": f"How relevant is {m['id']}?", "criteria": FOUR} for m in MEMBERS}
+TWO = {"1": ABOUT["d0"], "2": ABOUT["d1"]}
 MIXED = {
     "yes": {"type": "noul", "instructions": "Is it about Portugal?", "criteria": {"true": "it names a town there"}},
     "which": {"type": "choice", "instructions": "Which topic?", "criteria": {"towns": "towns and rivers", "bread": None}},
@@ -205,6 +208,15 @@ def test_members_without_an_id_are_called_by_their_place(client):
     assert list(answer["answers"]) == ["2", "1"]
 
 
+def test_a_null_id_is_no_id(client):
+    state = {"query": "q", "candidates": [{"id": None, "text": "one"}, {"id": "None", "text": "two"}]}
+    answers = ask(client, state=state, questions={"1": ABOUT["d0"], "None": ABOUT["d0"]}, order={"readout": "alone"})["answers"]
+    assert answers["1"]["score"] != answers["None"]["score"], "one is about the first member, the other about the second"
+    unnamed = {"type": "predicate", "instructions": "?"}
+    asked = {"input": json.dumps(state), "questions": [unnamed], "order": {"readout": "alone"}}
+    assert "question 1 names no member" in client.post("/v1/decisions", json=asked).json()["message"]
+
+
 # -- refusals and names
 
 
@@ -221,6 +233,9 @@ def test_members_without_an_id_are_called_by_their_place(client):
         ({"state": {"a": []}, "questions": ABOUT, "order": {"permutations": 2}}, r"nothing at \$.candidates"),
         ({"state": {"candidates": []}, "questions": ABOUT, "order": {"permutations": 2}}, r"no list at \$.candidates"),
         ({"state": STATE, "questions": MIXED, "order": {"readout": "alone"}}, "question 1, 2, 3 names no member"),
+        ({"state": TWICE, "questions": TWO, "order": {"readout": "alone"}}, "question 2 names more than one member of the pool"),
+        ({"state": TWICE, "questions": TWO, "order": {"readout": "window"}}, "question 2 names more than one member of the pool"),
+        ({"state": MIXED_UP, "questions": TWO, "order": {"readout": "alone"}}, "question 2 names more than one member"),
         ({"state": STATE, "questions": MIXED, "order": {"readout": "window"}}, "grades in 4 levels"),
         ({"state": STATE, "questions": ABOUT, "order": {"readout": "window", "query": "$.candidates"}}, "no text at"),
         ({"state": {"query": "q", "candidates": [1]}, "questions": ABOUT, "order": {"readout": "window"}}, "neither a text nor"),
@@ -241,6 +256,35 @@ def test_more_prompts_than_the_queue_holds_are_refused_for_good(tiny_engine):
         answer = client.post("/v1/systemone", json={"state": STATE, "questions": ABOUT, "order": {"permutations": 2}})
     assert answer.status_code == 422
     assert "8 prompts, the server takes 7" in answer.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("state", "order", "words"),
+    [
+        (STATE, {"readout": "window"}, "4 documents were sent, the server takes 3."),
+        (STATE, {"readout": "alone"}, "candidates has 4 members, the server takes 3."),
+        (STATE, {"permutations": 2}, "candidates has 4 members, the server takes 3."),
+        ({"query": "q" * 21, "candidates": [MEMBERS[0]]}, {"readout": "window"}, "the query has 21 characters"),
+        ({"query": "q", "candidates": ["d" * 31]}, {"readout": "window"}, "document 0 has 31 characters, the server takes 30."),
+        ({"query": "", "candidates": ["d"]}, {"readout": "window"}, "no text at $.query"),
+    ],
+)
+def test_the_limits_hold_for_the_list_in_a_state(tiny_engine, state, order, words):
+    limits = Limits(candidates=3, query_chars=20, document_chars=30)
+    with TestClient(app_of(model(tiny_engine), limits=limits)) as client:
+        name = "d0" if state is STATE else "1"
+        answer = client.post("/v1/systemone", json={"state": state, "questions": {name: ABOUT["d0"]}, "order": order})
+    assert answer.status_code == 422
+    assert words in answer.json()["message"]
+
+
+def test_a_state_that_is_too_long_is_tokenised_once(client, tiny_engine, monkeypatch):
+    sizes, plain = [], tiny_engine.encoder.plain
+    monkeypatch.setattr(tiny_engine.encoder, "plain", lambda text: sizes.append(len(text)) or plain(text))
+    questions = [{"type": "predicate", "instructions": f"number {i}?"} for i in range(20)]
+    answer = client.post("/v1/decisions", json={"input": "x" * 5000, "questions": questions})
+    assert answer.status_code == 422
+    assert len([size for size in sizes if size >= 5000]) == 1
 
 
 def test_names_twice_are_refused_and_a_state_that_fits_no_question_too(client):

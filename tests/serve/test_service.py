@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -15,9 +16,11 @@ from steadyscore.commands import explore, serve
 from steadyscore.engines import EngineOptions
 from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError, ModelError, UsageError
+from steadyscore.measures.measurement import Threshold, measure
 from steadyscore.models.embedded import embedded_scorers
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve import service
+from steadyscore.serve.batcher import ClientDisconnected, TimedOut
 from steadyscore.serve.decisions import TopKRule
 from steadyscore.serve.service import ModelOptions, Service, content_order, instance_of, open_model
 from steadyscore.serve.settings import Limits
@@ -25,7 +28,7 @@ from steadyscore.serve.shared_base import SharedBases, share_cores
 from steadyscore.tasks import TASKS
 from tests.helpers.paths import ROOT
 from tests.helpers.pools import a_card
-from tests.helpers.serving import DOCUMENTS, QUERY, app_of, planted, service_of
+from tests.helpers.serving import DOCUMENTS, QUERY, Double, app_of, model, planted, service_of
 
 
 def parse(*flags, verb=serve):
@@ -44,6 +47,14 @@ def test_flags_become_settings():
     assert list(models) == ["a", "synthetic:none"]
     assert models["a"].settings.width == 3
     assert models["a"].cutoff == 0.5
+
+
+@pytest.mark.parametrize("cutoff", ["nan", "inf", "-inf"])
+def test_a_cutoff_that_no_score_can_be_compared_with_is_wrong_usage(cutoff, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse(f"--cutoff={cutoff}")
+    assert ended.value.code == 2
+    assert "is not a finite number" in capsys.readouterr().err
 
 
 def test_two_scorers_of_one_name_and_a_share_above_one_are_refused():
@@ -192,6 +203,25 @@ def test_stored_scores_cannot_be_served(monkeypatch):
         open_model("old", "scores:old.parquet")
 
 
+class Whole(Double):
+    """A system, which is fed whole texts."""
+
+    takes_whole_text = True
+
+
+@pytest.mark.parametrize(("asked", "seen"), [(None, "A title\n" + "two\nlines " * 300), (20, "A title two lines tw")])
+def test_a_system_is_shown_what_audits_show_it(monkeypatch, asked, seen):
+    shown = []
+    system = Whole(lambda query, texts: [float(len(shown.append(text) or text)) for text in texts])
+    monkeypatch.setattr("steadyscore.serve.shared_base.open_engine", lambda address, options: system)
+    own, document = open_model("own", "system:own", ModelOptions(chars=asked)), {"title": "A title", "text": "two\nlines " * 300}
+    with TestClient(app_of(own)) as client:
+        assert client.post("/v1/rerank", json={"query": QUERY, "documents": [document]}).status_code == 200
+        assert client.post("/rerank", json={"query": QUERY, "texts": ["two\nlines"]}).status_code == 200
+    warm = {"a", "b"}
+    assert [text for text in shown if text not in warm] == [seen, "two\nlines" if asked is None else "two lines"]
+
+
 def test_several_permutations_decide_on_their_mean():
     with_effect = service_of(planted("slot", 0.3))
     model, pool, rule = with_effect.models["planted"], instance_of(QUERY, DOCUMENTS), TopKRule(2)
@@ -204,12 +234,46 @@ def test_several_permutations_decide_on_their_mean():
     assert found.permutations == 8
 
 
-def test_the_content_order_is_a_function_of_the_texts():
-    texts = ["b", "a", "c", "a"]
-    there = [texts[i] for i in content_order(texts)]
-    back = [texts[::-1][i] for i in content_order(texts[::-1])]
+def test_an_audit_of_a_pool_leaves_out_what_only_a_collection_has(monkeypatch):
+    own, instance = planted(width=4), instance_of(QUERY, DOCUMENTS * 3)
+    with closing(service_of(own)) as serving, serving.batcher.admit(64, 10) as admission:
+        whole = measure([serving.audit_pool(own, admission, instance, 6).scored], Threshold(cutoff=0.5))
+        monkeypatch.setattr("steadyscore.measures.whole.WholeCollection.add_places", lambda *given: pytest.fail("decomposed"))
+        audited = serving.audit_pool(own, admission, instance, 6, cutoff=0.5)
+    shares = {"slot_share", "window_share", "companion_share"}
+    assert audited.measures == pytest.approx(
+        {name: float(value[0]) for name, value in whole.values.items()}
+        | {name: value for name, value in whole.overall.items() if name not in shares}
+    )
+    assert audited.slot_profile == pytest.approx(whole.slot_profile)
+
+
+@pytest.mark.parametrize(("change", "refusal"), [({"deadline": 0.0}, TimedOut), ({"cancelled": True}, ClientDisconnected)])
+def test_an_audit_that_nobody_waits_for_is_not_measured(monkeypatch, change, refusal):
+    monkeypatch.setattr("steadyscore.serve.service.measure", lambda *given, **how: pytest.fail("measured"))
+
+    presented = []
+
+    def score(query, texts):
+        presented.append(texts)
+        if len(presented) == 3:
+            for name, value in change.items():
+                setattr(admission, name, value)
+        return [0.5] * len(texts)
+
+    slow = model(Double(score))
+    with closing(service_of(slow)) as serving, serving.batcher.admit(3, 10) as admission, pytest.raises(refusal):
+        serving.audit_pool(slow, admission, instance_of(QUERY, DOCUMENTS), 2)
+    assert len(presented) == 3
+
+
+def test_the_content_order_is_a_function_of_titles_and_texts():
+    texts, titles = ["b", "a", "c", "a", "a", "a"], [None, None, "x", None, "one", "two"]
+    pool = list(zip(titles, texts, strict=True))
+    there = [pool[i] for i in content_order(instance_of(QUERY, texts, titles))]
+    back = [pool[::-1][i] for i in content_order(instance_of(QUERY, texts[::-1], titles[::-1]))]
     assert there == back
-    assert sorted(content_order(texts)) == [0, 1, 2, 3]
+    assert sorted(there, key=str) == sorted(pool, key=str)
 
 
 def test_the_examples_of_deploy_are_commands_that_parse():

@@ -18,7 +18,7 @@ from ..serve.settings import Limits, ServerSettings, default_workers, read_keys,
 from ..tasks import TASKS
 from ..terms import PromptStyle
 from . import add_engine, engine_options, examples, note, refuse
-from .flags import above_zero, from_flags, percentage, positive
+from .flags import above_zero, finite, from_flags, percentage, positive
 
 if TYPE_CHECKING:
     from ..serve.service import Model
@@ -64,7 +64,10 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         "--width", type=positive, metavar="B", help="documents per prompt (default: the adapter's, else the task's)"
     )
     parser.add_argument(
-        "--chars", type=positive, metavar="N", help="characters kept of each document (default: the adapter's, else 1200)"
+        "--chars",
+        type=positive,
+        metavar="N",
+        help="characters kept of each document (default: the adapter's, else 1200; all for a system)",
     )
     parser.add_argument(
         "--prompt",
@@ -77,7 +80,12 @@ def add_server(parser: argparse.ArgumentParser) -> None:
         default="refuse",
         help="a window too long for the model: refuse it, or cut its documents further",
     )
-    parser.add_argument("--cutoff", type=float, metavar="X", help="cutoff of a decision that names none (default: the adapter's)")
+    parser.add_argument(
+        "--cutoff",
+        type=finite,
+        metavar="X",
+        help="cutoff of a decision that names none (default: the adapter's)",
+    )
     parser.add_argument(
         "--first-stage",
         type=percentage,

@@ -46,8 +46,9 @@ def with_list(content: Any, path: str, members: Sequence[Any]) -> Any:
 
 
 def member_keys(members: Sequence[Any]) -> list[str]:
-    """What a question calls each member: its `id`; one without an id its place, counted from 1."""
-    return [str(m["id"]) if isinstance(m, dict) and "id" in m else str(place) for place, m in enumerate(members, 1)]
+    """What a question calls each member: its `id`; one without an id, or with null, its place, counted from 1."""
+    ids = (member.get("id") if isinstance(member, dict) else None for member in members)
+    return [str(place if id is None else id) for place, id in enumerate(ids, 1)]
 
 
 def member_text(member: Any) -> tuple[str, str | None]:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import InputError, UnusableScorer
 from . import Capabilities, EngineOptions, Reranker, ScorerFailed, Watch
 from .endpoint import number
 from .program import Guard, Program
@@ -148,7 +148,7 @@ class CommandReranker(Reranker):
         try:
             return self._running.start(self.words)
         except OSError as refusal:
-            raise InputError(f"{self.words[0]} could not be started: {refusal.strerror}.") from refusal
+            raise UnusableScorer(f"{self.words[0]} could not be started: {refusal.strerror}.") from refusal
 
     def _failure(self, what: str) -> ScorerFailed:
         """What the program did, with the last it wrote on stderr; its process is ended."""

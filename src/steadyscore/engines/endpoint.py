@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from ..errors import InputError, SteadyscoreError
+from ..errors import InputError, SteadyscoreError, UnusableScorer
 from ..machine.credentials import KEY, hide, redact
 from ..machine.disk import cache_folder, write_json
 from ..machine.extras import check_installed
@@ -74,7 +74,7 @@ class TooLong(Refused):
     """A prompt that is longer than the model takes, by the endpoint's own words."""
 
 
-class EndpointRefused(InputError):
+class EndpointRefused(UnusableScorer):
     """An address, a model's name or a key that the endpoint does not accept: no other request will fare better."""
 
 

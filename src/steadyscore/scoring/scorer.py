@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from ..engines import Backend, Capabilities, Engine, Grader, Recording, Reranker, Watch
-from ..errors import InputError, ModelError, WindowTooLong
+from ..errors import InputError, ModelError, UnusableScorer, WindowTooLong
 from ..machine.bounds import Positive, check_fields
 from ..models.card import TrainedSettings
 from ..runs.table import FIRST_STAGE, Scored
@@ -354,13 +354,13 @@ class Scorer(PoolScorer):
         self._tokens += round(sum(map(len, texts)) / CHARS_PER_TOKEN)
         found = as_numbers(answer := reranker.score(instance.query, texts))
         if found is None or found.shape != (len(texts),):
-            raise InputError(
+            raise UnusableScorer(
                 f"{self.name} gave {_shape_of(answer, found)} for the {len(texts)} candidates of query "
                 f"{instance.id}. Return one number per candidate, in the order of the candidates."
             )
         if len(bad := np.flatnonzero(~(np.abs(found) <= LARGEST_SCORE))):  # NaN is not below anything
             candidate = instance.pool[window.candidates[bad[0]]].id
-            raise InputError(
+            raise UnusableScorer(
                 f"{self.name} gave {found[bad[0]]} as the score of candidate {candidate} of query {instance.id}. "
                 f"Return a finite number for every candidate, none beyond {LARGEST_SCORE:g}."
             )

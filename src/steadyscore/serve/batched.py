@@ -33,6 +33,7 @@ class Batched(Generic[B]):
         self._backend, self._batcher, self._admission = backend, batcher, admission
         self.name, self.capabilities = backend.name, backend.capabilities
         self.width: int | None = backend.width
+        self.takes_whole_text = backend.takes_whole_text
         self.trained_settings: TrainedSettings = backend.trained_settings
 
     def identity(self) -> dict[str, Any]:

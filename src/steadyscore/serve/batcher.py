@@ -65,6 +65,13 @@ class Admission:
         if self.job is not None:
             self.job.future.cancel()
 
+    def check_time(self) -> None:
+        """Raise where nobody waits for the answer any more: before work that goes through no pass."""
+        if self.cancelled:
+            raise ClientDisconnected
+        if time.monotonic() >= self.deadline:
+            raise TimedOut
+
 
 @dataclass(slots=True, eq=False)
 class Job:

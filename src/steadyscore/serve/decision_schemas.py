@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool
+from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from ..decisions import openai_shape, system_one
 from ..engines.typed_questions import LIMITS
-from .schemas import SURROGATE, Count, Ours, Real, Seed, Words
+from .schemas import SURROGATE, Closed, Count, Real, Seed, Words
 
 
 def check_json(value: Any) -> Any:
@@ -26,6 +26,18 @@ def check_json(value: Any) -> Any:
     return value
 
 
+def refuse_more_keys(most: int) -> BeforeValidator:
+    """pydantic counts the keys of an object when it has written the mistakes of all of them; this counts them before."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, dict) and len(value) > most:
+            sizes = {"field_type": "Dictionary", "max_length": most, "actual_length": len(value)}
+            raise PydanticKnownError("too_long", sizes)
+        return value
+
+    return BeforeValidator(check)
+
+
 Json = Annotated[Any, AfterValidator(check_json)]
 Key = Annotated[str, Field(min_length=1), AfterValidator(check_json)]
 PATH = r"^\$(\.[A-Za-z_][A-Za-z0-9_]*|\[[0-9]+\]|\['[^']*'\])*$"
@@ -33,7 +45,7 @@ Path = Annotated[str, Field(pattern=PATH, examples=["$.candidates"]), AfterValid
 Readout = Literal["state", "alone", "window"]
 
 
-class DecisionOrder(Ours):
+class DecisionOrder(Closed):
     """Our one extra key of a request: how the list in the state is presented, and what to tell about it."""
 
     readout: Readout = Field(
@@ -52,19 +64,18 @@ class DecisionOrder(Ours):
 # -- System One
 
 
-class QuestionShape(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class QuestionShape(Closed):
     instructions: Words = ""
 
 
 class NoulShape(QuestionShape):
     type: Literal["noul"]
-    criteria: dict[Literal["true", "false"], Words | None] | None = None
+    criteria: Annotated[dict[Literal["true", "false"], Words | None], refuse_more_keys(2)] | None = None
 
 
 class OptionsShape(QuestionShape):
     type: Literal["choice"]
-    criteria: Annotated[dict[Key, Words | None], Field(min_length=2, max_length=LIMITS.options)]
+    criteria: Annotated[dict[Key, Words | None], Field(min_length=2, max_length=LIMITS.options), refuse_more_keys(LIMITS.options)]
 
 
 class LevelsShape(QuestionShape):
@@ -93,6 +104,7 @@ class SystemOneRequest(BaseModel):
     questions: Annotated[
         dict[Key, Annotated[NoulShape | OptionsShape | LevelsShape, Field(discriminator="type")]],
         Field(min_length=1, max_length=system_one.LIMITS.questions),
+        refuse_more_keys(system_one.LIMITS.questions),
     ]
     order: DecisionOrder | None = None
 
@@ -170,12 +182,12 @@ class TextPart(BaseModel):
 
 class JsonPart(BaseModel):
     type: Literal["input_json"]
-    data: Annotated[dict[str, Any] | list[dict[str, Any]], AfterValidator(check_json)]
+    data: Annotated[dict[str, Any] | Annotated[list[dict[str, Any]], Field(fail_fast=True)], AfterValidator(check_json)]
 
 
 class Message(BaseModel):
     role: Literal["user", "assistant", "system", "developer"]
-    content: Words | Annotated[list[TextPart | JsonPart], Field(min_length=1)]
+    content: Words | Annotated[list[TextPart | JsonPart], Field(min_length=1, fail_fast=True)]
 
     @property
     def text(self) -> str:
@@ -185,8 +197,7 @@ class Message(BaseModel):
         return "\n".join(parts)
 
 
-class NamedQuestion(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class NamedQuestion(Closed):
     name: Words | None = None
     instructions: Words
 
@@ -195,8 +206,7 @@ class PredicateQuestion(NamedQuestion):
     type: Literal["predicate"]
 
 
-class ChoiceValue(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class ChoiceValue(Closed):
     value: Words | StrictBool
     description: Words | None = None
 
@@ -206,8 +216,7 @@ class ChoiceQuestion(NamedQuestion):
     choices: Annotated[list[ChoiceValue], Field(min_length=2, max_length=LIMITS.options)]
 
 
-class ScoreLevel(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class ScoreLevel(Closed):
     label: Words
     description: Words | None = None
 
@@ -221,12 +230,12 @@ class DecisionsRequest(BaseModel):
     """POST /v1/decisions."""
 
     model: Words | None = None
-    input: Words | Annotated[list[Message], Field(min_length=1)] = Field(
+    input: Words | Annotated[list[Message], Field(min_length=1, fail_fast=True)] = Field(
         description="What the questions are about: a text, or messages of text and JSON parts."
     )
     questions: Annotated[
         list[Annotated[PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")]],
-        Field(min_length=1, max_length=openai_shape.LIMITS.questions),
+        Field(min_length=1, max_length=openai_shape.LIMITS.questions, fail_fast=True),
     ]
     order: DecisionOrder | None = None
 

@@ -11,8 +11,8 @@ import numpy as np
 from fastapi import Depends, Request
 from starlette.exceptions import HTTPException
 
-from ..engines.endpoint import EndpointRefused
-from ..errors import InputError, WindowTooLong
+from ..engines.endpoint import TooLong
+from ..errors import InputError, UnusableScorer, WindowTooLong
 from ..runs.table import Scored
 from ..terms import Array, Instance
 from ..window.presentation import permutations
@@ -22,7 +22,7 @@ from .decisions import DecisionRule, ThresholdRule, TopKRule, outcome
 from .logs import log_fault
 from .metrics import Metrics
 from .monitor import Monitor
-from .service import Model, Service, content_order, instance_of
+from .service import Model, Service, content_order
 
 T = TypeVar("T")
 POLL = 0.25
@@ -64,19 +64,9 @@ class RequestRunner:
         return models[name]
 
     def read_pool(self, query: str, documents: Sequence[str | schemas.Document]) -> Instance:
-        """The request as an instance, or every limit that it exceeds, at once."""
-        texts, limits = [d if isinstance(d, str) else d.text for d in documents], self.limits
-        mistakes = []
-        if len(texts) > limits.candidates:
-            mistakes.append(f"{len(texts):,} documents were sent, the server takes {limits.candidates:,}.")
-        if len(query) > limits.query_chars:
-            mistakes.append(f"the query has {len(query):,} characters, the server takes {limits.query_chars:,}.")
-        if long := [i for i, text in enumerate(texts) if len(text) > limits.document_chars]:
-            size = len(texts[long[0]])
-            mistakes.append(f"document {long[0]} has {size:,} characters, the server takes {limits.document_chars:,}.")
-        if mistakes:
-            raise InputError(mistakes)
-        return instance_of(query, texts, [None if isinstance(d, str) else d.title for d in documents])
+        """The request as an instance within the limits."""
+        texts = [d if isinstance(d, str) else d.text for d in documents]
+        return self.service.read_pool(query, texts, [None if isinstance(d, str) else d.title for d in documents])
 
     def check_permutations(self, count: int) -> None:
         if count > self.limits.permutations:
@@ -93,12 +83,19 @@ class RequestRunner:
                     if await request.is_disconnected():
                         admission.cancel()
                 result = await task
-            except (InputError, WindowTooLong, ClientDisconnected, TimedOut, ShuttingDown) as known:
-                if isinstance(known, EndpointRefused):  # a mistake of whoever runs the server, with the address of the endpoint
-                    raise self._failed(model, known) from known
-                if isinstance(known, WindowTooLong):
-                    self.metrics.overflow.labels(model.name).inc()
+            except UnusableScorer as fault:  # its words may hold a path of this machine or the address of an endpoint
+                raise self._failed(model, fault) from fault
+            except (InputError, ClientDisconnected, TimedOut, ShuttingDown):
                 raise
+            except WindowTooLong:
+                self.metrics.overflow.labels(model.name).inc()
+                raise
+            except TooLong as refusal:
+                self.metrics.overflow.labels(model.name).inc()
+                raise InputError(
+                    f"a window does not fit {model.name}, by the words of the endpoint behind it. "
+                    "Send shorter documents, or fewer per prompt."
+                ) from refusal
             except Exception as fault:
                 raise self._failed(model, fault) from fault
             finally:
@@ -159,7 +156,7 @@ def presented_orders(instance: Instance, asked: schemas.Order) -> Array:
     n = len(instance.pool)
     if asked.permutations > 1:
         return permutations(n, asked.permutations, seed=asked.seed, query_id=instance.query)
-    return (content_order([c.text for c in instance.pool]) if asked.canonical else np.arange(n))[None]
+    return (content_order(instance) if asked.canonical else np.arange(n))[None]
 
 
 def monitored_rule(threshold: float | None, top: int | None, n: int) -> DecisionRule | None:

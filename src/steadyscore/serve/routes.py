@@ -120,6 +120,7 @@ async def rerank(body: schemas.AnyRequest, request: Request, runner: Runner) -> 
     )
 
 
+@post("/v1/score", response_model=schemas.ScoreAnswer, summary="Scores in the order of the documents, vLLM's shape")
 @post("/score", response_model=schemas.ScoreAnswer, summary="Scores in the order of the documents, vLLM's shape")
 async def score(body: schemas.ScoreRequest, request: Request, runner: Runner) -> schemas.ScoreAnswer:
     model, pools, service = runner.find_model(body.model), score_pools(runner, body), runner.service
@@ -136,7 +137,13 @@ async def score(body: schemas.ScoreRequest, request: Request, runner: Runner) ->
 
     scores, usage = await runner.run(request, model, documents, windows, work)
     data = [schemas.ScoreDatum(index=i, score=float(s)) for i, s in enumerate(scores)]
-    return schemas.ScoreAnswer(id=f"score-{uuid.uuid4().hex}", created=int(time.time()), model=model.name, data=data, usage=usage)
+    return schemas.ScoreAnswer(
+        id=f"score-{uuid.uuid4().hex}",
+        created=int(time.time()),
+        model=model.name,
+        data=data,
+        usage=schemas.ScoreUsage(prompt_tokens=usage.total_tokens, total_tokens=usage.total_tokens),
+    )
 
 
 # -- our own shapes

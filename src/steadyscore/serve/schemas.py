@@ -1,15 +1,16 @@
 """Requests and answers as JSON. Fields are those of each shape's original; what is ours travels under `order`.
 
-Jina, Cohere, TEI and vLLM ignore fields they do not know, so do these shapes; /v1/decide and /v1/audit are ours and
-refuse them. A key that was not asked for is left out, never null.
+Jina, Cohere, TEI and vLLM ignore fields they do not know, so do these shapes; `order`, /v1/decide and /v1/audit are ours
+and refuse them. A key that was not asked for is left out, never null.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
 from pydantic_core import PydanticCustomError
 
 SURROGATE = "holds half of a surrogate pair, which is not a character. Send text that UTF-8 can carry"
@@ -95,10 +96,23 @@ def newer_or_older(newer: str, older: str) -> list[dict[str, Change]]:
     return [{newer: a_value}, {newer: null, older: a_value}]
 
 
-class Ours(BaseModel):
-    """A shape of our own: a field nobody knows is a mistake."""
+MOST_UNKNOWN = 5
+"""Unknown fields of one object that are named in a refusal."""
+
+
+class Closed(BaseModel):
+    """A shape in which a field nobody knows is a mistake."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def keep_few_unknown(cls, value: Any) -> Any:
+        """pydantic writes a mistake for each unknown field, and a body has room for 400,000."""
+        if not isinstance(value, dict):
+            return value
+        unknown = {name: value[name] for name in islice((n for n in value if n not in cls.model_fields), MOST_UNKNOWN)}
+        return {name: value[name] for name in cls.model_fields if name in value} | unknown
 
 
 class Document(BaseModel):
@@ -108,20 +122,37 @@ class Document(BaseModel):
     title: Words | None = None
 
 
-Documents = Annotated[list[Words | Document], Field(min_length=1, examples=[DOCUMENTS])]
+# Lists fail at their first wrong item: pydantic writes two mistakes for each one, and a body has room for two million.
+Documents = Annotated[list[Words | Document], Field(min_length=1, fail_fast=True, examples=[DOCUMENTS])]
+Queries = Annotated[list[Query], Field(min_length=1, fail_fast=True)]
+Texts = Annotated[list[Words], Field(min_length=1, fail_fast=True)]
 
 
-class Order(BaseModel):
+SEVERAL_CANONICAL = {
+    "properties": {"canonical": {"const": True}, "permutations": {"minimum": 2}},
+    "required": ["canonical", "permutations"],
+}
+
+
+class Order(Closed):
     """Our one extra key of a request: how the documents are presented, and what to tell about it."""
 
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"not": SEVERAL_CANONICAL})
     permutations: Count = Field(default=1, description="1: the order given. More: the mean over this many random orders.")
     seed: Seed = 0
     canonical: Flag = Field(
-        default=False, description="Present the documents sorted by a hash of their text, whatever order they came in."
+        default=False,
+        description="Present the documents sorted by a hash of title and text, however they came; not with permutations.",
     )
     width: Count | None = Field(default=None, description="Documents per prompt.")
     threshold: Real | None = Field(default=None, description="Also say which documents this cutoff retains.")
     distribution: Flag = Field(default=False, description="Also give P(grade) for the grades 0 to 3.")
+
+    @model_validator(mode="after")
+    def check_one_presentation(self) -> Order:
+        if self.canonical and self.permutations > 1:
+            raise PydanticCustomError("canonical", "canonical is one order and permutations are several. Give one of the two")
+        return self
 
 
 class JinaRequest(BaseModel):
@@ -157,7 +188,7 @@ class AnyRequest(BaseModel):
         )
     )
     query: Query
-    texts: Annotated[list[Words], Field(min_length=1)] | None = Field(default=None, description="TEI's documents.")
+    texts: Texts | None = Field(default=None, description="TEI's documents.")
     raw_scores: Flag = Field(default=False, description="TEI: the expected grade from 0 to 3 instead of the score from 0 to 1.")
     return_text: Flag = False
     truncate: Flag | None = Field(
@@ -175,7 +206,7 @@ class AnyRequest(BaseModel):
 
 
 class ScoreRequest(BaseModel):
-    """POST /score, vLLM's shape: one query and its documents, or as many queries as documents."""
+    """POST /score and /v1/score, vLLM's shape: one query and its documents, or as many queries as documents."""
 
     model_config = ConfigDict(
         json_schema_extra=lambda schema: state_variants(
@@ -188,23 +219,21 @@ class ScoreRequest(BaseModel):
         )
     )
     model: Words | None = None
-    queries: Query | Annotated[list[Query], Field(min_length=1)] | None = None
+    queries: Query | Queries | None = None
     documents: Words | Documents | None = None
-    text_1: Query | Annotated[list[Query], Field(min_length=1)] | None = Field(
-        default=None, description="Older name of `queries`."
-    )
+    text_1: Query | Queries | None = Field(default=None, description="Older name of `queries`.")
     text_2: Words | Documents | None = Field(default=None, description="Older name of `documents`.")
 
 
-class Threshold(Ours):
+class Threshold(Closed):
     threshold: Real
 
 
-class TopK(Ours):
+class TopK(Closed):
     top_k: Count
 
 
-class Pair(Ours):
+class Pair(Closed):
     pair: Annotated[Literal[True], BeforeValidator(check_true)]
 
 
@@ -226,7 +255,7 @@ def is_pair(kind: Schema) -> bool:
     return Pair.__name__ in kind.get("$ref", "")
 
 
-class DecideRequest(Ours):
+class DecideRequest(Closed):
     """POST /v1/decide."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=describe_decide)
@@ -243,7 +272,7 @@ class DecideRequest(Ours):
     return_documents: Flag = False
 
 
-class AuditRequest(Ours):
+class AuditRequest(Closed):
     """POST /v1/audit: one pool under M permutations."""
 
     model: Words | None = None
@@ -266,6 +295,10 @@ class Problem(BaseModel):
 
 class Usage(BaseModel):
     total_tokens: int = Field(description="Prompt tokens; 0 for a scorer that counts none.")
+
+
+class ScoreUsage(Usage):
+    prompt_tokens: int = Field(description="The same: nothing is written.")
 
 
 class Text(BaseModel):
@@ -349,7 +382,7 @@ class ScoreAnswer(BaseModel):
     created: int
     model: str
     data: list[ScoreDatum]
-    usage: Usage
+    usage: ScoreUsage
 
 
 class Outcome(BaseModel):

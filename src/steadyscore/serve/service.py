@@ -15,6 +15,8 @@ import numpy as np
 from ..engines import EngineOptions, Grader, Reranker
 from ..errors import InputError
 from ..measures.measurement import Threshold, measure
+from ..measures.places import slot_profile
+from ..measures.registry import MEASURES
 from ..models.adapter import prompt_mistakes, refuse_mismatches, split_address
 from ..models.card import read_card
 from ..runs.table import FIRST_STAGE, Scored
@@ -100,7 +102,7 @@ def open_model(
         address,
         backend,
         TASKS[asked.task or card.get("task") or "passage_reranking"],
-        _settings(asked, card.get("settings", {})),
+        _settings(asked, card.get("settings", {}), takes_whole_text=backend.takes_whole_text),
         cutoff=fitted.get("value") if asked.cutoff is None else asked.cutoff,
         expected_overlap=fitted.get("overlap") if asked.cutoff is None else None,
         first_stage=asked.first_stage,
@@ -115,8 +117,9 @@ def open_model(
     return model
 
 
-def _settings(asked: ModelOptions, trained: dict[str, Any]) -> Settings:
-    known = {key: value for key, value in trained.items() if key in Settings.__dataclass_fields__}
+def _settings(asked: ModelOptions, trained: dict[str, Any], *, takes_whole_text: bool) -> Settings:
+    known: dict[str, Any] = {"chars": None} if takes_whole_text else {}
+    known |= {key: value for key, value in trained.items() if key in Settings.__dataclass_fields__}
     named = (("width", asked.width), ("chars", asked.chars), ("prompt", asked.prompt))
     stated = {key: value for key, value in named if value is not None}
     return Settings(**known | {"fit": asked.fit, "label_mass": False} | stated)
@@ -194,6 +197,20 @@ class Service:
         with self._reloading:
             self.models = self._open_models()
 
+    def read_pool(self, query: str, texts: Sequence[str], titles: Sequence[str | None]) -> Instance:
+        """The pool of a request, or every limit that it exceeds, at once."""
+        limits, mistakes = self.limits, []
+        if len(texts) > limits.candidates:
+            mistakes.append(f"{len(texts):,} documents were sent, the server takes {limits.candidates:,}.")
+        if len(query) > limits.query_chars:
+            mistakes.append(f"the query has {len(query):,} characters, the server takes {limits.query_chars:,}.")
+        if long := [i for i, text in enumerate(texts) if len(text) > limits.document_chars]:
+            size = len(texts[long[0]])
+            mistakes.append(f"document {long[0]} has {size:,} characters, the server takes {limits.document_chars:,}.")
+        if mistakes:
+            raise InputError(mistakes)
+        return instance_of(query, texts, titles)
+
     def count_windows(self, model: Model, n: int, presentations: int, width: int | None = None) -> int:
         """Windows that so many presentations of n documents need; refused where the queue could never hold them."""
         needed = presentations * -(-n // (width or model.width_for(n)))
@@ -264,13 +281,18 @@ class Service:
         width: int | None = None,
         cutoff: float | None = None,
     ) -> PoolAudit:
-        """One pool in the order given and under `count` permutations: the table, its measures, its slot profile."""
+        """One pool in the order given and under `count` permutations: the table, its measures, its slot profile.
+
+        The measures are those of single queries: variance shares are a collection's, and take 20 s for a window of 1,000.
+        """
         n = len(instance.pool)
         orders = np.vstack([np.arange(n)[None], permutations(n, count, seed=seed, query_id=instance.query)])
         scored = self.score_orders(model, admission, instance, orders, width, first=FIRST_STAGE)
-        measured = measure([scored], Threshold(cutoff=cutoff))
-        values = {name: float(value[0]) for name, value in measured.values.items()} | measured.overall
-        return PoolAudit(scored, {name: value for name, value in values.items() if np.isfinite(value)}, measured.slot_profile)
+        admission.check_time()
+        measured = measure([scored], Threshold(cutoff=cutoff), only=MEASURES)
+        slots = slot_profile([scored])
+        values = {name: float(value[0]) for name, value in measured.values.items()} | {"slot_rms": slots.rms}
+        return PoolAudit(scored, {name: value for name, value in values.items() if np.isfinite(value)}, slots.profile.tolist())
 
     def close(self) -> None:
         self.batcher.close()
@@ -283,6 +305,11 @@ def instance_of(query: str, texts: Sequence[str], titles: Sequence[str | None] |
     return Instance("request", query, pool)
 
 
-def content_order(texts: Sequence[str]) -> Array:
-    """An order that depends on the texts and not on how they came: run-to-run stability, not order invariance."""
-    return np.array(sorted(range(len(texts)), key=lambda i: (hashlib.blake2b(texts[i].encode(), digest_size=16).digest(), i)))
+def content_order(instance: Instance) -> Array:
+    """An order that depends on titles and texts and not on how they came: run-to-run stability, not order invariance."""
+
+    def key(i: int) -> tuple[bytes, int]:
+        candidate = instance.pool[i]
+        return hashlib.blake2b(f"{candidate.title or ''}\x1f{candidate.text}".encode(), digest_size=16).digest(), i
+
+    return np.array(sorted(range(len(instance.pool)), key=key))

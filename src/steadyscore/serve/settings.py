@@ -114,9 +114,11 @@ def read_keys(file: Path | None) -> tuple[str, ...]:
     if file is None:
         return ()
     try:
-        keys = tuple(line.strip() for line in file.read_text().splitlines() if line.strip())
+        keys = tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
     except OSError as refusal:
         raise InputError(f"{file} cannot be read: {refusal.strerror}.") from refusal
+    except UnicodeDecodeError:  # its words quote the file
+        raise InputError(f"{file} is not a text in UTF-8. Write one token a line.") from None
     if not keys:
         raise InputError(f"{file} holds no token. Write one token a line.")
     if any(not key.isascii() for key in keys):

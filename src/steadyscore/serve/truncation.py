@@ -67,7 +67,10 @@ def truncate_texts(
     A document is too long with more than `Settings.chars` characters, a window with more tokens than the model takes.
     `direction` is the side that is cut.
     """
-    texts, most = [shown(candidate, None) for candidate in instance.pool], model.settings.chars
+    most = model.settings.chars
+    if most is None and not isinstance(model.backend, Engine):
+        return instance  # nothing is too long, and a system is shown its texts as they came
+    texts = [shown(candidate, None) for candidate in instance.pool]
     longest = max(map(len, texts))
     if truncate is False and most is not None and longest > most:
         long = [i for i, text in enumerate(texts) if len(text) > most]

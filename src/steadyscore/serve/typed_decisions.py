@@ -7,7 +7,8 @@ member of it where the two have the same name.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -16,14 +17,14 @@ import numpy as np
 from ..decisions.pool import list_at, member_keys, member_text, value_at, with_list
 from ..decisions.questions import Answer, Noul, Question, Refusal, Request, Score, State
 from ..engines import Engine
-from ..engines.typed_questions import answer_of, question_prompts
+from ..engines.typed_questions import answer_of, question_prompts, state_text
 from ..errors import InputError
 from ..terms import GRADES, Array, Instance, Prompt
 from ..window.presentation import permutations
 from .batched import batched_backend
 from .batcher import Admission
 from .decision_schemas import DecisionOrder, DecisionOrderAnswer, QuestionStability
-from .service import Model, Service, instance_of
+from .service import Model, Service
 
 
 class AnsweredQuestion(NamedTuple):
@@ -50,9 +51,11 @@ def can_answer(model: Model) -> bool:
 def count_windows(service: Service, model: Model, request: Request, order: DecisionOrder) -> int:
     """Prompts that a request needs; refused where the queue could never hold them."""
     if order.readout == "window":
-        n = len(list_at(_parsed(request.state.content), order.pool))
-        return service.count_windows(model, n, order.permutations, order.width)
-    needed = sum(len(each.questions) for each in presented_states(request, order))
+        instance, _ = window_request(service, request, order)
+        return service.count_windows(model, len(instance.pool), order.permutations, order.width)
+    needed = len(request.questions)  # alone: each behind the one state that holds its member
+    if order.readout == "state" and order.permutations > 1 and len(find_members(service, request, order)) > 1:
+        needed *= order.permutations
     if needed > service.limits.queue_windows:
         raise InputError(
             f"{len(request.questions):,} questions in {order.permutations:,} presentations are {needed:,} prompts, the server "
@@ -69,9 +72,9 @@ def answer_request(
         return _read_windows(service, model, admission, request, order)
     engine = batched_backend(model.backend, service.batcher, admission)
     assert isinstance(engine, Engine)
-    states = presented_states(request, order)
     asked: list[tuple[int, Prompt]] = []
-    for each in states:
+    for each in presented_states(service, request, order):
+        admission.check_time()  # a state may be long, and its tokens are counted here
         questions = [request.questions[i] for i in each.questions]
         prompts = _fitting_prompts(engine, replace(request.state, content=each.content), questions, refuse_long)
         asked += [(i, prompt) for i, prompt in zip(each.questions, prompts, strict=True) if prompt is not None]
@@ -90,25 +93,33 @@ def _answered(answers: Sequence[Answer]) -> AnsweredQuestion:
 
 
 def _fitting_prompts(engine: Engine, state: State, questions: Sequence[Question], refuse_long: bool) -> list[Prompt | None]:
-    """Prompts of the questions, None for one that is too long; the first is tried alone, since the state is in all of them."""
-    [first] = question_prompts(engine.encoder, state, questions[:1])
-    if len(first) <= engine.context or refuse_long:
+    """Prompts of the questions, None for one that is too long; the state, which is in all of them, is tried alone before."""
+    longest = len(engine.encoder.plain(state_text(state.content)))
+    prompts: list[Prompt] = []
+    if longest <= engine.context:
         prompts = question_prompts(engine.encoder, state, questions)
-        if refuse_long or all(len(prompt) <= engine.context for prompt in prompts):
-            return [prompt if len(prompt) <= engine.context else None for prompt in prompts]
-        first = max(prompts, key=len)
-    raise InputError(
-        f"a question behind this state needs {len(first):,} tokens, the model takes {engine.context:,}. Send a shorter state."
-    )
+        longest = max(map(len, prompts))
+    if longest > engine.context and not refuse_long:
+        what = "a question behind this state" if prompts else "this state"
+        raise InputError(f"{what} needs {longest:,} tokens, the model takes {engine.context:,}. Send a shorter state.")
+    return [prompt if len(prompt) <= engine.context else None for prompt in prompts] or [None] * len(questions)
 
 
-def presented_states(request: Request, order: DecisionOrder) -> list[Presented]:
+def find_members(service: Service, request: Request, order: DecisionOrder) -> list[Any]:
+    """The list in the state, within the server's limit of documents."""
+    members, most = list_at(_parsed(request.state.content), order.pool), service.limits.candidates
+    if len(members) > most:
+        raise InputError(f"the list at {order.pool[:80]} has {len(members):,} members, the server takes {most:,}.")
+    return members
+
+
+def presented_states(service: Service, request: Request, order: DecisionOrder) -> Iterator[Presented]:
     """The states to ask behind: one per permutation, or one per member that a question names."""
     every = tuple(range(len(request.questions)))
     if order.readout == "state" and order.permutations == 1:
-        return [Presented(request.state.content, every)]
-    content = _parsed(request.state.content)
-    members = list_at(content, order.pool)
+        yield Presented(request.state.content, every)
+        return
+    content, members = _parsed(request.state.content), find_members(service, request, order)
     is_text = isinstance(request.state.content, str)
 
     def shown(chosen: Sequence[Any]) -> Any:
@@ -117,20 +128,33 @@ def presented_states(request: Request, order: DecisionOrder) -> list[Presented]:
 
     if order.readout == "alone":
         about = members_asked_about(request.questions, members)
-        return [Presented(shown([members[m]]), tuple(i for i in every if about[i] == m)) for m in dict.fromkeys(about)]
+        for m in dict.fromkeys(about):
+            yield Presented(shown([members[m]]), tuple(i for i in every if about[i] == m))
+        return
     orders = permutations(len(members), order.permutations if len(members) > 1 else 1, seed=order.seed, query_id="state")
-    return [Presented(shown([members[m] for m in row]), every) for row in orders]
+    for row in orders:
+        yield Presented(shown([members[m] for m in row]), every)
 
 
 def members_asked_about(questions: Sequence[Question], members: Sequence[Any]) -> list[int]:
     """Which member each question is about: the one with the question's name."""
-    places = {key: place for place, key in reversed(list(enumerate(member_keys(members))))}
-    unknown = [str(i + 1) for i, question in enumerate(questions) if question.id not in places]
+    keys = member_keys(members)
+    count: Counter[str | None] = Counter(keys)
+    unknown = [str(i) for i, question in enumerate(questions, 1) if count[question.id] == 0]
+    unclear = [str(i) for i, question in enumerate(questions, 1) if count[question.id] > 1]
+    mistakes = []
     if unknown:
-        raise InputError(
+        mistakes.append(
             f"question {', '.join(unknown[:5])} names no member of the pool, so it cannot be asked without the others. "
             "Call each question by the id of a member, or by its place counted from 1 where members have no id."
         )
+    if unclear:
+        mistakes.append(
+            f"question {', '.join(unclear[:5])} names more than one member of the pool. Give each member an id of its own."
+        )
+    if mistakes:
+        raise InputError(mistakes)
+    places = {key: place for place, key in enumerate(keys)}
     return [places[str(question.id)] for question in questions]
 
 
@@ -151,29 +175,30 @@ def _read_windows(
     service: Service, model: Model, admission: Admission, request: Request, order: DecisionOrder
 ) -> list[AnsweredQuestion | Refusal]:
     """`score` questions answered by the grades of the shared window that the model was trained or prompted for."""
-    instance, about = window_request(request, order)
+    instance, about = window_request(service, request, order)
     n = len(instance.pool)
     orders = (
         permutations(n, order.permutations, seed=order.seed, query_id=instance.query)
         if order.permutations > 1
         else np.arange(n)[None]
     )
-    scored = service.score_orders(model, admission, instance, orders, order.width)
+    graded = replace(model, first_stage=None)  # levels are the scorer's own: a rank in the state has none
+    scored = service.score_orders(graded, admission, instance, orders, order.width)
     if scored.grades is None:
         raise InputError(f"{model.name} gives scores and no probabilities of levels. Ask with another readout.")
     return [AnsweredQuestion(scored.grades[:, member]) for member in about]
 
 
-def window_request(request: Request, order: DecisionOrder) -> tuple[Instance, list[int]]:
+def window_request(service: Service, request: Request, order: DecisionOrder) -> tuple[Instance, list[int]]:
     """Query and pool out of the state, and the member that each question is about."""
     content = _parsed(request.state.content)
     members, query = list_at(content, order.pool), value_at(content, order.query)
-    if not isinstance(query, str):
+    if not isinstance(query, str) or not query:
         raise InputError(f"the state has no text at {order.query[:80]}. Name the path of the query.")
     if any(not (isinstance(question, Score) and len(question.levels) == len(GRADES)) for question in request.questions):
         raise InputError(f"the window grades in {len(GRADES)} levels. Ask `score` questions of so many levels, lowest first.")
     texts, titles = zip(*map(member_text, members), strict=True)
-    return instance_of(query, texts, titles), members_asked_about(request.questions, members)
+    return service.read_pool(query, texts, titles), members_asked_about(request.questions, members)
 
 
 # -- what is said about the answers
