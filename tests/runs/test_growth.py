@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,25 +95,32 @@ GROWTHS = pytest.mark.parametrize(
 """A run of SMALL that has more permutations, and one that has more queries."""
 
 
-@GROWTHS
-@pytest.mark.parametrize("killed_in", ["set_earlier_apart", "_restore_shards", "finish", "write_tables", "_list_tables"])
-@pytest.mark.parametrize("goes", ["on", "back"])
-def test_a_kill_between_the_steps_of_a_growth_loses_nothing(source, tmp_path, monkeypatch, large, killed_in, goes):
-    score(source, tmp_path / "run", SMALL)
-
-    where = folder if hasattr(folder, killed_in) else Run
-    real, calls, last = getattr(where, killed_in), [], 2 if where is folder else 1
+@contextmanager
+def killed(monkeypatch, function: str, call: int) -> Iterator[None]:
+    """A process that ends before it calls a function of run folders for the n-th time."""
+    where = folder if hasattr(folder, function) else Run
+    real, calls = getattr(where, function), []
 
     def die(*given):
         calls.append(given)
-        if len(calls) == last:
+        if len(calls) == call:
             raise KeyboardInterrupt
         return real(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(where, killed_in, die)
+        patch.setattr(where, function, die)
         with pytest.raises(KeyboardInterrupt):
-            score(source, tmp_path / "run", large)
+            yield
+
+
+@GROWTHS
+@pytest.mark.parametrize("killed_in", ["_write_record", "_restore_shards", "finish", "write_tables", "_list_tables"])
+@pytest.mark.parametrize("goes", ["on", "back"])
+def test_a_kill_between_the_steps_of_a_growth_loses_nothing(source, tmp_path, monkeypatch, large, killed_in, goes):
+    score(source, tmp_path / "run", SMALL)
+
+    with killed(monkeypatch, killed_in, 2 if killed_in.startswith("_write") or killed_in == "write_tables" else 1):
+        score(source, tmp_path / "run", large)
     wanted = large if goes == "on" else SMALL
     assert_same_scores(score(source, tmp_path / "run", wanted), score(source, tmp_path / "whole", wanted))
     assert_same_scores(score(source, tmp_path / "run", large), score(source, tmp_path / "large", large))
@@ -131,6 +140,22 @@ def test_a_growth_that_did_not_end_is_undone_by_the_command_before_it(source, tm
     assert undone.has("outputs.parquet")
     assert_same_tables(undone, score(source, tmp_path / "small", SMALL))
     assert_same_scores(score(source, tmp_path / "run", large), score(source, tmp_path / "whole", large))
+
+
+@GROWTHS
+@pytest.mark.parametrize("stopped_in", ["finish", "_list_tables"])
+@pytest.mark.parametrize(
+    ("killed_in", "goes"), [("_write_record", "on"), ("_write_record", "back"), ("restore_table", "back"), ("damage_of", "back")]
+)
+def test_a_kill_while_a_growth_is_undone_loses_nothing(source, tmp_path, monkeypatch, large, stopped_in, killed_in, goes):
+    score(source, tmp_path / "run", SMALL)
+    with killed(monkeypatch, stopped_in, 1):
+        score(source, tmp_path / "run", large)
+    with killed(monkeypatch, killed_in, 1):
+        score(source, tmp_path / "run", SMALL)
+    wanted = large if goes == "on" else SMALL
+    assert_same_scores(score(source, tmp_path / "run", wanted), score(source, tmp_path / "whole", wanted))
+    assert_same_scores(score(source, tmp_path / "run", large), score(source, tmp_path / "large", large))
 
 
 def test_a_growth_in_which_every_query_fails_can_be_undone(source, tmp_path):

@@ -152,6 +152,23 @@ def test_a_stop_before_any_change_in_the_store_costs_nothing(address, tmp_path, 
     assert number > 13
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("grown", range(5, 16))
+def test_a_growth_that_was_stopped_is_undone_whatever_stops_that(address, tmp_path, no_holders, grown):
+    score_only(tmp_path / "here")
+    number, was_stopped = 1, True
+    while was_stopped:
+        place = f"{address}-{number}"
+        score_only(place)
+        close_copies()
+        assert is_cut_before(grown, lambda: score_only(place, 3))  # noqa: B023
+        was_stopped = is_cut_before(number, lambda: score_only(place))  # noqa: B023
+        score_only(place)
+        assert same_tables(place, tmp_path / "here"), number
+        close_copies()
+        number += 1
+
+
 def test_workers_that_are_stopped_anywhere_leave_whole_parts(address, tmp_path, no_holders):
     score(tmp_path / "here")
     number, was_stopped = 1, True

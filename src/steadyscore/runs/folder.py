@@ -30,7 +30,7 @@ from ..machine.mirrors import Place, mirror_of, name_of
 from ..machine.working_copies import local_folder
 from ..terms import Array
 from .compact import CompactQueries
-from .growth import adds_permutations, begin_growth, describe_difference, is_growth, set_earlier_apart, undo_growth
+from .growth import adds_permutations, begin_growth, describe_difference, is_growth, restore_table, undo_growth
 from .inspection import damage_of, repair_command
 from .layout import (
     ATTACKS_FOLDER,
@@ -93,11 +93,11 @@ class Run:
             raise InputError(f"{folder / links[0]} leads out of the run folder, and scores would go there. Remove the link.")
         file = folder / RECORD_FILE
         if file.exists() and not (run := cls.open(folder)).is_empty:
-            set_earlier_apart(folder, run.record)
             if run.is_growing and run.record["before_growth"]["fingerprint"] == fingerprint:
                 log.warning("%s did not end growing and is asked for as it was before: what was added goes.", name_of(folder))
                 undo_growth(folder, run.record)
                 run._write_record()
+            restore_table(folder, run.record)
             grows = is_growth(run.record["fingerprint"], fingerprint)
             if not grows:
                 check_same_command(folder, run.record["fingerprint"], fingerprint)
@@ -148,7 +148,6 @@ class Run:
             return
         begin_growth(self.folder, self.record, fingerprint, command)
         self._write_record()
-        set_earlier_apart(self.folder, self.record)
         self._restore_shards()
 
     def earlier_queries(self) -> InOrder:

@@ -65,18 +65,22 @@ def _excerpt(text: str, place: int) -> str:
     return text if len(text) <= 80 else "..." * bool(start) + text[start : start + 74] + "..." * (start + 74 < len(text))
 
 
-# -- its steps: a kill between any two of them leaves a run that goes on, or back
+# -- its steps: a kill between any two leaves a run that goes on or back, also in a store, where a rename is a copy and a removal
 
 
 def begin_growth(folder: Path, record: RunRecord, fingerprint: dict[str, Any], command: list[str]) -> None:
-    """Have the record of a complete run ask for more, and know what it was."""
-    with explaining_os_errors(folder):  # what a process that was killed at the end of an earlier growth left
-        shutil.rmtree(folder / SHARDS_FOLDER, ignore_errors=True)
-        (folder / EARLIER_FILE).unlink(missing_ok=True)
+    """Have the record of a complete run ask for more, and know what it was. It is written next.
+
+    Where permutations are missing the table becomes `earlier.parquet`, from which queries are taken to be completed.
+    """
     sessions = len(record.get("sessions", []))
     before = BeforeGrowth(fingerprint=record["fingerprint"], command=record.get("command", []), sessions=sessions)
     record["before_growth"], record["fingerprint"], record["command"] = before, fingerprint, command
     record["status"] = "scoring"
+    with explaining_os_errors(folder):
+        shutil.rmtree(folder / SHARDS_FOLDER, ignore_errors=True)  # what a process that was killed as it ended left
+        if adds_permutations(record):
+            os.replace(folder / SCORES_FILE, folder / EARLIER_FILE)
 
 
 def adds_permutations(record: RunRecord) -> bool:
@@ -84,27 +88,33 @@ def adds_permutations(record: RunRecord) -> bool:
     return "before_growth" in record and has_more_permutations(record["before_growth"]["fingerprint"], record["fingerprint"])
 
 
-def set_earlier_apart(folder: Path, record: RunRecord) -> None:
-    """Where permutations are missing the table becomes `earlier.parquet`, from which queries are taken to be completed."""
+def restore_table(folder: Path, record: RunRecord) -> None:
+    """The table of a complete run has its own name: no growth has begun, or it was undone, or it has ended."""
     table, earlier = folder / SCORES_FILE, folder / EARLIER_FILE
-    if adds_permutations(record) and table.exists() and not earlier.exists():
+    if record["status"] == "complete" and earlier.exists():
         with explaining_os_errors(folder):
-            os.replace(table, earlier)
+            if table.exists():
+                earlier.unlink()
+            else:
+                os.replace(earlier, table)
 
 
 def undo_growth(folder: Path, record: RunRecord) -> None:
-    """Be what the run was before it began to grow. What the growth took stays in its account; what it scored goes."""
-    earlier, table, shards = folder / EARLIER_FILE, folder / SCORES_FILE, folder / SHARDS_FOLDER
+    """Have the record say what the run was before it began to grow. It is written next, and `restore_table` follows.
+
+    What the growth took stays in its account; what it scored goes.
+    """
+    table, shards = folder / SCORES_FILE, folder / SHARDS_FOLDER
     with explaining_os_errors(folder):
-        if adds_permutations(record):
-            shutil.rmtree(shards, ignore_errors=True)
-            if not table.exists():  # else the queries of the larger run may have been written too, and are to be written again
-                record["status"] = "complete"
-            if earlier.exists():
-                os.replace(earlier, table)
-        else:  # the first shard is the table that was complete, and the run is joined from it
+        if not adds_permutations(record):  # the first shard is the table that was complete, and the run is joined from it
             for shard in sorted(shards.glob("*.parquet"))[1:]:
                 shard.unlink()
+        else:
+            shutil.rmtree(shards, ignore_errors=True)
+            if table.exists():  # of the larger run, whose queries may have been written too: both are joined anew
+                table.unlink()
+            else:
+                record["status"] = "complete"
     before = record.pop("before_growth")
     record["fingerprint"], record["command"] = before["fingerprint"], before["command"]
     for session in record.get("sessions", [])[before["sessions"] :]:
