@@ -296,11 +296,11 @@ def test_a_share_of_the_first_stage_is_in_every_score_that_a_request_gets(adapte
     texts = instance_of("q", ["one", "two", "three", "four"])
     orders = np.array([[0, 1, 2, 3], [3, 1, 0, 2]])
     found = {}
-    for name, model in (("plain", plain), ("mixed", mixed)):
-        running = Service(lambda model=model: {"m": model}, Limits())
+    for name, opened in (("plain", plain), ("mixed", mixed)):
+        running = Service(lambda opened=opened: {"m": opened}, Limits())
         with running.batcher.admit(10, 60, "m") as admission:
-            found[name] = running.score_orders(model, admission, texts, orders).scores
-            (once,) = running.score_pools(model, admission, [texts])
+            found[name] = running.score_orders(opened, admission, texts, orders).scores
+            (once,) = running.score_pools(opened, admission, [texts])
             np.testing.assert_allclose(once, found[name][0])
         running.close()
     np.testing.assert_allclose(found["mixed"], 0.6 * found["plain"] + 0.4 * np.array([1, 0.75, 0.5, 0.25]))
