@@ -128,7 +128,7 @@ Queries = Annotated[list[Query], Field(min_length=1, fail_fast=True)]
 Texts = Annotated[list[Words], Field(min_length=1, fail_fast=True)]
 
 
-SEVERAL_CANONICAL = {
+SEVERAL_CANONICAL: Schema = {
     "properties": {"canonical": {"const": True}, "permutations": {"minimum": 2}},
     "required": ["canonical", "permutations"],
 }
