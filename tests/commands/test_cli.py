@@ -229,13 +229,13 @@ def test_a_comparison_without_a_row_says_why(capsys, tmp_path, collection_file):
     assert call(capsys, "compare", tmp_path / "runs")[0] == 0  # the usual measures are those there are
 
 
-def test_the_noise_floor_stands_beside_the_figure(capsys, tmp_path, collection_file):
+def test_the_noise_floor_stands_beside_the_figure(capsys, tmp_path):
     words = (
         "audit",
         "--scorer",
         "synthetic:slot",
         "--data",
-        collection_file,
+        "passages",
         "--out",
         tmp_path / "r",
         "--no-report",

@@ -152,7 +152,7 @@ def notes(audit: Audit, decision: str | None, k: int) -> list[str]:
             f"The threshold keeps {percent(kept)} of the pool; sets of the same sizes drawn at random would overlap by "
             f"{chance:.2f}."
         )
-    if interval.floor is not None and not interval.is_above_floor:
+    if interval.is_above_floor is False:
         remarks.append("This is not above the noise floor: scoring the same order again moves as much.")
     return remarks
 
