@@ -8,7 +8,8 @@
 #   DRY_RUN=1 lab/jobs.sh NAME  only check a training job and estimate its cost (in its log)
 #
 # LAB: folder of data, labels and runs (default /work/lab). SHARED: the collections (default /work/shared/data). PYTHON: an
-# environment with the package's dependencies (and onnxruntime for the cross-encoder's labels). THREADS: default 1.
+# environment with the package's dependencies (and onnxruntime for the cross-encoder's labels). THREADS: default 1. LOCK: a file of
+# its own lets a second copy run other jobs.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 LAB=${LAB:-/work/lab} SHARED=${SHARED:-/work/shared/data} PYTHON=${PYTHON:-/work/venvs/lab/bin/python}
@@ -118,7 +119,7 @@ note() { echo "$(date -u +%FT%TZ) $*" >> "$LAB/logs/jobs.log"; }
 
 main() { # a function, so that the whole script is read before the first job begins
   if [[ ${1:-} == --list ]]; then printf '%s\n' "${all[@]}"; exit 0; fi
-  exec 9> "$LAB/jobs.lock" # a job inherits it: the lock lasts as long as any of them
+  exec 9> "${LOCK:-$LAB/jobs.lock}" # a job inherits it: the lock lasts as long as any of them
   flock -n 9 || { echo "another lab/jobs.sh is running: see $LAB/logs" >&2; exit 1; }
   local job
   for job in "${@:-${all[@]}}"; do
