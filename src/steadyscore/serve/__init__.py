@@ -10,7 +10,7 @@ operations   models, health, readiness, metrics   metrics        what Prometheus
 explorer     the page and its examples            logs           JSON lines, repeated warnings counted
 middleware   host, token, size, id, log line      specification  openapi.json with this server's limits
 app          all of it as one application         connections    deadlines and a bound on open connections
-server       uvicorn around it
+server       uvicorn around it                    variants       rules between two fields, in the schema of a request
 
 One rule above all: candidates of different requests never share a prompt. Windows of many requests share a forward pass
 as separate sequences, which moves no score by more than the noise floor (tests/serve/test_batcher.py).

@@ -12,8 +12,8 @@ from fastapi.openapi.utils import get_openapi
 from . import schemas
 from .decision_schemas import DecisionOrder
 from .middleware import OPEN_PATHS, PROBE_PATHS
-from .schemas import Schema
 from .settings import Limits, ServerSettings
+from .variants import Schema
 
 ANYWHERE = {
     "408": "the request did not arrive in time",
