@@ -347,10 +347,6 @@ class _Survey:
         )
 
     @property
-    def has_first_stage(self) -> bool:
-        return not self.without_first_stage
-
-    @property
     def is_mixed(self) -> bool:
         """Whether some queries were scored in first-stage order and others were not."""
         return 0 < len(self.without_first_stage) < len(self.ids)
@@ -426,7 +422,7 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
     cutoff = Cutoff(
         value=value,
         how=f"{'F1-tuned' if by.retention is None else 'retention-matched'}, {by.protocol}",
-        fitted_in="first-stage order" if survey.has_first_stage and not reference else "permutation 0",
+        fitted_in="permutation 0" if survey.without_first_stage or reference else "first-stage order",
         fitted_on=int(fitted.sum()),
         measured_on=int((~fitted).sum()),
         seed=threshold.REFERENCE_SEED if reference else by.seed,
