@@ -54,7 +54,7 @@ def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value of numpy or pandas as JSON has it; what is absent (None, NaN, NA) is None, and is no key of a dict."""
+    """A value of numpy or pandas as JSON has it; what is absent (None, NaN, NA) is None, and left out of dicts."""
     if hasattr(value, "tolist"):  # arrays and their scalars
         value = value.tolist()
     if isinstance(value, Mapping):
