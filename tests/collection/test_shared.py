@@ -60,6 +60,7 @@ def test_the_official_first_stage(tmp_path, name, queries, ndcg):
     assert ndcg_at_10(out) == pytest.approx(ndcg, abs=5e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "topics", "id", "text", "qrels", "run"),
     [

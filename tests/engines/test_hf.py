@@ -127,6 +127,7 @@ def test_the_embedded_model_passes_the_parity_gate(smollm2):
 
 
 @pytest.mark.model
+@pytest.mark.slow
 def test_batch_sizes_agree_on_the_embedded_model(smollm2):
     prompts = probe_prompts(smollm2)
     longest = max(map(len, prompts))

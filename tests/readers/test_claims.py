@@ -128,6 +128,7 @@ def _evidence(claim: dict) -> dict[str, list[dict]]:
 
 
 @pytest.mark.shared
+@pytest.mark.slow
 def test_the_real_scifact_claims(tmp_path, tiny_folder, capsys):
     claims = shared_rows("scifact/claims_test.jsonl")
     verdicts = write_lines(

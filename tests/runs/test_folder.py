@@ -91,7 +91,7 @@ def test_of_long_values_the_part_that_differs_is_shown(tmp_path):
         Run.create_or_resume(tmp_path, {"source": "x" * 200 + "two"})
 
 
-@pytest.mark.parametrize("kills", [30, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [9, pytest.param(1000, marks=pytest.mark.slow)])
 def test_kills_of_audits_with_a_function_a_program_and_an_endpoint_lose_double_and_change_nothing(kills):
     """`kill -9` at random moments: every row is there once, equal and in its place, and no query is scored twice."""
     script = [sys.executable, "-m", "tests.helpers.kills", str(kills)]

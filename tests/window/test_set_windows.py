@@ -166,7 +166,7 @@ def test_with_nothing_sorted_every_order_gives_the_same_grades_by_both_ways(engi
     assert np.ptp(np.stack(found), axis=0).max() <= 1e-5
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [FAMILIES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES[1:])])
 def test_a_hundred_candidates_of_very_different_length_agree_in_any_order_and_bit_for_bit_once_sorted(engines, family):
     lengths = generator("lengths", family).geometric(0.15, 100)
     instance = pool_of(*(f"{i} " + "tide " * int(length) for i, length in enumerate(lengths)), "2 ")

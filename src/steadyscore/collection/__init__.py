@@ -115,7 +115,7 @@ def read_instances(path: str | Path) -> Iterator[Instance]:
         yield instance
     if not seen:
         raise InputError(check(path))
-    if (stated := _header(path).queries) not in (None, len(seen)):
+    if (stated := _stated_queries(path)) not in (None, len(seen)):
         raise InputError(
             f"{path} holds {len(seen):,} queries and its header counts {stated:,}, so it was cut short or changed. "
             'Copy or build it again, or correct "queries" in its first line.'
@@ -228,6 +228,13 @@ def _header(path: Path) -> Collection:
     if found:
         raise InputError([f"{path}:{number}: {mistake}" for mistake in found])
     return collection_from(record["collection"])
+
+
+def _stated_queries(path: Path) -> int | None:
+    """How many queries the header counts."""
+    _, line = next(lines(path))
+    header = parse_line(line)
+    return collection_from(header["collection"]).queries if _is_header(header) else None
 
 
 def _at_depth(instance: Instance, depth: int) -> Instance:
