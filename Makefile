@@ -60,14 +60,16 @@ browser:
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; } >/dev/null 2>&1 || true
 
-# Two workers of one thread each: with two threads each they wait for each other, and the models' tests take twice as long.
+# Two workers of one thread each: with two threads each they wait for each other, and the models' tests take twice as long. A test
+# that hangs fails after ten minutes with its stack; the slowest takes one.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --timeout 600
 test: setup browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	$(PYTEST)
 
 # The same tests with the share of lines that they reach, a third slower, and a floor on it: raise it with the figure that is printed.
 COVERAGE_FLOOR := 95
 coverage: setup browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR)
+	$(PYTEST) --cov --cov-report=term:skip-covered --cov-fail-under=$(COVERAGE_FLOOR)
 
 # The core alone, without torch, on another Python: make test-python PYTHON=python3.13
 # With the oldest versions that it declares: make test-python PYTHON=python3.11 CONSTRAINTS=constraints-lowest.txt
