@@ -240,7 +240,7 @@ def hostile_report(folder: Path, text: str, texts_present: bool = True) -> Path:
     for name, effect in (("first", "slot:0.3"), ("second", "slot:0.05")):
         run = scored_run(f"synthetic:{effect}", str(source), folder / name)
         scores += [query.permuted for query in run.read_queries()]
-        write_outputs(run, f"{text} k=2", {q.query_id: [f"answer {m % 2} {text}" for m in range(4)] for q in run.read_queries()})
+        write_outputs(run, f"{text} k=2", {q.query_id: [f"answer {m} {text}" for m in range(4)] for q in run.read_queries()})
         rename(run, name, text)
     if not texts_present:
         source.unlink()
@@ -275,20 +275,9 @@ def test_a_report_of_hostile_texts_shows_them_and_obeys_none(
     expected = squeezed(show_invisible(text))
     shown = browser.execute_script("return document.querySelector('.asked').textContent")
     assert squeezed(shown).endswith(expected)
-    for words in (
-        "collection",
-        "first",
-        "second",
-        "answer 0",
-        "answer 1",
-        "lost",
-        "ValueError:",
-        "cut",
-        "hash",
-        "engine",
-        "gives",
-    ):
+    for words in ("collection", "first", "second", "lost", "ValueError:", "cut", "hash", "engine", "gives"):
         assert f"{words} {expected}" in content, words
+    assert sum(f"answer {m} {expected}" in content for m in range(4)) >= 2  # two orders are compared, or more
     assert (
         sum(
             expected in squeezed(e)
