@@ -69,8 +69,9 @@ def test_a_pilot_that_says_too_little_is_refused():
         pilot(np.ones((5, 3, 3)))
     with pytest.raises(InputError, match="2 queries"):
         pilot([np.full((4, 4), np.nan), np.ones((4, 4))])
-    with pytest.raises(InputError, match="margin"):
-        required_queries(pilot(np.ones((5, 4, 4))), 0)
+    for margin in (0, 1e-200, float("nan")):
+        with pytest.raises(InputError, match="margin must be at least 1e-06"):
+            required_queries(pilot(np.ones((5, 4, 4))), margin)
 
 
 def test_capital_follows_the_bets_literally():

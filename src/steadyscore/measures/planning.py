@@ -18,6 +18,7 @@ from ..errors import InputError
 from ..terms import Array
 
 PERMUTATIONS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40)
+SMALLEST_MARGIN = 1e-6
 
 
 class Pilot(NamedTuple):
@@ -92,8 +93,8 @@ def required_queries(
     components: Pilot, margin: float, *, permutations: Sequence[int] = PERMUTATIONS, level: float = 0.95
 ) -> list[Need]:
     """For each number of permutations, the queries whose expected half-width is at most `margin`; at least 2 of each."""
-    if not margin > 0:
-        raise InputError(f"the margin must be positive, not {margin}.")
+    if not margin >= SMALLEST_MARGIN:
+        raise InputError(f"the margin must be at least {SMALLEST_MARGIN:g}, not {margin:g}: it is a half-width of the measure.")
     rows = []
     for m in permutations:
         queries = max(2, ceil(_query_variance(components, m) * (_z(level) / margin) ** 2 - 1e-9))
