@@ -66,9 +66,10 @@ def test_what_a_url_carries_is_never_in_what_is_left(secret):
         assert secret not in redact(f"cannot open {address} today")
 
 
-def test_an_address_that_holds_the_value_of_a_key_is_refused(monkeypatch):
-    monkeypatch.setenv("COHERE_API_KEY", SECRET)
-    with pytest.raises(InputError, match=r"holds the value of \$COHERE_API_KEY") as refusal:
+@pytest.mark.parametrize("name", ["COHERE_API_KEY", "MYAPIKEY"])
+def test_an_address_that_holds_the_value_of_a_key_is_refused(name, monkeypatch):
+    monkeypatch.setenv(name, SECRET)
+    with pytest.raises(InputError, match=rf"holds the value of \${name}") as refusal:
         parse_address(f"command:python score.py --key {SECRET}")
     assert SECRET not in str(refusal.value)
 

@@ -362,6 +362,8 @@ def test_the_floor_stands_beside_the_figure(runs, tmp_path: Path) -> None:
     assert "floor 0.987: not above" in text
     assert "This is not above the noise floor" in text
     assert "floor 0.987 (not above)" in (tmp_path / "report.md").read_text()
+    found.figures["pair_flip"] = replace(found.figures["pair_flip"], is_above_floor=None)
+    assert "floor 0.987</span>" in write_report([found], tmp_path).read_text(), "too few queries to call it"
 
 
 def test_settings_and_coverage_are_told(runs, tmp_path: Path) -> None:

@@ -104,6 +104,15 @@ def test_pairs_are_scored_and_each_limit_has_its_own_sentence():
         assert len(post(client, "/score", queries="q", documents=["d"] * 8)["data"]) == 8
 
 
+def test_pairs_have_no_rank_that_the_first_stage_could_have_given():
+    sizes = Double(lambda query, texts: [len(text) / 100 for text in texts])
+    with TestClient(app_of(model(sizes, first_stage=30))) as client:
+        assert len(post(client, "/score", queries="q", documents=["a", "bb"])["data"]) == 2
+        refused = client.post("/score", json={"queries": ["q", "r"], "documents": ["a", "bb"]})
+    assert refused.status_code == 422
+    assert "have no rank in a first stage" in refused.json()["message"]
+
+
 @pytest.mark.parametrize("fault", [EndpointDown("ten queries failed"), EndpointRefused("http://inner/ answered HTTP 401")])
 def test_a_fault_of_the_endpoint_behind_is_not_the_clients_mistake(fault):
     def fail(query, texts):

@@ -21,7 +21,7 @@ HARMLESS = frozenset({"api-version", "version", "model", "deployment", "region",
 """What an endpoint's query string may hold. A list of what is harmless: one of what is secret would miss the next name."""
 
 SECRET_NAME = re.compile(r"key|token|secret|passw|credential|signature|^sig$|^auth|^code$", re.IGNORECASE)
-SECRET_VARIABLE = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+SECRET_VARIABLE = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 SCHEME = re.compile(r"https?://", re.IGNORECASE)
 NEXT = re.compile(r",(?=https?://)", re.IGNORECASE)
 """What stands between the addresses of several servers."""

@@ -182,7 +182,7 @@ def _improve_by_neighbours(points: Array) -> Array:
 
 
 def hash_order(instance: Instance) -> Array:
-    """(n,) the pool by a hash of each candidate's text and id: the same whatever order the pool came in."""
+    """(n,) the pool by a hash of each candidate's title, text and id: the same whatever order the pool came in."""
 
     def key(i: int) -> tuple[bytes, str]:
         candidate = instance.pool[i]
@@ -353,7 +353,7 @@ MITIGATIONS: dict[str, Mitigation] = {
         "the ranking closest to those of K presentations", _average(central_ranking), lambda n, width, K: K, 10
     ),
     "canonical-order": Mitigation(
-        "candidates sorted by a hash of their text", _serve_hash_order, lambda n, width, number: 1, one_for_all=True
+        "candidates sorted by a hash of title, text and id", _serve_hash_order, lambda n, width, number: 1, one_for_all=True
     ),
     "capcal": Mitigation(
         "grades moved by what each slot says about empty documents",

@@ -124,6 +124,8 @@ async def rerank(body: schemas.AnyRequest, request: Request, runner: Runner) -> 
 @post("/score", response_model=schemas.ScoreAnswer, summary="Scores in the order of the documents, vLLM's shape")
 async def score(body: schemas.ScoreRequest, request: Request, runner: Runner) -> schemas.ScoreAnswer:
     model, pools, service = runner.find_model(body.model), score_pools(runner, body), runner.service
+    if model.first_stage and len(pools) > 1:
+        raise InputError("pairs of a query and a document have no rank in a first stage. Give one query with its documents.")
     documents = sum(len(pool.pool) for pool in pools)
     windows = sum(service.count_windows(model, len(pool.pool), 1) for pool in pools)
     limits = runner.limits
