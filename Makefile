@@ -61,8 +61,8 @@ browser:
 	  && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver; } >/dev/null 2>&1 || true
 
 # Two workers of one thread each: with two threads each they wait for each other, and the models' tests take twice as long. A test
-# that hangs fails after ten minutes with its stack; the slowest takes one.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --timeout 600
+# that hangs fails after twenty minutes with its stack; the slowest takes one.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --timeout 1200
 test: setup browser
 	$(PYTEST)
 

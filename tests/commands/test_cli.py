@@ -28,9 +28,9 @@ def call(capsys, *words):
     return code, out, err
 
 
-def test_help_takes_half_a_second_of_the_processor():
+def test_help_takes_a_second_of_the_processor_at_most():
     """Not by the clock, which also counts what else the machine does."""
-    assert min(_processor_seconds([sys.executable, "-m", "steadyscore", "--help"]) for _ in range(5)) < 0.5
+    assert min(_processor_seconds([sys.executable, "-m", "steadyscore", "--help"]) for _ in range(5)) < 1.0
 
 
 def _processor_seconds(command):

@@ -27,7 +27,7 @@ from tests.engines.test_endpoint import served
 from tests.helpers.endpoint import NETWORK_FAULTS, Server
 from tests.helpers.pools import some_claims
 
-OPTIONS = EngineOptions(timeout=0.5, retries=8, concurrency=3)
+OPTIONS = EngineOptions(timeout=60, retries=8, concurrency=3)
 POOL = Instance("q1", "Is it so?", tuple(Candidate(f"d{i}", f"evidence {i}") for i in range(3)), answers=("yes",))
 SERVED = ("vllm", "sglang", "llamacpp")
 

@@ -232,7 +232,7 @@ def test_nothing_that_a_function_prints_gets_among_the_results(tmp_path, collect
 
 def test_results_into_a_closed_pipe_end_quietly(tmp_path):
     command = f"{sys.executable} -m steadyscore measures list --json | head -c 10"
-    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, len(done.stdout), done.stderr) == (0, 10, "")
 
 

@@ -128,7 +128,7 @@ def test_a_redirect_stops_the_run_and_its_target_is_not_repeated():
 
 @pytest.mark.parametrize("asked", ["86400", "inf", "1e400", "Fri, 31 Dec 9999 23:59:59 GMT"])
 def test_a_long_rest_is_cut_and_said(asked, monkeypatch, caplog):
-    with Raw(b"HTTP/1.1 429 No\r\nretry-after: %s\r\ncontent-length: 0\r\n\r\n" % asked.encode()) as server:
+    with Raw(b"HTTP/1.1 429 No\r\nretry-after: %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % asked.encode()) as server:
         client, waited = Endpoint(server.url, EngineOptions(retries=2, timeout=20)), []
         monkeypatch.setattr(client._asking.abandoned, "wait", lambda seconds: waited.append(seconds) or False)
         with pytest.raises(Unreachable, match=r"asks to be left alone for .* is asked again after 60 s"):

@@ -57,7 +57,7 @@ class Outcome:
 def inject(fault: Fault, times: int) -> Outcome:
     """In a process of its own: no fault sees the threads, limits and mounts of another."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="steadyscore-faults-") as top:
+    with tempfile.TemporaryDirectory(prefix="steadyscore-faults-", ignore_cleanup_errors=True) as top:
         (folder := Path(top) / "work").mkdir()
         try:
             run_forked(_inject_here, fault, times, folder, Path(top) / "outcome.json")

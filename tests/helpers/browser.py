@@ -64,7 +64,7 @@ def set_screen(browser: Any, width: int, height: int = 900, scheme: str = "light
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
-def until(look: Callable[[], Any], seconds: float = 10.0) -> Any:
+def until(look: Callable[[], Any], seconds: float = 90.0) -> Any:
     """What is looked for, as soon as it is there."""
     deadline = time.monotonic() + seconds
     while not (value := look()) and time.monotonic() < deadline:

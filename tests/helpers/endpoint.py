@@ -11,7 +11,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-NETWORK_FAULTS = ("429", "500", "slow", "truncated", "short", "nan")
+NETWORK_FAULTS = ("429", "500", "truncated", "short", "nan")
 SLOW = 1.0
 """Seconds that a slow answer takes: more than the tests' timeout."""
 

@@ -34,11 +34,13 @@ import argparse, os, resource, sys
 if files := int(os.environ.get("FILES", "0")):
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 from steadyscore.commands import serve
+from steadyscore.serve import connections
+connections.LAST_LOOK = float(os.environ.get("LAST_LOOK", connections.LAST_LOOK))
 parser = argparse.ArgumentParser()
 serve.arguments(parser)
 sys.exit(serve.run(parser.parse_args(sys.argv[1:])))
 """
-"""`steadyscore serve`, without the other verbs; where FILES is set, with so many open files."""
+"""`steadyscore serve`, without the other verbs; FILES: so many open files; LAST_LOOK: seconds for clients about to ask."""
 
 
 class Double(Reranker):
@@ -97,14 +99,16 @@ def listening(app: Any) -> Iterator[str]:
 
 
 @contextmanager
-def serving(folder: Path, *flags: str, ready: float = 240.0, files: int = 0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def serving(
+    folder: Path, *flags: str, ready: float = 240.0, files: int = 0, last_look: float = 0.2
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The command as a process of its own, ready."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     command = [sys.executable, "-c", LAUNCH, *flags, "--port", str(port)]
     with open(folder / "log", "w+") as log:
-        settings = {"OMP_NUM_THREADS": "1", "FILES": str(files)}
+        settings = {"OMP_NUM_THREADS": "1", "FILES": str(files), "LAST_LOOK": str(last_look)}
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, text=True, env=os.environ | settings)
         url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + ready
         try:
@@ -117,7 +121,7 @@ def serving(folder: Path, *flags: str, ready: float = 240.0, files: int = 0) -> 
         finally:
             if process.poll() is None:
                 process.terminate()
-                process.wait(20)
+                process.wait(120)
 
 
 def answers(client: httpx.Client) -> bool:

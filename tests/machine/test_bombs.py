@@ -138,7 +138,7 @@ def said(tmp_path_factory):
     for file, make, _, _ in BOMBS.values():
         (folder / file).write_bytes(make())
     command = [sys.executable, "-m", "tests.machine.test_bombs", str(folder)]
-    child = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    child = subprocess.run(command, capture_output=True, text=True, timeout=1100)
     assert child.returncode == 0, child.stderr[-3000:]
     return json.loads(child.stdout)
 

@@ -43,6 +43,7 @@ def stderr(monkeypatch):
     monkeypatch.setattr(progress, "sys", types.SimpleNamespace(stderr=written, modules=sys.modules))
     monkeypatch.setattr(progress, "INTERVAL", 0.02)
     monkeypatch.setattr(progress, "FIRST", 0.01)
+    monkeypatch.setattr(progress, "_lines", progress._Lines())  # nobody else's jobs
     return written
 
 

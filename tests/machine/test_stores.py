@@ -383,7 +383,8 @@ def test_a_lease_of_an_earlier_process_with_our_number_is_taken_over(address, qu
         assert names(address) == [".lease-000001", ".lease-000002"]
 
 
-def test_a_lease_that_is_renewed_elsewhere_refuses(address, quick):
+def test_a_lease_that_is_renewed_elsewhere_refuses(address, quick, monkeypatch):
+    monkeypatch.setattr(leases, "PATIENCE", 10.0)  # it ends at the first renewal that is seen
     far = Store(address)
     with hold(far) as lease:
         renewed = json.loads(content(f"{address}/.lease-000001"))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from steadyscore.cli import main
-from tests.helpers.browser import press, requested_urls, set_screen
+from tests.helpers.browser import press, requested_urls, set_screen, until
 from tests.report.test_browser import CONTRAST, shoot
 
 pytestmark = pytest.mark.browser
@@ -80,7 +80,7 @@ def test_the_list_is_filtered_and_walked_by_keyboard(browser: Any, site: Path) -
         browser.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
     browser.switch_to.active_element.send_keys(Keys.ARROW_UP)
     browser.switch_to.active_element.send_keys(Keys.ENTER)
-    assert browser.current_url.endswith("rr-pairflip.html")
+    until(lambda: browser.current_url.endswith("rr-pairflip.html"))
 
 
 def test_the_list_is_filtered_by_state(browser: Any, site: Path) -> None:

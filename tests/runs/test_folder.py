@@ -178,8 +178,9 @@ def test_a_signal_keeps_what_was_scored_and_ends_with_its_code_and_one_sentence(
     file = write_collection(tmp_path / "many.jsonl", some_instances(queries=200))
     os.mkfifo(tmp_path / "calls")
     (tmp_path / "slow.py").write_text(
-        "import time\ncalls = open('calls', 'w', buffering=1)\n"
-        "def score(query, texts):\n    print(query, file=calls)\n    time.sleep(0.01)\n    return [1.0] * len(texts)\n"
+        "import os, time\ncalls, count = open('calls', 'w', buffering=1), 0\n"
+        "def score(query, texts):\n    global count\n    count += 1\n    print(query, file=calls)\n"
+        "    while count >= 10 and not os.path.exists('sent'):\n        time.sleep(0.01)\n    return [1.0] * len(texts)\n"
     )
     command = [sys.executable, "-m", "steadyscore", "audit", "--scorer", "python:slow:score", "--data", str(file)]
     command += ["--permutations", "2", "--no-report", "--out", str(tmp_path / "run")]
@@ -188,7 +189,8 @@ def test_a_signal_keeps_what_was_scored_and_ends_with_its_code_and_one_sentence(
         for _ in range(10):  # three queries and the first call of the fourth: far less than a second's work
             assert calls.readline()
         process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+        (tmp_path / "sent").touch()
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number
     assert err.splitlines()[-1] == "steadyscore: stopped. Run the same command again; it goes on where it stopped."
     assert {"q0", "q1", "q2"} <= find_run(tmp_path / "run").scored_ids()

@@ -202,7 +202,7 @@ def test_processes_that_begin_at_the_same_moment_share_a_run(tmp_path):
     command = [sys.executable, "-m", "steadyscore", "audit", "--scorer", "synthetic:slot", "--data", "passages", "--no-report"]
     command += ["--permutations", "2", "--out", str(tmp_path)]
     workers = [subprocess.Popen([*command, "--shard", f"{i}/3"], stdout=subprocess.DEVNULL) for i in (1, 2, 3)]
-    assert [worker.wait(timeout=120) for worker in workers] == [0, 0, 0]
+    assert [worker.wait(timeout=500) for worker in workers] == [0, 0, 0]
     assert len(find_run(tmp_path).scored_ids()) == 32
 
 

@@ -40,7 +40,7 @@ def echo(batch):
 def wait_until(batcher, holds):
     """Wait for something that the batcher announces: a request that was queued, or that it is closing."""
     with batcher._changed:
-        assert batcher._changed.wait_for(holds, 10)
+        assert batcher._changed.wait_for(holds, 120)
 
 
 class Held:
@@ -52,7 +52,7 @@ class Held:
     def __call__(self, batch):
         self.passes.append(batch)
         self.begun.set()
-        assert self.go.wait(10)
+        assert self.go.wait(120)
         return self.answer(batch)
 
 
@@ -67,7 +67,7 @@ def test_scores_do_not_depend_on_what_else_is_served(tiny_engine, tiny_folder, w
     batcher = Batcher(batch_windows=8, queue_windows=1000, workers=workers, on_batch=lambda *facts: passes.append(facts))
 
     def one(pool):
-        with batcher.admit(4, 30) as admission:
+        with batcher.admit(4, 120) as admission:
             return Scorer(batched_backend(served, batcher, admission), TASK, settings).score(pool)
 
     with ThreadPoolExecutor(12) as threads:
@@ -96,7 +96,7 @@ def test_a_prompt_holds_the_candidates_of_one_request_only(tiny_engine):
 
     def one(i):
         pool = instance_of(f"secret{i}", [f"only{i} doc{c}" for c in range(3)])
-        with batcher.admit(1, 30) as admission:
+        with batcher.admit(1, 120) as admission:
             Scorer(batched_backend(Spy(), batcher, admission), TASK, Settings(label_mass=False)).score(pool)
 
     with ThreadPoolExecutor(6) as threads:
@@ -122,7 +122,7 @@ def test_a_batched_grader_is_presented_as_the_one_it_wraps(batcher):
         def grade_logits(self, prompts, *, label_mass=False):
             raise AssertionError
 
-    with batcher.admit(1, 10) as admission:
+    with batcher.admit(1, 120) as admission:
         plain, batched = (Scorer(b, TASK) for b in (Trained(), batched_backend(Trained(), batcher, admission)))
     assert (batched.settings, batched.width, batched.identity()) == (plain.settings, plain.width, plain.identity())
     assert (batched.settings.prompt, batched.width) == ("compact", 2)
@@ -132,7 +132,7 @@ def test_windows_of_several_pools_share_a_pass(batcher, tiny_engine):
     passes = []
     batcher.on_batch = lambda windows, requests, seconds: passes.append(windows)
     pools = [some_pool(i) for i in range(3)]
-    with batcher.admit(3, 10) as admission:
+    with batcher.admit(3, 120) as admission:
         scorer = Scorer(batched_backend(tiny_engine, batcher, admission), TASKS["passage_reranking"])
         together = scorer.score_pools(pools)
     assert passes == [3]
@@ -144,12 +144,12 @@ def test_a_small_request_does_not_wait_for_a_large_one(batcher):
     engine = Held()
 
     def ask(items):
-        with batcher.admit(len(items), 10) as admission:
+        with batcher.admit(len(items), 120) as admission:
             return batcher.call(admission, (0, False), engine, items)
 
     with ThreadPoolExecutor(2) as threads:
         large = threads.submit(ask, list(range(60)))
-        assert engine.begun.wait(10)
+        assert engine.begun.wait(120)
         small = threads.submit(ask, [100])
         wait_until(batcher, lambda: len(batcher._jobs) == 2)
         engine.go.set()
@@ -168,12 +168,12 @@ def test_one_request_s_fault_is_not_the_others(batcher):
     engine = Held(upper)
 
     def ask(item):
-        with batcher.admit(1, 10) as admission:
+        with batcher.admit(1, 120) as admission:
             return batcher.call(admission, (0, False), engine, [item])
 
     with ThreadPoolExecutor(4) as threads:
         first = threads.submit(ask, "a")
-        assert engine.begun.wait(10)
+        assert engine.begun.wait(120)
         asked = [threads.submit(ask, item) for item in ("b", "bad", "c")]
         wait_until(batcher, lambda: len(batcher._jobs) == 3)
         engine.go.set()
@@ -184,9 +184,9 @@ def test_one_request_s_fault_is_not_the_others(batcher):
 
 
 def test_too_few_results_fail_the_request_and_not_the_worker(batcher):
-    with batcher.admit(2, 10) as admission, pytest.raises(RuntimeError, match="2 windows were given and 1 results came back"):
+    with batcher.admit(2, 120) as admission, pytest.raises(RuntimeError, match="2 windows were given and 1 results came back"):
         batcher.call(admission, (0, False), lambda batch: batch[:1], ["a", "b"])
-    with batcher.admit(1, 10) as admission:
+    with batcher.admit(1, 120) as admission:
         assert batcher.call(admission, (0, False), echo, ["c"]) == echo(["c"])
 
 
@@ -218,7 +218,7 @@ def test_a_full_queue_counts_the_rate_of_the_models_in_it(batcher, monkeypatch):
         return run
 
     for model, run, passes in (("slow", taking(0.1), 1), ("fast", taking(0.001), 50)):
-        with batcher.admit(passes, 10, model) as admission:
+        with batcher.admit(passes, 120, model) as admission:
             for _ in range(passes):
                 batcher.call(admission, (0, False), run, [1])
     assert retry_after_of(batcher, "slow", "fast") == retry_after_of(batcher, "slow", "slow") == 4  # half of 90, 10 a second
@@ -230,13 +230,13 @@ def test_time_runs_out(batcher):
     with batcher.admit(1, 0.05) as admission, pytest.raises(TimedOut):
         batcher.call(admission, (0, False), engine, [1])
     engine.go.set()
-    with batcher.admit(1, 10) as admission:
+    with batcher.admit(1, 120) as admission:
         assert batcher.call(admission, (0, False), echo, [2]) == [20]
 
 
 def test_windows_of_a_client_that_went_are_not_scored(batcher):
     scored = []
-    with batcher.admit(40, 10) as admission:
+    with batcher.admit(40, 120) as admission:
 
         def leave_in_the_second_pass(batch):
             scored.extend(batch)
@@ -256,12 +256,12 @@ def test_closing_finishes_what_was_let_in_and_refuses_the_rest():
     batcher, engine = Batcher(batch_windows=1), Held()
 
     def ask():
-        with batcher.admit(4, 10) as admission:  # two rounds, as adaptive stopping has them
+        with batcher.admit(4, 120) as admission:  # two rounds, as adaptive stopping has them
             return [batcher.call(admission, (0, False), engine, [item, item]) for item in (1, 2)]
 
     with ThreadPoolExecutor(2) as threads:
         asked = threads.submit(ask)
-        assert engine.begun.wait(10)
+        assert engine.begun.wait(120)
         closing = threads.submit(batcher.close, 10)
         wait_until(batcher, lambda: batcher._closing)
         with pytest.raises(ShuttingDown), batcher.admit(1, 1):
@@ -278,13 +278,13 @@ def test_two_engines_take_turns(batcher):
     def engine(name):
         def run(batch):
             calls.append(name)
-            both.wait(10)
+            both.wait(120)
             return echo(batch)
 
         return run
 
     def ask(key, name):
-        with batcher.admit(12, 10) as admission:
+        with batcher.admit(12, 120) as admission:
             batcher.call(admission, (key, False), engine(name), list(range(12)))
 
     with ThreadPoolExecutor(2) as threads:
@@ -300,10 +300,14 @@ def test_two_engines_take_turns(batcher):
 def test_idle_workers_share_a_request_unless_its_engine_takes_one_pass_at_a_time():
     """Two workers run one function at the same time, unless its passes have an exclusive key: then they never do."""
     batcher, meeting = Batcher(workers=2), threading.Barrier(2)
+    deadline = time.monotonic() + 60
+    while batcher._free < 2:  # until both have begun
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
     inside, most = [], []
 
     def together(batch):
-        meeting.wait(10)  # breaks where the other half is not being scored at the same time
+        meeting.wait(120)  # breaks where the other half is not being scored at the same time
         return echo(batch)
 
     def alone(batch):
@@ -328,7 +332,7 @@ def test_idle_workers_share_a_request_unless_its_engine_takes_one_pass_at_a_time
 
 def test_every_worker_ends_when_the_last_request_is_answered():
     batcher = Batcher(workers=3)
-    with batcher.admit(1, 10) as admission:
+    with batcher.admit(1, 120) as admission:
         closing = threading.Thread(target=batcher.close, args=(10,))
         closing.start()
         wait_until(batcher, lambda: batcher._closing)

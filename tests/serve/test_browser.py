@@ -75,13 +75,12 @@ def test_a_shuffle_moves_documents_scores_and_the_kept_set(browser: Any, url: st
 
 
 def test_documents_are_animated_to_their_new_place(browser: Any, url: str) -> None:
+    shuffle_and_look = """document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 's', bubbles: true}));
+return document.getAnimations().filter(a => a.effect.target.tagName === 'LI').length"""
     show(browser, url, still=False)
-    press(browser, "s")
-    running = browser.execute_script("return document.getAnimations().filter(a => a.effect.target.tagName === 'LI').length")
-    assert running > 3
+    assert browser.execute_script(shuffle_and_look) > 3
     show(browser, url, still=True)
-    press(browser, "s")
-    assert browser.execute_script("return document.getAnimations().filter(a => a.effect.target.tagName === 'LI').length") == 0
+    assert browser.execute_script(shuffle_and_look) == 0
 
 
 def test_what_the_page_shows_is_what_the_server_says(browser: Any, url: str) -> None:
@@ -197,7 +196,7 @@ def test_a_server_with_a_token_asks_for_it(browser: Any) -> None:
     with listening(app_of(planted(name="slot effect"), keys=("open sesame",))) as address:
         browser.get(address)
         field = until(lambda: browser.find_element("id", "token-field").is_displayed() and browser.find_element("id", "token"))
-        assert "needs a token" in browser.find_element("id", "state").text
+        until(lambda: "needs a token" in browser.find_element("id", "state").text)
         field.send_keys("open sesame")
         browser.find_element("id", "score").click()
         wait_for_cards(browser, 1)

@@ -98,7 +98,7 @@ def test_many_clients_share_passes_and_lose_nothing(tmp_path: Path, small_model:
         pound(url, process, 8, 1)
         before = memory_of(process, "VmRSS")
         found = pound(url, process, 32, 3)
-        page = httpx.get(f"{url}/metrics").text
+        page = httpx.get(f"{url}/metrics", timeout=60).text
         assert found.answers.keys() <= {200, 429}
         assert found.answers.total() == found.sent > 32
         assert memory_of(process, "VmRSS") < before * 1.1

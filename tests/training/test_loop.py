@@ -181,6 +181,21 @@ def environment() -> dict[str, str]:
     return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "HF_HUB_OFFLINE": "1"}
 
 
+KILLED_AT = """
+import os, signal, sys
+from steadyscore.cli import main
+from steadyscore.training import record
+write, most = record.Log.write, int(sys.argv.pop(1))
+def kill_after(self, row, seconds):
+    write(self, row, seconds)
+    if self.file.read_text().count("\\n") > most:
+        os.kill(os.getpid(), signal.SIGKILL)
+record.Log.write = kill_after
+sys.exit(main())
+"""
+"""The command, killed as soon as its log holds more than so many steps."""
+
+
 def test_kill_at_any_step_and_go_on_gives_the_same_losses_and_adapter(world, tmp_path):
     """The mean teacher carries the most state: weights, moments, EMA and history."""
     whole = config(
@@ -188,13 +203,9 @@ def test_kill_at_any_step_and_go_on_gives_the_same_losses_and_adapter(world, tmp
     )
     train_adapter(whole)
     killed = replace(whole, out=str(tmp_path / "killed"))
-    log = tmp_path / "killed" / "log.jsonl"
     for at in (2, 7):
-        process = subprocess.Popen(command(killed), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and not (log.exists() and log.read_text().count("\n") > at):
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        words = [sys.executable, "-c", KILLED_AT, str(at), "train", *flags_of(killed)]
+        assert subprocess.run(words, env=environment(), capture_output=True).returncode == -signal.SIGKILL
     assert 0 < len(losses(tmp_path / "killed")) < 14
     train_adapter(killed)
     assert losses(tmp_path / "killed") == losses(tmp_path / "whole")

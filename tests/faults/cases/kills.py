@@ -24,9 +24,9 @@ def kill_workers(folder: Path, times: int) -> Counts:
     began = time.monotonic()
     run_forked(audit, data, whole)
     undisturbed = time.monotonic() - began
-    counts = Counts()
+    counts, numbers = Counts(), itertools.count()
     while counts.times < times:
-        out = folder / f"run-{counts.times}"
+        out = folder / f"run-{next(numbers)}"
         while counts.times < times:
             workers = [fork(score_share, data, out, number, 2) for number in (1, 2)]
             killed = sum([wait(worker, dice.uniform(0, undisturbed)) for worker in workers])
