@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import socket
 import subprocess
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from tests.faults.processes import fork
 
 MOUNTS, NAMES, PROCESSES = 0x00020000, 0x04000000, 0x20000000
 """CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWPID."""
+DEATH_OF_PARENT = 1
+"""PR_SET_PDEATHSIG."""
 
 
 def unshare(kinds: int) -> None:
@@ -37,13 +40,17 @@ def mount_small(folder: Path, kilobytes: int) -> None:
 def fork_on_host(name: str, work: Callable[..., Any], *args: Any) -> int:
     """Begin work on what looks to it like another machine; gives an id to wait for."""
 
+    def work_here() -> None:
+        ctypes.CDLL(None).prctl(DEATH_OF_PARENT, signal.SIGKILL)  # whoever kills the host kills its work
+        work(*args)
+
     def host() -> None:
         from steadyscore.machine import disk
 
         unshare(NAMES | PROCESSES)
         socket.sethostname(name)
         disk.place.cache_clear()
-        child = fork(work, *args)  # the first process of its namespace
+        child = fork(work_here)  # the first process of its namespace
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os._exit(code if code >= 0 else 1)
 
