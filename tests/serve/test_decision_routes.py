@@ -39,7 +39,8 @@ MIXED = {
 
 @pytest.fixture(scope="module")
 def client(tiny_engine):
-    app = app_of(model(tiny_engine, "tiny"), planted("none", name="scores"), aliases=(("gpt-6-luna", "tiny"),))
+    models = model(tiny_engine, "tiny"), planted("none", name="scores")
+    app = app_of(*models, limits=Limits(seconds=600), aliases=(("gpt-6-luna", "tiny"),))
     with TestClient(app) as made:
         yield made
 
