@@ -173,10 +173,6 @@ def flags_of(config: TrainConfig) -> list[str]:
     return words
 
 
-def command(config: TrainConfig) -> list[str]:
-    return [sys.executable, "-m", "steadyscore", "train", *flags_of(config)]
-
-
 def environment() -> dict[str, str]:
     return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "HF_HUB_OFFLINE": "1"}
 
