@@ -3,8 +3,9 @@
 #
 #   lab/evaluate.sh NAME SCORER CUT...    NAME: of the runs; CUT: lines of the table below; all of them without any
 #
-# A cut is collection, queries, candidates, permutations; `tune-10` are pools to choose by, all others are evaluations. LAB and
-# PYTHON as in jobs.sh. Scores are kept in lab/kept without any text; measure.py measures them again.
+# A cut is collection, queries, candidates, permutations; `tune-10` are pools to choose by, all others are evaluations. QUERIES
+# and CHARS (default 300) instead of the table's. LAB and PYTHON as in jobs.sh. Scores are kept in lab/kept without any text;
+# measure.py measures them again.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 LAB=${LAB:-/work/lab} PYTHON=${PYTHON:-/work/venvs/lab/bin/python}
@@ -19,6 +20,7 @@ antique-20 24 20 2
 climate-20 24 20 2
 rmb-5 24 5 2
 rmbench-6 24 6 2
+autoj-2 291 2 2
 dl19-50 43 50 2
 dl21-50 53 50 2"
 name=$1 scorer=$2
@@ -27,7 +29,7 @@ mkdir -p "$here/kept"
 while read -r cut queries pool permutations; do
   [[ $# == 0 || " $* " == *" $cut "* ]] || continue
   out=$LAB/audits/$cut-$name
-  "$PYTHON" -m steadyscore audit --scorer "$scorer" --data "$LAB/pools/${cut%-*}.jsonl" --queries "$queries" --pool "$pool" \
-    --permutations "$permutations" --chars 300 --keep-share 0.3 --no-report --out "$out" ${WIDTH:+--width "$WIDTH"}
+  "$PYTHON" -m steadyscore audit --scorer "$scorer" --data "$LAB/pools/${cut%-*}.jsonl" --queries "${QUERIES:-$queries}" --pool "$pool" \
+    --permutations "$permutations" --chars "${CHARS:-300}" --keep-share 0.3 --no-report --out "$out" ${WIDTH:+--width "$WIDTH"}
   cp "$(find "$out" -name scores.parquet | head -1)" "$here/kept/$cut-$name.parquet"
 done <<< "$cuts"

@@ -47,7 +47,7 @@ continued() { # NAME LABELS flags...
   local name=$1 labels=$2 seed=43
   shift 2
   [[ $name == *-44 ]] && seed=44
-  CHARS=160 student "$name" $seed "$labels" --initial "$here/short-single-42" --queries 200 "$@" "${more[@]}"
+  CHARS=160 student "$name" $seed "$labels" --initial "$here/short-single-42" --queries 200 "${more[@]}" "$@"
 }
 
 # 48 pools of the tuning data, of all its sources, under six orders.
@@ -82,6 +82,8 @@ run() {
     next-single | next-single-44) continued "$1" labels-graded --objective single_order ;;
     next-augmentation) continued "$1" labels-graded --objective permutation_augmentation --views 2 ;;
     next-oc | next-oc-44) continued "$1" labels-graded "${oc[@]}" --weight 5 ;;
+    next-oc-rate) continued "$1" labels-graded "${oc[@]}" --weight 5 --learning-rate 6e-4 ;;
+    next-oc-views) continued "$1" labels-graded "${oc[@]}" --weight 5 --views 4 --queries 100 --steps 50 --evaluate-every 50 ;;
     next-labels) steadyscore label --scorer "smollm2-135m+$here/short-single-42" --data "$LAB/pools/long.jsonl" --queries 200 \
       --teacher-orders 5 --width 10 --pool 10 --chars 160 --seed 7 --out "$LAB/next-labels" ;;
     next-averaged) continued "$1" next-labels --objective order_averaged ;;
@@ -99,6 +101,18 @@ run() {
       --data "$LAB/pools/responses.jsonl" --labels judgements --objective single_order --preference-share 1 --prompt set --pool 3 \
       --width 3 --chars 800 --layers 8-29 --rank 8 --alpha 16 --dropout 0 --batch 4 --steps 100 --learning-rate 5e-4 \
       --checkpoint-every 10 --seed 42 --out "$LAB/runs/$1" ${DRY_RUN:+--dry-run} ;;
+    short-responses) [[ -f $LAB/pools/short-responses.jsonl ]] || nice -n "${NICE:-10}" "$PYTHON" "$here/responses.py" \
+      "$LAB/pools/responses.jsonl" "$LAB/pools/tune-responses.jsonl" "$LAB/pools/short-responses.jsonl" ;;
+    labels-responses) [[ -f $LAB/labels-responses/labels.parquet ]] || (cd "$here" && RESPONSES=$LAB/pools/responses.jsonl \
+      steadyscore label --scorer python:responses:graded --data "$LAB/pools/short-responses.jsonl" --teacher-orders 1 --width 3 \
+      --chars 1600 --watch members.py --out "$LAB/labels-responses") ;;
+    graded-responses-42) steadyscore train --base smollm2-135m \
+      --initial "$here/../src/steadyscore/models/shipped/smollm2-135m-set" --data "$LAB/pools/short-responses.jsonl" \
+      --labels "$LAB/labels-responses" --objective single_order --prompt set --pool 3 --width 3 --chars 1600 --layers 8-29 \
+      --rank 8 --alpha 16 --dropout 0 --batch 2 --steps 312 --learning-rate 5e-4 --checkpoint-every 10 --seed 42 \
+      --out "$LAB/runs/$1" ${DRY_RUN:+--dry-run} ;;
+    tune-graded-responses-42) steadyscore audit --scorer "smollm2-135m+$LAB/runs/${1#tune-}" \
+      --data "$LAB/pools/tune-responses.jsonl" --permutations 2 --chars 1600 --no-report --out "$LAB/audits/$1" ;;
     tune-responses-42 | tune-choices-42) steadyscore audit --scorer "smollm2-135m+$LAB/runs/${1#tune-}" \
       --data "$LAB/pools/tune-responses.jsonl" --permutations 2 --no-report --out "$LAB/audits/$1" ;;
     tune-*) tuned "${1#tune-}" ;;
@@ -107,10 +121,11 @@ run() {
 }
 
 all=(pools labels set-42 short-single-42 short-oc-42 tune-short-single-42 tune-short-oc-42 short-augmentation-42
-  tune-short-augmentation-42 responses-42 tune-responses-42 choices-42 tune-choices-42 short-single-43 short-oc-43 tune-short-single-43 tune-short-oc-43
+  tune-short-augmentation-42 responses-42 tune-responses-42 choices-42 tune-choices-42
+  short-responses labels-responses graded-responses-42 tune-graded-responses-42 short-single-43 short-oc-43 tune-short-single-43 tune-short-oc-43
   short-oc20-more tune-short-oc20-more next-single next-augmentation next-labels next-averaged next-oc
   tune-next-single tune-next-augmentation tune-next-averaged tune-next-oc next-single-44 next-oc-44 tune-next-single-44
-  tune-next-oc-44 short-oc-more tune-short-oc-more
+  tune-next-oc-44 next-oc-rate tune-next-oc-rate next-oc-views tune-next-oc-views short-oc-more tune-short-oc-more
   short-labels-self short-self-averaged-42 tune-short-self-averaged-42 single-42 oc-42 tune-single-42 tune-oc-42
   augmentation-42 tune-augmentation-42 single-43 oc-43 tune-single-43 tune-oc-43 labels-self self-averaged-42 self-single-42 tune-self-averaged-42 tune-self-single-42 oc20-42 tune-oc20-42
   members-mpnet labels-mpnet)

@@ -2,10 +2,10 @@
 
     python lab/pools.py ../shared/data OUT
 
-Writes OUT/{train,dev,dl19,dl21,scifact,climate,antique,hotpotqa,2wiki,rmb,rmbench}.jsonl, and for the long runs OUT/long.jsonl
-(windows of ten to train on), OUT/tune.jsonl (pools that people graded, to choose teachers and settings by) and OUT/watch.jsonl (a
-few of them, for the curve of a run); for responses OUT/{responses,tune-responses}.jsonl. In these five, relevance stands on the
-scale of 0 to 3. A file that is there stays as it is. Nothing of it is part of the package.
+Writes OUT/{train,dev,dl19,dl21,scifact,climate,antique,hotpotqa,2wiki,rmb,rmbench,autoj}.jsonl, and for the long runs
+OUT/long.jsonl (windows of ten to train on), OUT/tune.jsonl (pools that people graded, to choose teachers and settings by) and
+OUT/watch.jsonl (a few of them, for the curve of a run); for responses OUT/{responses,tune-responses}.jsonl. In these five,
+relevance stands on the scale of 0 to 3. A file that is there stays as it is. Nothing of it is part of the package.
 """
 
 from __future__ import annotations
@@ -290,6 +290,7 @@ def main() -> None:
         "2wiki": ("multidoc_qa", list(multihop(data / "2wikimultihopqa/ten_passages_two_gold.jsonl", 0))),
         "rmb": ("response_ranking", list(best_of_n(data / "rmb-bon/helpfulness_en_ge4.jsonl"))),
         "rmbench": ("response_ranking", list(styled(data))),
+        "autoj": ("response_ranking", [preferred(one) for one in read_instances(data / "auto-j/pairs_test.jsonl")]),
     }
     tune_responses = [preferred(one) for one in read_instances(data / "auto-j/pairs_dev.jsonl")]
     dev = [*squad(data, "dev", 40), *(i for i in wikiqa(data, "dev") if len(i.pool) == 10)][:80]
