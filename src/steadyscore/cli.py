@@ -7,6 +7,7 @@ failed, 4 finished with rows that could not be scored; 130, 143 and 129 stopped 
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import importlib
 import os
@@ -61,10 +62,17 @@ examples:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong with a command line, without a secret that stands in it."""
+    """Says what is wrong with a command line in a line, without a secret that stands in it."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(redact(message))
+        self.exit(2, f"{self.prog}: error: {redact(message)}\nSee {self.prog} --help.\n")
+
+    def refuse_unknown(self, words: Sequence[str]) -> NoReturn:
+        """Of options that do not exist, the ones that were probably meant."""
+        options = [option for action in self._actions for option in action.option_strings]
+        meant = {word: difflib.get_close_matches(word.partition("=")[0], options, n=1) for word in words if word[:1] == "-"}
+        hints = "".join(f"; {word} may mean {near[0]}" for word, near in meant.items() if near)
+        self.error(f"unrecognized arguments: {' '.join(words)}{hints}")
 
 
 SERVERS = ("serve", "explore")
@@ -101,7 +109,7 @@ def stop_on_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def parser(verb: str | None = None) -> argparse.ArgumentParser:
+def parser(verb: str | None = None) -> Parser:
     """The parser of the whole command line, with the arguments of `verb` only."""
     from . import __version__
 
@@ -123,7 +131,7 @@ def parser(verb: str | None = None) -> argparse.ArgumentParser:
         if name == verb:
             module = importlib.import_module(f".commands.{name}", __package__)
             module.arguments(sub)
-            sub.set_defaults(run=module.run)
+            sub.set_defaults(run=module.run, parser=sub)
     return top
 
 
@@ -132,7 +140,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in argv if not word.startswith("-")), None)
     try:
-        arguments = parser(verb).parse_args(argv)
+        top = parser(verb)
+        if verb is not None and verb not in VERBS and (near := difflib.get_close_matches(verb, VERBS, n=1)):
+            top.error(f"there is no verb {verb!r}; did you mean {near[0]}?")
+        arguments, unknown = top.parse_known_args(argv)
+        if unknown:
+            arguments.parser.refuse_unknown(unknown)
         # What was typed, for the run record: the resolved values stand beside it.
         arguments.command = ["steadyscore", *map(redact, argv)]
         with results_only(), nullcontext() if verb in SERVERS else stop_on_signals():

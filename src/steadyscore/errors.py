@@ -51,10 +51,9 @@ class WindowTooLong(SteadyscoreError):
         self.width, self.window, self.query_id, self.needs, self.takes = width, window, query_id, needs, takes
         # A set takes the context of its longest candidate, however many there are: fewer would not help.
         what = "the longest candidate" if is_set else f"width {width} does not fit: window {window}"
-        remedy = "--chars" if is_set or width == 1 else "--width or --chars"
-        super().__init__(
-            f"{what} of query {query_id} needs {needs:,} tokens, the model takes {takes:,}. Lower {remedy}, or pass --fit shrink."
-        )
+        self.remedy = "Lower --chars" if is_set or width == 1 else "Lower --width or --chars"
+        self.fact = f"{what} of query {query_id} needs {needs:,} tokens, the model takes {takes:,}"
+        super().__init__(f"{self.fact}. {self.remedy}, or pass --fit shrink.")
 
 
 class RunMismatch(SteadyscoreError):

@@ -104,8 +104,9 @@ def test_a_function_is_audited_on_an_embedded_collection_and_prints_the_table():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     assert " ".join(out[0].split()) == "passages ndcg@10 tau_psi overlap overlap_ chance_ empty_ retention retained_"
-    assert out[-2].startswith("python:lambda")
-    assert " 0.000  1.000 [1.000, 1.000] " in out[-2]
+    (row,) = [line for line in out if line.startswith("python:lambda")]
+    assert " 0.000  1.000 [1.000, 1.000] " in row
+    assert out[-2].startswith("passages: "), "what must be known to read the table stands below it"
     assert out[-1] == "[]"
 
 
@@ -305,11 +306,41 @@ def test_settings_that_would_be_ignored_are_refused(words, sentence):
         ({"scores": np.ones((2, 0))}, "has no candidate"),
         ({"scores": np.eye(2), "relevance": [0.5, 1]}, "are not all whole numbers"),
         ({"scores": np.eye(2), "relevance": [np.inf, 1]}, "are not all whole numbers"),
+        ({"scores": np.eye(2), "relevance": [2**31, 1]}, "a judgement of query 000001 is beyond 32 bits"),
+        ({"scores": np.eye(2), "relevance": [-(2.0**40), 1]}, "a judgement of query 000001 is beyond 32 bits"),
+        ({"scores": {"a": np.eye(2), "\ud800": np.eye(2)}}, r"'\\ud800' is no query id"),
+        ({"scores": {"a\nb": np.eye(2)}}, r"'a\\nb' is no query id"),
+        ({"scores": [0.5, 0.2]}, "a row of the scores is 0.5"),
+        ({"scores": [None]}, "a row of the scores is None"),
+        ({"scores": [{"query_id": "q", "permutation": 0, "candidate_id": "a", "score": 1.0}, 7]}, "a row of the scores is 7"),
+        ({"scores": [[1, 2], [3]]}, "the scores are not an array of numbers"),
     ],
 )
 def test_arrays_that_are_no_scores_are_refused(given, sentence):
     with pytest.raises(InputError, match=sentence):
         steadyscore.audit(**given)
+
+
+@pytest.mark.parametrize("given", [[[1, 2], [2, 1]], ((1, 2), (2, 1)), [np.array([1, 2]), np.array([2, 1])], [[[1, 2], [2, 1]]]])
+def test_nested_lists_are_arrays(given):
+    listed, array = (steadyscore.audit(scores=s, relevance=[1, 0], cutoff=1.5)[0] for s in (given, np.array([[1, 2], [2, 1]])))
+    coverage = listed.measured.coverage
+    assert (coverage.queries, coverage.permutations, coverage.candidates) == (1, [2], 2)
+    assert listed["tau_psi"].value == 1
+    assert listed.figures == array.figures
+
+
+def test_a_slot_that_nobody_held_has_no_profile_and_json_stays_json(tmp_path):
+    places = {"a": (0, 0), "b": (2, 0), "c": (0, 1)}
+    rows = [
+        {"query_id": f"q{q}", "permutation": m, "candidate_id": c, "score": float(m * i), "slot": slot, "window": window}
+        for q in range(2) for m in range(3) for i, (c, (slot, window)) in enumerate(places.items())
+    ]  # fmt: skip
+    (found,) = steadyscore.audit(scores=rows, out=tmp_path, quiet=True)
+    assert [value is None for value in found.measured.slot_profile] == [False, True, False]
+    told = json.loads((tmp_path / "summary.json").read_text(), parse_constant=lambda word: pytest.fail(word))
+    assert told["runs"][0]["slot_profile"] == found.measured.slot_profile
+    assert "ψ(p)" in (tmp_path / "report" / "index.html").read_text()
 
 
 def test_judgements_below_zero_are_zero_in_arrays_as_in_files():

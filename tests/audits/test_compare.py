@@ -143,6 +143,7 @@ def test_what_the_function_cannot_compare_is_refused_with_a_sentence(audits):
         ([audits[0], audits[0]], {}, "is given more than once"),
         ([audits, other], {}, "different thresholds"),
         ([audits], {"measures": ["beauty"]}, "unknown measure beauty"),
+        ([audits], {"discordance": [("ndcg@10", "retention")]}, "retention has no better side, so no winner"),
         ([audits], {"baseline": "nobody"}, "no run of 'nobody'"),
         ([audits], {"serving_permutations": 2}, "for run folders"),
     ]:
@@ -217,6 +218,32 @@ def test_winners_that_differ_are_named_for_any_pair_of_measures():
 def test_values_that_no_query_has_on_both_sides_are_left_out():
     by_task = {TASK: {"a": {"c": measured(tau_psi=[0.1, np.nan, np.nan])}, "b": {"c": measured(tau_psi=[np.nan, 0.2, 0.9])}}}
     assert contrasts(by_task, "a", ["tau_psi"]) == []
+
+
+def test_winners_stand_on_collections_where_all_variants_have_both_measures_for_some_query():
+    whole = measured(ndcg_at_10=[1, 1, 1], overlap=[0, 0, 0]), measured(ndcg_at_10=[0, 0, 0], overlap=[1, 1, 1])
+    apart = (
+        measured(ndcg_at_10=[1, np.nan, np.nan], overlap=[1, 1, 1]),
+        measured(ndcg_at_10=[np.nan, 1, 1], overlap=[0, 0, 0]),
+    )
+    found = {name: {"whole": one, "apart": two} for name, one, two in zip("ab", whole, apart, strict=True)}
+    for measures in (("ndcg@10", "overlap"), ("overlap", "ndcg@10")):
+        between = disagreement(found, *measures)
+        assert (between.collections, between.discordant, [*between.winners]) == (1, 1, ["whole"])
+        assert disagreement({name: {"apart": runs["apart"]} for name, runs in found.items()}, *measures) is None
+
+
+def test_tables_that_are_judged_on_other_queries_have_no_winners_and_json_stays_json():
+    scores = {f"q{i}": np.random.default_rng(i).random((3, 4)) for i in range(4)}
+    sides = [
+        steadyscore.audit(scores=scores, relevance={id: [1, 0, 0, 0] for id in judged}, cutoff=0.5, quiet=True)
+        for judged in (("q0", "q1"), ("q2", "q3"))
+    ]
+    named = [replace(audit, name=name) for name, (audit,) in zip("ab", sides, strict=True)]
+    told = steadyscore.compare(*named).to_json()
+    assert told["discordance"] == []
+    assert "overlap" in {row["measure"] for row in told["contrasts"]}
+    json.dumps(told, allow_nan=False)
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import pytest
 import steadyscore
 from steadyscore.audits.first_stage import NAME
 from steadyscore.collection import from_records
+from steadyscore.errors import InputError
 from steadyscore.measures.ranking import chance_ndcg, ndcg
 from steadyscore.measures.threshold import expected_jaccard, split_queries
 from tests.helpers.pools import some_instances, write_collection
@@ -58,10 +59,10 @@ def test_the_input_and_chance_stand_at_the_head_of_a_table_without_being_scored(
     assert first.figures["ndcg@10"].value == pytest.approx(expected)
     assert first.figures["overlap"].value == 1
     assert first.figures["retained_f1"].value == pytest.approx(4 / 5)
-    rows = str(found).splitlines()[2:]
+    rows = found.table.splitlines()[2:]
     assert [row.split("  ")[0] for row in rows] == [NAME, "chance", "mine"]
     assert f"{float(chance_ndcg([1, 3, 1, 0, 0, 0])):.3f}" in rows[1]
-    assert max(map(len, str(found).splitlines())) <= 120
+    assert max(map(len, found.table.splitlines())) <= 120
 
 
 def test_a_scorer_that_is_not_ahead_of_its_input_is_warned_of_and_one_that_is_ahead_is_not():
@@ -87,7 +88,7 @@ def test_pools_whose_order_is_no_ranking_have_no_first_stage_unless_the_collecti
     file = write_collection(tmp_path / "responses.jsonl", some_instances(), task="response_ranking")
     found = steadyscore.audit(lambda query, texts: [len(text) for text in texts], str(file), permutations=3, quiet=True)
     assert found[0].first_stage is None
-    assert NAME not in str(found)
+    assert NAME not in found.table
     assert any("The order of the pools is not a ranking" in remark for remark in found[0].remarks())
     named = from_records(records(), task="multidoc_qa", details={"first_stage": "BM25"})
     found = steadyscore.audit(backwards, named, permutations=3, quiet=True)
@@ -118,3 +119,23 @@ def test_a_fixed_cutoff_decides_nothing_about_a_ranking():
     first = audit(backwards, cutoff=2.0)[0].first_stage
     assert "ndcg@10" in first.figures
     assert "retained_f1" not in first.figures
+
+
+def test_a_scorer_below_a_random_order_is_said_to_be():
+    (below,) = [w for w in audit(backwards, keep_first=2)[0].warnings() if "random" in w]
+    assert below.startswith("mine ranks below a random order: ndcg@10 0.")
+    assert not [w for w in audit(perfect, keep_first=2)[0].warnings() if "random" in w]
+
+
+def test_one_permutation_is_said_to_show_no_change_and_prints_below_the_table():
+    found = steadyscore.audit({"mine": perfect}, records(), permutations=1, keep_first=2, quiet=True)
+    sentence = "only one permutation was scored, and what changes between orders needs two."
+    assert str(found).count(sentence) == 1
+    assert sentence in found._repr_html_()
+    assert sentence not in found.table
+    assert sentence not in str(audit(perfect, keep_first=2))
+
+
+def test_scores_are_measured_alone():
+    with pytest.raises(InputError, match="without a scorer and data"):
+        steadyscore.audit(perfect, records(), scores=np.zeros((2, 3)))

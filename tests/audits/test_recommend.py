@@ -87,6 +87,39 @@ def test_runs_of_another_collection_are_refused_by_name(runs, tmp_path):
         recommend(runs["pilot"], runs["steady"], other, target="tau_psi=0.1")
 
 
+@pytest.mark.parametrize(
+    ("has_places", "windows", "cells"), [(True, [2.0, 4.0], ["2.0", "4.0"]), (False, [None, None], ["-", "-"])]
+)
+def test_scores_of_a_file_cost_the_windows_that_it_names(tmp_path, has_places, windows, cells):
+    random = np.random.default_rng(0)
+    rows = [
+        {"query_id": f"q{q}", "permutation": m, "candidate_id": f"d{c}", "score": random.random(), "relevance": int(c == 0)}
+        | ({"slot": place % 2, "window": place // 2} if has_places else {})
+        for q in range(4) for m in range(4) for place, c in enumerate(random.permutation(4))
+    ]  # fmt: skip
+    steadyscore.audit(scores=rows, out=tmp_path, report=False, quiet=True)
+    found = recommend(tmp_path, target="tau_psi=1")
+    by_budget = sorted(found.options, key=lambda option: option.serving_permutations)
+    assert [(option.serving_permutations, option.windows) for option in by_budget] == [*zip((1, 2), windows, strict=True)]
+    assert [option.cells()[2] for option in by_budget] == cells
+    assert found.conclusion.endswith("2.0 windows a query." if has_places else "its windows not known.")
+    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["recommended"]["windows"] == windows[0]
+
+
+def test_two_runs_of_one_scorer_are_told_apart_by_the_settings_that_differ(tmp_path):
+    for width in (2, 3):
+        steadyscore.audit(
+            "synthetic:slot:0.3", "passages", queries=4, permutations=4, width=width, out=tmp_path / f"{width}", report=False
+        )
+    found = recommend(tmp_path / "2", tmp_path / "3", target="tau_psi=1")
+    assert [(option.scorer, option.serving_permutations) for option in found.options] == [
+        ("synthetic:slot:0.3 (width 3)", 1),
+        ("synthetic:slot:0.3 (width 2)", 1),
+        ("synthetic:slot:0.3 (width 2)", 2),
+    ]
+    assert found.conclusion == "tau_psi at most 1: synthetic:slot:0.3 (width 3), one permutation, 7.0 windows a query."
+
+
 def typed(*words):
     parser = argparse.ArgumentParser()
     command.arguments(parser)

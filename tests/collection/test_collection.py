@@ -221,6 +221,14 @@ def test_depth_keeps_rank_101_out_of_the_pool_and_its_grade_in_the_ideal(tmp_pat
     assert next(whole()).judged is None
 
 
+def test_a_judgement_of_0_beyond_the_depth_is_kept(tmp_path):
+    pool = tuple(Candidate(id, "text", relevance=grade) for id, grade in (("a", 1), ("b", 0), ("c", None), ("d", 2)))
+    header = Collection("deep", "passage_reranking", details={"depth": 1})
+    collections.write(tmp_path / "deep.jsonl", header, [Instance("q", "why", pool, judged={"e": 0})])
+    (instance,) = collections.open_collection(tmp_path / "deep.jsonl").instances()
+    assert instance.judged == {"e": 0, "b": 0, "d": 2}
+
+
 def test_every_mistake_comes_with_its_line_at_once(tmp_path):
     lines = [json.dumps(LINE), "", "{oops", json.dumps(changed(id="q2", candidates=[])), json.dumps(LINE)]
     (path := tmp_path / "bad.jsonl").write_bytes("\r\n".join(lines).encode() + b"\r\n" + b'{"id": "\xff"}\r\n')

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -346,7 +347,7 @@ def test_what_comes_after_an_audit_decides_with_its_threshold(capsys, tmp_path, 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--cutoff", "nan"], "nan is not a number that a score can reach"),
+        (["--cutoff", "nan"], "nan is not a score: give a number, or f1"),
         (["--match-retention", "30"], "30 is not a share"),
         (["--match-retention", "0"], "0 is not a share"),
         (["--cutoff", "0.5", "--match-retention", "0.3"], "not allowed with"),
@@ -444,6 +445,20 @@ def test_a_score_run_is_trec(capsys, collection_file):
     assert len(lines) == 6
     assert [line[3] for line in lines] == list("123456")
     assert [float(line[4]) for line in lines] == sorted((float(line[4]) for line in lines), reverse=True)
+
+
+@pytest.mark.parametrize("scores", ["len(c) // 9 / 9", "len(c) * 1e-10", "1 - len(c) * 1e-9"])
+def test_a_tool_that_sorts_a_run_by_score_gets_the_order_of_its_ranks(capsys, tmp_path, monkeypatch, collection_file, scores):
+    address = mine(tmp_path, monkeypatch, f"return [{scores} for c in candidates]")
+    words = ("score", "--scorer", address, "--data", collection_file)
+    printed = [line.split() for line in call(capsys, *words, "--format", "trec")[1].splitlines()]
+    ranked = [json.loads(line) for line in call(capsys, *words, "--format", "jsonl")[1].splitlines()]
+    assert [(q, d, int(rank)) for q, _, d, rank, *_ in printed] == [(r["query_id"], r["candidate_id"], r["rank"]) for r in ranked]
+    for query_id in dict.fromkeys(line[0] for line in printed):
+        of_query = [np.float32(line[4]) for line in printed if line[0] == query_id]
+        assert of_query == sorted(set(of_query), reverse=True)
+    is_as_scored = [float(line[4]) for line in printed] == [row["score"] for row in ranked]
+    assert is_as_scored is (scores == "len(c) * 1e-10")
 
 
 # -- bad input, each with its sentence and exit code

@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
@@ -24,6 +23,7 @@ from steadyscore.errors import InputError
 from steadyscore.runs.folder import find_run
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from tests.helpers.serving import app_of, listening, model
+from tests.helpers.waiting import until
 
 HEAD = """
 import json, os, sys, threading, time
@@ -53,13 +53,6 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except FileNotFoundError:
         return False
-
-
-def until(holds, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def pid_of(reranker) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.helpers.waiting import until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>"
@@ -64,15 +65,6 @@ def set_screen(browser: Any, width: int, height: int = 900, scheme: str = "light
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
-def until(look: Callable[[], Any], seconds: float = 90.0) -> Any:
-    """What is looked for, as soon as it is there."""
-    deadline = time.monotonic() + seconds
-    while not (value := look()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert value
-    return value
-
-
 def wait_for_cards(browser: Any, count: int) -> None:
     """Until the explorer shows a card for each scorer."""
     until(lambda: len(browser.find_elements("css selector", "#cards .card")) == count)
@@ -87,8 +79,9 @@ def save_file(browser: Any, downloads: Path, button: str, ending: str) -> Path:
     for old in downloads.iterdir():
         old.unlink()
     browser.find_element("id", button).click()
-    path: Path = until(lambda: complete_download(downloads, ending))
-    return path
+    found = until(lambda: complete_download(downloads, ending))
+    assert found
+    return found
 
 
 def complete_download(downloads: Path, ending: str) -> Path | None:

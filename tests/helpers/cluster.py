@@ -16,6 +16,7 @@ from steadyscore.scoring.parts import Worker, plan_parts
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from steadyscore.scoring.scorer import Settings
 from tests.helpers.pools import write_collection
+from tests.helpers.waiting import until
 
 SECONDS = 0.02
 """What a window costs. It is slept, so that nodes which share a processor do not share the cost."""
@@ -102,10 +103,7 @@ def count_parts(out: Path) -> int:
 
 
 def wait_for_parts(out: Path, count: int, seconds: float = 300) -> None:
-    until = time.monotonic() + seconds
-    while count_parts(out) < count:
-        assert time.monotonic() < until, f"{count} parts were not there after {seconds:g} s"
-        time.sleep(0.05)
+    until(lambda: count_parts(out) >= count, seconds)
 
 
 def actor_processes(work: NodeWork) -> list[int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import uvicorn
 
 from steadyscore.engines import Capabilities, Reranker
@@ -28,6 +29,12 @@ from steadyscore.tasks import TASKS
 
 QUERY = "what is the capital of portugal"
 DOCUMENTS = ["Bread rises because yeast makes gas.", "the capital of portugal is lisbon", "Porto is a town.", "what a river"]
+
+FORGETFUL_CLIENTS = [
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
+    pytest.mark.usefixtures("collect_garbage"),
+]
+"""For tests of other people's clients, which leave their sockets to the garbage collector."""
 
 LAUNCH = """
 import argparse, os, resource, sys

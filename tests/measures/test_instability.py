@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from steadyscore.errors import InputError
 from steadyscore.measures import instability
 from steadyscore.measures.instability import (
     adjacent_ties,
@@ -246,3 +247,9 @@ def test_how_ties_of_a_query_are_broken_at_random_depends_on_no_other_query():
     together = tie_sensitivity(scores, k=2)
     assert 0 < together.mean() < 1
     np.testing.assert_array_equal(together[3:], tie_sensitivity(scores[3:], k=2))
+
+
+@pytest.mark.parametrize("measure", [tau_psi, tau_b_psi, top_k_instability])
+def test_scores_without_permutations_are_refused(measure):
+    with pytest.raises(InputError, match=r"shape \(3,\) have no permutations"):
+        measure(np.arange(3.0))

@@ -233,7 +233,7 @@ def test_a_cutoff_says_why_there_is_none():
     one = steadyscore.audit(
         scores={"a": np.random.default_rng(0).random((3, 5))}, relevance={"a": [1, 0, 0, 0, 0]}, match_retention=0.3
     )[0]
-    assert "there is one" in one.measured.cutoff.how
+    assert "there is only one" in one.measured.cutoff.how
     scores = {f"q{i}": rows for i, rows in enumerate(np.random.default_rng(1).random((6, 3, 5)))}
     without = steadyscore.audit(scores=scores, relevance={q: [0] * 5 for q in scores})[0]
     assert "no query of the half it is fitted on has a relevant candidate" in without.measured.cutoff.how

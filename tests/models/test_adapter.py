@@ -208,6 +208,14 @@ def test_halved_adapters_score_the_same_to_a_thousandth(world, tmp_path):
     np.testing.assert_allclose(half, scores(f"hf:{world / 'base'}+{world / 'adapter'}", world), atol=1e-3)
 
 
+def test_an_adapter_is_not_halved_in_its_own_place(copy):
+    before = {file.name: file.read_bytes() for file in copy.iterdir() if file.is_file()}
+    for out in (copy, copy / ".." / copy.name):
+        with pytest.raises(InputError, match="is the folder to halve, and would lose its weights"):
+            adapter.halve(copy, out)
+    assert {file.name: file.read_bytes() for file in copy.iterdir() if file.is_file()} == before
+
+
 def test_the_verb_shows_and_a_hub_out_of_reach_is_said(world, capsys):
     parser = argparse.ArgumentParser()
     verb.arguments(parser)

@@ -41,6 +41,19 @@ def test_a_finding_without_a_verdict_is_refused(tmp_path):
         read_card(tmp_path)
 
 
+def test_the_anchor_and_its_shares_are_shown_where_they_are_not_the_usual_ones():
+    usual = model_card(json.loads(a_card(anchor=1.0, preference_share=0.0, grade_share=0.0)))
+    assert not [name for name in ("anchor", "preference share", "grade share") if f"| {name} |" in usual]
+    other = model_card(json.loads(a_card(anchor=0.5, preference_share=0.25, grade_share=0.125, views=2, shuffle="window")))
+    for row in ("anchor | 0.5", "preference share | 0.25", "grade share | 0.125", "views | 2, shuffle window"):
+        assert f"| {row} |" in other
+
+
+def test_a_weight_without_a_convention_is_shown_without_one():
+    assert "| weight | 0.5 (pairwise convention) |" in model_card(json.loads(a_card(weight=0.5, weight_convention="pairwise")))
+    assert "| weight | 0.5 |" in model_card(json.loads(a_card(weight=0.5, weight_convention="none")))
+
+
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30) | st.sampled_from(
     [
         "a | b",

@@ -26,9 +26,10 @@ from steadyscore.readers.outputs import write_outputs
 from steadyscore.report.templating import show_invisible
 from steadyscore.runs.folder import Run
 from steadyscore.serve import explorer
-from tests.helpers.browser import network_events, press, save_file, set_screen, until, wait_for_cards
+from tests.helpers.browser import network_events, press, save_file, set_screen, wait_for_cards
 from tests.helpers.pools import write_collection
 from tests.helpers.serving import Double, app_of, listening, model, planted
+from tests.helpers.waiting import until
 from tests.report.test_page import scored_run
 
 pytestmark = pytest.mark.browser

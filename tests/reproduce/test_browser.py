@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from steadyscore.cli import main
-from tests.helpers.browser import press, requested_urls, set_screen, until
+from tests.helpers.browser import press, requested_urls, set_screen
+from tests.helpers.waiting import until
 from tests.report.test_browser import CONTRAST, shoot
 
 pytestmark = pytest.mark.browser

@@ -143,6 +143,17 @@ def test_bad_scores_are_named(tmp_path, rows, message, kind):
         read_scores([write(tmp_path / f"bad.{kind}", rows)])
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_query_with_nothing_but_its_first_stage_order_is_named_where_others_have_permutations(tmp_path, kind):
+    rows = [(q, p - 1, c, s, r) for q, p, c, s, r in ROWS if q == "q1" or p == 0]
+    said = (
+        r"the first-stage order \(-1\) is all that 1 of the queries have: (line|row) \d+, query q2, permutation -1, candidate a\."
+    )
+    with pytest.raises(InputError, match=said):
+        read_scores([write(tmp_path / f"s.{kind}", rows)])
+    assert len(read_scores([write(tmp_path / f"t.{kind}", [row for row in rows if row[0] == "q1"])])) == 1
+
+
 def test_all_mistakes_are_told_at_once(tmp_path):
     rows = [*changed(2, score=float("nan"))[:-1]]
     with pytest.raises(InputError) as refusal:
@@ -291,6 +302,10 @@ PLACED = "query_id,permutation,candidate_id,score,slot,window\n"
         (
             PLACED + "q,0,a,1,0,0\nq,0,b,1,0,0\nq,1,a,1,0,0\nq,1,b,1,1,0\n",
             "1 rows have the slot and window of another .*: line 3",
+        ),
+        (
+            PLACED + "q,0,a,1,1,0\nq,0,b,1,1,1\nq,1,a,1,1,1\nq,1,b,1,1,0\n",
+            r"no candidate stands in slot 0; the first slot used is 1\. Count slots from 0",
         ),
         (PLACED + "q,-2,a,1,0,0\nq,1,a,1,0,0\n", "1 rows have a permutation below -1: line 2"),
         (HEAD + "q,0,a,1e308\nq,1,a,1\n", r"1 scores are beyond 1e\+100, where variances overflow: line 2"),

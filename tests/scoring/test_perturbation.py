@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -232,3 +235,25 @@ def test_round_robin_and_slices_are_each_compared_with_themselves(tmp_path):
     values = moved(*run(tmp_path, "synthetic:companion:1", width=3), ["churn", "replace"])
     assert values["churn_psi_contiguous"].tolist() == values["pool_psi"].tolist()  # the run's own rule
     assert values["churn_psi_round_robin"].tolist() != values["pool_psi"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "measure"), [("reverse", "reverse_psi"), ("swaps", "swap_psi"), ("noise", "first_stage_noise_psi")]
+)
+def test_a_scorer_that_counts_the_first_stages_ranks_moves_when_those_change(tmp_path, kind, measure):
+    plain, _, source, config = run(tmp_path, "synthetic:none")
+    mixed = mitigate(plain, ["first-stage:50"])
+    found = score_collection(mixed, source, tmp_path / "mixed", config)
+    expected = []
+    for instance in open_collection(source).instances():
+        rng = generator(config.seed, instance.id, kind)
+        order = {
+            "reverse": lambda: np.arange(6)[::-1],
+            "swaps": lambda rng=rng: perturbation.neighbour_swaps(6, 6, rng),
+            "noise": lambda rng=rng: perturbation.score_noise([None] * 6, perturbation.NOISE_SCALE, rng),
+        }[kind]()
+        own = plain.score(replace(instance, pool=instance.pool[:6]))
+        before, after = ((own - own.min()) / np.ptp(own) - ranks / 6 for ranks in (np.arange(6), np.argsort(order)))
+        expected.append(np.mean([(before[i] > before[j]) != (after[i] > after[j]) for i, j in combinations(range(6), 2)]))
+    assert np.mean(expected) > 0
+    assert moved(mixed, found, source, config, [kind])[measure] == pytest.approx(expected)

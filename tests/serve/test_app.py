@@ -25,6 +25,7 @@ from steadyscore.serve.monitor import Monitor
 from steadyscore.serve.service import Service, instance_of
 from steadyscore.serve.settings import Limits, ServerSettings, host_name, known_hosts, read_keys, require_token_on_public_host
 from tests.helpers.serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted, service_of
+from tests.helpers.waiting import until
 
 ASKED = {"query": QUERY, "documents": DOCUMENTS}
 
@@ -323,8 +324,39 @@ def test_a_body_of_many_mistakes_is_refused_at_the_first_few(client, name, monke
 
 def test_several_unknown_fields_are_named_at_once(client):
     answer = client.post("/v1/audit", json=ASKED | {"one": 1, "two": 2})
-    assert "one: extra inputs" in answer.json()["message"]
-    assert "two: extra inputs" in answer.json()["message"]
+    assert answer.json()["message"] == "one: there is no such field; two: there is no such field."
+
+
+MISTAKES = {
+    "a number in words": ({"decision": {"threshold": "high"}}, "decision.threshold: input should be a valid number."),
+    "two decisions": (
+        {"decision": {"threshold": 0.5, "top_k": 1}},
+        "decision: give an object with one of threshold, top_k and pair.",
+    ),
+    "no decision": ({"decision": {}}, "decision: give an object with one of threshold, top_k and pair."),
+    "a list": ({"decision": [1]}, "decision: give an object with one of threshold, top_k and pair."),
+    "a document": ({"documents": ["a", 3], "decision": {"top_k": 1}}, "documents.1: give a text, or an object with one."),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_named_once_and_not_for_every_kind_that_was_tried(client, name):
+    changed, sentence = MISTAKES[name]
+    answer = client.post("/v1/decide", json=ASKED | changed)
+    assert (answer.status_code, answer.json()["message"]) == (422, sentence)
+
+
+def test_a_body_that_is_no_object_or_no_json_by_its_header_is_told_so(client):
+    sentence = "the body: give a JSON object, with the header Content-Type: application/json."
+    assert client.post("/v1/rerank", json=[1, 2]).json()["message"] == sentence
+    sent = json.dumps(ASKED)
+    assert client.post("/v1/rerank", content=sent, headers={"content-type": "text/plain"}).json()["message"] == sentence
+
+
+def test_an_unknown_route_and_a_wrong_method_name_the_list_of_routes(client):
+    for answer, code in ((client.get("/nowhere"), 404), (client.get("/v1/rerank"), 405)):
+        assert answer.status_code == code
+        assert answer.json()["message"].endswith("GET /openapi.json lists the routes.")
 
 
 HALF = "\\ud800"
@@ -528,10 +560,7 @@ def test_a_client_that_goes_away_stops_the_work():
 
 
 def until_idle(app):
-    deadline = time.monotonic() + 90
-    while not app.state.service.batcher.idle and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert app.state.service.batcher.idle
+    until(lambda: app.state.service.batcher.idle)
 
 
 # -- access
@@ -744,12 +773,9 @@ def test_the_monitor_outlives_a_scorer_that_fails_and_says_so(caplog):
     assert "lisbon" not in json.dumps(line)
 
 
-def wait_for(look, words, seconds=90.0):
-    deadline = time.monotonic() + seconds
-    while words not in (found := look()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert words in found
-    return found
+def wait_for(look, words):
+    """What is shown, once it has these words."""
+    return until(lambda: shown if words in (shown := look()) else "")
 
 
 def test_a_failed_warm_up_is_logged_shown_and_tried_again(caplog, monkeypatch):
@@ -770,7 +796,7 @@ def test_a_failed_warm_up_is_logged_shown_and_tried_again(caplog, monkeypatch):
         state = wait_for(lambda: client.get("/ready").text, "ConnectionError")
         assert json.loads(state) == {"status": "warming up: the scorer of planted failed (ConnectionError) and is tried again"}
         assert client.get("/ready").status_code == 503
-        wait_for(lambda: "asked twice" if len(calls) > 1 else "", "asked twice")
+        until(lambda: len(calls) > 1)
         up.set()
         wait_for(lambda: client.get("/ready").text, '"ready"')
     lines = [json.loads(JsonLines().format(record)) for record in caplog.records if record.getMessage() == "warm-up failed"]

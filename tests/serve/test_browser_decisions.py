@@ -22,10 +22,10 @@ from tests.helpers.browser import (
     roles,
     save_file,
     set_screen,
-    until,
     wait_for_cards,
 )
 from tests.helpers.serving import app_of, listening, model, planted
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.browser
 

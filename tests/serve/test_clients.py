@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import shutil
 import subprocess
@@ -13,18 +12,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from steadyscore.serve.settings import Limits
-from tests.helpers.serving import DOCUMENTS, QUERY, app_of, listening, model, planted
+from tests.helpers.serving import DOCUMENTS, FORGETFUL_CLIENTS, QUERY, app_of, listening, model, planted
 
-# Other people's clients leave their sockets to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+pytestmark = FORGETFUL_CLIENTS
 KEY = "open-sesame"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _collected() -> Iterator[None]:
-    """Here and not in somebody else's test, where such a warning is an error."""
-    yield
-    gc.collect()
 
 
 BEST = 1

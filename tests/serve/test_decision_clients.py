@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.serving import app_of, listening, model
+from tests.helpers.serving import FORGETFUL_CLIENTS, app_of, listening, model
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+pytestmark = FORGETFUL_CLIENTS
 KEY = "open-sesame"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _collected() -> Iterator[None]:
-    """Here and not in somebody else's test, where such a warning is an error."""
-    yield
-    gc.collect()
 
 
 LUNA = "gpt-6-luna"

@@ -7,12 +7,11 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 
 import httpx
 
 from tests.helpers.serving import DOCUMENTS, LAUNCH, QUERY, serving
+from tests.helpers.waiting import until
 
 BODY = {"query": QUERY, "documents": DOCUMENTS}
 HELD = """
@@ -51,13 +50,6 @@ def test_sigterm_under_load_finishes_what_is_in_flight(tmp_path):
     assert answers == [200] * 8
     assert process.returncode in (0, -signal.SIGTERM)
     assert "Traceback" not in (tmp_path / "log").read_text()
-
-
-def until(holds: Callable[[], bool], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def refused(url: str) -> bool:

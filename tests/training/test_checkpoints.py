@@ -23,3 +23,9 @@ def test_labels_may_move_and_other_labels_are_refused(tmp_path):
     assert checkpoints.begin(tmp_path, {"seed": 1, "labels": LABELS})["status"] == "training"
     with pytest.raises(RunMismatch, match="labels was"):
         checkpoints.begin(tmp_path, {"seed": 1, "labels": LABELS | {"sha256": "4567"}})
+
+
+def test_the_base_has_no_checkpoint_and_takes_no_place_among_the_best():
+    history = [{"step": step, "quality": quality} for step, quality in ((0, 0.9), (100, 0.5), (200, 0.4), (300, 0.3))]
+    assert checkpoints.steps_to_keep(300, history, [100, 200], keep=1) == {100, 300}
+    assert checkpoints.steps_to_keep(300, history, [100, 200], keep=2) == {100, 200, 300}

@@ -82,6 +82,19 @@ def test_a_grade_share_of_fewer_orders_than_were_stored_is_refused_with_the_way_
     assert training_data(replace(config, teacher_orders=3)).examples[0].grades is not None
 
 
+def test_labels_of_one_order_are_not_called_averaged(tmp_path):
+    data = tiny.write_collection(tmp_path / "pools.jsonl", 3, 4, 0)
+    for orders in (1, 3):
+        write_labels(tmp_path / str(orders), graded(orders)[1].values())
+    config = TrainConfig(data=str(data), objective="order_averaged")
+    for place in ("judgements", str(tmp_path / "1")):
+        with pytest.raises(
+            InputError, match=rf"labels of {place} are of one order, so order_averaged is single_order\. Name it so"
+        ):
+            training_data(replace(config, labels=place))
+    assert training_data(replace(config, labels=str(tmp_path / "3"))).examples
+
+
 def test_shuffled_pools_change_companions_and_keep_first_stage_slots():
     found = some(count=1, pool_views=2)
     assert len(found) == 6

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from steadyscore.collection import open_collection
 from steadyscore.commands import label as verb
+from steadyscore.engines.python_scorer import PythonReranker
 from steadyscore.errors import InputError
-from steadyscore.scoring.score import AuditConfig, open_scorer
+from steadyscore.scoring.score import AuditConfig, open_scorer, scorer_for
 from steadyscore.scoring.scorer import Settings
 from steadyscore.training import labels
 from steadyscore.training.examples import examples
@@ -81,6 +82,19 @@ def test_scores_on_another_scale_are_refused_with_the_way_out(tmp_path, collecti
         labels.read_labels(tmp_path)
 
 
+def test_what_rounding_adds_to_a_score_is_clipped_and_the_labels_are_read_again(tmp_path):
+    def barely_beyond(query, texts):
+        return [1 + 9e-7, -9e-7, *([0.5] * (len(texts) - 2))]
+
+    config = AuditConfig(permutations=2)
+    file = str(write_collection(tmp_path / "pools.jsonl", some_instances()))
+    scorer = scorer_for(PythonReranker(barely_beyond, "barely beyond"), open_collection(file).collection, config)
+    made = labels.label_collection(scorer, file, tmp_path / "labels", config)
+    for label, again in zip(made, labels.read_labels(tmp_path / "labels"), strict=True):
+        assert (label.vectors.min(), label.vectors.max()) == (0, 3)
+        np.testing.assert_array_equal(label.vectors, again.vectors)
+
+
 def test_judgements_as_labels():
     instances = [*open_instances(tiny.instances(3, 10, 0))]
     label = labels.from_judgements(instances[0])
@@ -105,6 +119,13 @@ def test_recalibration_keeps_the_rank_order_and_the_references_values(values, da
         for j in range(len(values)):
             if values[i] < values[j]:
                 assert found[i] <= found[j]
+
+
+def test_recalibration_ranks_by_the_mean_over_all_orders_and_equal_ones_by_id():
+    equal = labels.recalibrate(labelled([[1, 1, 0]]), labelled([[0.5, 2, 3]]))
+    assert equal.vectors.tolist() == [[3, 2, 0.5]]
+    several = labels.recalibrate(labelled([[2, 1, 0], [0, 3, 0]]), labelled([[0.5, 2, 3], [1, 1, 1]]))
+    assert several.vectors.tolist() == [[2, 3, 0.5]]
 
 
 def test_controls_lose_the_order_and_shuffling_keeps_the_values():

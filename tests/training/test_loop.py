@@ -18,18 +18,21 @@ from safetensors.torch import load_file, save_file
 
 from steadyscore.engines import device
 from steadyscore.engines.address import open_engine
-from steadyscore.errors import InputError, ModelError, RunMismatch, StorageError
+from steadyscore.errors import InputError, ModelError, RunMismatch, StorageError, WindowTooLong
 from steadyscore.machine.disk import lock_folder, write_json
-from steadyscore.models.card import read_card
+from steadyscore.models.card import model_card, read_card
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
-from steadyscore.terms import Window
+from steadyscore.terms import Candidate, Instance, Window
 from steadyscore.training import checkpoints, loop, recipe, record, student
 from steadyscore.training.cost import estimate, rate_name
 from steadyscore.training.examples import training_data
+from steadyscore.training.labels import write_labels
 from steadyscore.training.loop import train_adapter
+from steadyscore.training.plan import make_schedule
 from steadyscore.training.recipe import TrainConfig
 from tests.helpers import tiny
+from tests.training.test_examples import graded
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +115,27 @@ def test_a_relative_weight_in_isolated_windows_trains_and_its_card_says_how_to_r
     assert scorer.identity()["prompt_hash"] == card["prompt_hash"]
     with pytest.raises(RunMismatch, match="prompt"):
         train_adapter(config(world, tmp_path / "a", weight=1.0, weight_convention="relative", prompt="compact"))
+
+
+def test_a_card_names_a_convention_only_where_a_term_has_one_and_says_how_windows_were_taught(world, tmp_path):
+    scorer = Scorer(open_engine(f"hf:{world / 'base'}"), PASSAGE_RERANKING, Settings(width=5))
+
+    def card(**changes):
+        data = training_data(config(world, tmp_path, **changes))
+        return record.new_card(data, scorer, make_schedule(data.plan, len(data.examples)))
+
+    for objective in recipe.Objective.__args__:
+        if objective != "order_averaged":
+            has_one = objective in ("oc_sft", "dropout_views", "marker_consistency")
+            found = card(objective=objective, weight_convention="pairwise")
+            assert found["weight_convention"] == ("pairwise" if has_one else "none")
+            assert ("convention" in model_card(found)) == has_one
+    write_labels(tmp_path, graded(3)[1].values())
+    data = tiny.write_collection(tmp_path / "pools.jsonl", 3, 4, seed=0)
+    found = card(
+        data=str(data), labels=str(tmp_path), objective="single_order", teacher_orders=3, grade_share=0.25, shuffle="pool"
+    )
+    assert (found["grade_share"], found["shuffle"], found["views"]) == (0.25, "pool", 1)
 
 
 def test_a_base_that_carries_an_adapter_is_refused(world, tmp_path):
@@ -268,6 +292,33 @@ def test_a_nan_loss_names_its_window_and_keeps_the_last_checkpoint(world, tmp_pa
     assert (checkpoints.latest(tmp_path / "out") is None) == (done == 0)
     if done:
         assert all(bool(t.isfinite().all()) for t in adapter(checkpoints.latest(tmp_path / "out")).values())
+
+
+def test_windows_too_long_for_the_base_are_refused_before_the_first_step_wherever_they_stand(world, tmp_path):
+    lines = [json.loads(line) for line in (world / "pools.jsonl").read_text().splitlines()]
+    for query, candidate in ((9, 7), (10, 0), (10, 9)):  # line 0 is the collection's
+        lines[query]["candidates"][candidate]["text"] = f"{tiny.WORDS[0]} " * 600
+    (tmp_path / "long.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    refused = (
+        r"^width 5 does not fit: window 2 of query q0-8 needs \d+ tokens, the model takes 512; "
+        r"3 of \d+ windows are too long\. Lower --width or --chars\.$"
+    )
+    with pytest.raises(InputError, match=refused):
+        train_adapter(config(world, tmp_path / "out", data=str(tmp_path / "long.jsonl"), chars=2000))
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_surely_fits_by_its_bytes_fits_by_its_tokens(tiny_engine):
+    scorer, window = Scorer(tiny_engine, PASSAGE_RERANKING, Settings(width=2, chars=None)), Window(0, (0, 1))
+
+    def instance(count: int) -> Instance:
+        return Instance("q", "ask", (Candidate("a", "é" * count), Candidate("b", "b")))
+
+    fitting = [count for count in range(0, 2048, 8) if scorer.surely_fits(instance(count), window)]
+    assert 0 < len(fitting) < 256
+    scorer.prompt(instance(fitting[-1]), window)  # a window that does not fit would be refused
+    with pytest.raises(WindowTooLong):
+        scorer.prompt(instance(2048), window)
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(world, tmp_path, monkeypatch):

@@ -202,6 +202,26 @@ def test_a_wrong_choice_hides_no_other_mistake():
         assert words in str(refusal.value)
 
 
+@pytest.mark.parametrize("markers", ["roman", "random3"])
+def test_markers_that_are_kept_for_tests_are_not_trained_on(good, markers):
+    (mistake,) = config_mistakes(replace(good, objective="marker_consistency", markers=markers))
+    assert mistake.startswith(f"marker_consistency keeps the markers {markers} for tests, it trains with numeric, letters, doc;")
+    assert config_mistakes(replace(good, objective="marker_consistency", markers="letters")) == []
+    assert config_mistakes(replace(good, markers=markers)) == []
+
+
+def test_a_ramp_is_a_number_of_steps_or_a_fraction(good):
+    assert config_mistakes(replace(good, ramp=1.9))[0].startswith("ramp 1.9 is neither a number of steps nor a fraction")
+    for ramp in (0.0, 0.9, 1.0, 2.0):
+        assert config_mistakes(replace(good, ramp=ramp)) == []
+
+
+@pytest.mark.parametrize("layers", ["0-", "²", "0-²", "-1", "1-0"])
+def test_layers_that_are_no_range_are_a_mistake(good, layers):
+    (mistake,) = config_mistakes(replace(good, layers=layers))
+    assert mistake.startswith(f"layers is {layers!r}; write FIRST-LAST")
+
+
 def test_the_command_that_makes_missing_labels_runs_as_printed(good, capsys, tmp_path):
     import shlex
 
@@ -284,6 +304,15 @@ def test_the_estimate_is_of_the_windows_that_are_trained(good, shuffle):
     cost, windows = estimate(config), len(training_data(config).examples)
     assert (cost.windows, cost.steps) == (windows, make_schedule(plan(config), windows).steps)
     assert cost.tokens == pytest.approx(estimate(replace(config, shuffle="window")).tokens, rel=0.01)
+
+
+def test_an_objective_of_one_view_trains_on_one_shuffled_pool_of_each_query(good):
+    config = replace(good, objective="single_order", shuffle="pool")
+    assert (plan(config).views, plan(config).pool_views, plan(config).window_views) == (1, 1, 1)
+    windows = [example.window.candidates for example in training_data(config).examples]
+    assert (len(windows), estimate(config).windows) == (12, 12)
+    assert windows[:2] != [(0, 1, 2, 3, 4), (5, 6, 7, 8, 9)]
+    assert plan(replace(config, objective="permutation_augmentation", views=3)).pool_views == 3
 
 
 def test_the_papers_steps():
@@ -390,6 +419,12 @@ def test_a_start_with_another_lora_is_refused_by_what_differs(good):
         f"{start} was trained with rank 8 and not 16; a run that starts from it keeps its LoRA"
     ]
     assert not [m for m in config_mistakes(replace(asked, rank=8)) if "keeps its LoRA" in m]
+
+
+def test_a_start_whose_projections_are_not_all_names_is_a_mistake(good, tmp_path):
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 16, "lora_alpha": 32, "target_modules": ["q_proj", 3, None]}))
+    (mistake,) = config_mistakes(replace(good, initial=str(tmp_path)))
+    assert "was trained with projections ['3', 'None', 'q_proj'] and not" in mistake
 
 
 def test_one_order_cannot_be_held_out_for_a_change_of_order(good):

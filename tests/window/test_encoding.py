@@ -8,6 +8,7 @@ from steadyscore.errors import ModelError
 from steadyscore.tasks import PASSAGE_RERANKING, TASKS
 from steadyscore.window.encoding import Encoder
 from steadyscore.window.prompt import collapse, prompt_text
+from tests.helpers import tiny
 from tests.helpers.models import byte_tokenizer
 
 MARKUP = [
@@ -55,6 +56,12 @@ def test_each_look_alike_stays_text(encoder, bad):
     assert text in encoder.tokenizer.decode(ids_of(prompt))
 
 
+def test_thousands_of_special_tokens_in_one_text_stay_text(encoder):
+    text = "<|im_end|>" * 2000
+    assert "".join(encoder._defused(text)) == text
+    assert encoder._markup_ids.isdisjoint(encoder.plain(text))
+
+
 def test_the_prefix_is_the_same_ids_in_every_window_of_a_query(encoder):
     prompts = [
         encoder.prompt(prompt_text(PASSAGE_RERANKING, "the query", texts)) for texts in (["a"], ["b", "c"], ["<|im_end|>"])
@@ -96,6 +103,13 @@ def test_a_template_without_system_role_puts_the_system_text_into_the_user_turn(
 def test_thinking_is_off_where_a_template_has_it():
     template = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if enable_thinking is false %}<think></think>{% endif %}"
     assert Encoder(byte_tokenizer(chat_template=template), "qwen-like").template("s")[1] == "<think></think>"
+
+
+@pytest.mark.parametrize("date", ["strftime_now('%d %b %Y')", "date_string"])
+def test_a_template_that_prints_todays_date_prints_the_same_one_every_day(date):
+    tokenizer = tiny.tokenizer()
+    tokenizer.chat_template = f"{{{{ {date} }}}} " + tiny.TEMPLATE
+    assert Encoder(tokenizer, "llama-3-like").template("s") == ("26 Jul 2024 <u>", "<a>")
 
 
 def sentencepiece_like():

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from steadyscore.collection import open_collection
@@ -368,6 +369,19 @@ def test_training_reads_sets_and_its_adapter_scores_whole_pools(tiny_folder, col
     assert np.array_equal(scorer.score(POOL, (0, 1, 2, 3)), scorer.score(POOL, (2, 3, 1, 0)))
     plain = Scorer(open_engine(f"hf:{tiny_folder}"), TASK, Settings(prompt="set"))
     assert np.abs(scorer.score(POOL) - plain.score(POOL)).max() > 1e-6
+
+
+def test_gradient_checkpointing_trains_the_same_adapter_on_sets(tiny_folder, collection_file, tmp_path):
+    config = TrainConfig(
+        base=f"hf:{tiny_folder}", data=str(collection_file), labels="judgements", objective="single_order", prompt="set",
+        widths=(5,), steps=2, batch=8, learning_rate=1e-2, rank=4, dropout=0.0, device="cpu",
+    )  # fmt: skip
+    found = []
+    for name, is_checkpointed in (("kept", False), ("computed again", True)):
+        train_adapter(replace(config, out=str(tmp_path / name), gradient_checkpointing=is_checkpointed))
+        found.append(load_file(tmp_path / name / "adapter_model.safetensors"))
+    assert any(weight.abs().max() > 0 for name, weight in found[0].items() if "lora_B" in name)
+    torch.testing.assert_close(found[1], found[0], atol=1e-5, rtol=0)
 
 
 def test_gradients_reach_what_a_segment_sees_of_the_others(tiny_engine):

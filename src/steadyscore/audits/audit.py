@@ -147,6 +147,8 @@ def audit(
     additions = Additions(mitigations, perturb, readers, reader_k, reader_decoding, ir, serving_permutations, curve, apart_from)
     output = Output(None if out is None else parse_place(out), report, quiet, command, allow_scorer_change)
     if scores is not None:
+        if scorers is not None or data is not None:
+            raise InputError("scores are measured as they are, without a scorer and data. Leave these out, or leave out scores.")
         return audit_scores(scores, relevance, how.threshold, additions, output, how.reading)
     work = AuditWork(name_scorers(scorers), list_sources(data), how, options or EngineOptions(), additions, output)
     if on is not None:

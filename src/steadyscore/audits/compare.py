@@ -95,6 +95,9 @@ def compare(
     asked = dict.fromkeys([*(measures or ()), *(name for pair in discordance or () for name in pair)])
     if unknown := [name for name in asked if not is_measure(name)]:
         raise InputError(f"unknown measure {', '.join(unknown)}; `steadyscore measures list` prints them.")
+    sideless = dict.fromkeys(name for pair in discordance or () for name in pair if better_end(name) == "neither")
+    if sideless:
+        raise InputError([f"{name} has no better side, so no winner; compare winners by other measures." for name in sideless])
     reading, drawn = reading_from(readout, ties), Bootstrap(bootstrap, draws)
 
     decided, scored = split_decisions(audits)
@@ -257,8 +260,10 @@ def disagreement(values: Values, quality: str, decision: str, task: str = "") ->
         return None
     systems, better = list(values), (MEASURES[quality].better, MEASURES[decision].better)
     first, second = (_on_shared_queries(values, places, name) for name in (quality, decision))
-    if not first:
+    shared = {one.collection for one in first} & {one.collection for one in second}
+    if not shared:
         return None
+    first, second = ([one for one in side if one.collection in shared] for side in (first, second))
     found = discordance_of(first, second, systems, better)
     named = [leaders(levels_table(side, systems)[1], systems, way) for side, way in zip((first, second), better, strict=True)]
     winners = {
@@ -277,7 +282,8 @@ def _on_shared_queries(values: Values, places: Sequence[tuple[str, str]], measur
         if set(members[0].query_ids).intersection(*(one.query_ids for one in members)):
             aligned = align(members)
             is_defined = ~np.isnan([one.values for one in aligned]).any(axis=0)
-            found += [replace(one, values=np.where(is_defined, one.values, np.nan)) for one in aligned]
+            if is_defined.any():
+                found += [replace(one, values=np.where(is_defined, one.values, np.nan)) for one in aligned]
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from ..scoring.mitigations import count_windows
 from .figure import Figure, paired_gain
 from .load import check_one_threshold, load_run
 from .missing import missing_queries, missing_remark
+from .names import with_distinct_names
 from .remarks import not_ahead, presentation_remarks
 from .result import Audit
 from .table import html_table, text_table
@@ -52,8 +53,8 @@ class Option:
     scorer: str
     run: str
     serving_permutations: int
-    windows: float
-    """Windows per query, mean over the run's queries."""
+    windows: float | None
+    """Windows per query, mean over the run's queries; None where scores were given without their windows."""
     value: float | None
     low: float | None
     high: float | None
@@ -71,8 +72,9 @@ class Option:
         """A row of the table."""
         interval = "-" if self.low is None else f"[{self.low:.3f}, {self.high:.3f}]"
         reached = {None: "not measured", False: "no", True: "yes"}[self.is_reached]
+        windows = "-" if self.windows is None else f"{self.windows:.1f}"
         certain = "yes, whole interval" if self.is_certain and self.is_reached else reached
-        return [self.scorer, self.serving_permutations, f"{self.windows:.1f}", self.value, interval, self.quality, certain]
+        return [self.scorer, self.serving_permutations, windows, self.value, interval, self.quality, certain]
 
 
 def parse_target(text: str) -> Target:
@@ -152,7 +154,8 @@ class Recommendation:
             return f"{self.target}: not reached by any run, nor by averaging up to K = {most} permutations of the pilot."
         budget = self.best.serving_permutations
         way = f"averaging K = {budget} permutations" if budget > 1 else "one permutation"
-        return f"{self.target}: {self.best.scorer}, {way}, {self.best.windows:.1f} windows a query."
+        price = "its windows not known" if self.best.windows is None else f"{self.best.windows:.1f} windows a query"
+        return f"{self.target}: {self.best.scorer}, {way}, {price}."
 
 
 def recommend(
@@ -166,17 +169,19 @@ def recommend(
     wanted = parse_target(target) if isinstance(target, str) else target
     first, *rest = (run if isinstance(run, Run) else find_run(run) for run in (pilot, *others))
     _check_one_collection(first, rest)
-    audits = [*_at_every_budget(first, threshold), *(load_run(run, threshold) for run in rest)]
+    budgets = _at_every_budget(first, threshold)
+    each_once = with_distinct_names([budgets[0], *(load_run(run, threshold) for run in rest)])
+    audits = [*each_once, *(replace(audit, name=each_once[0].name) for audit in budgets[1:])]
     if "cutoff" in MEASURES[wanted.measure].needs:
         check_one_threshold(audits)
-    options = [_option(audit, wanted) for audit in audits]
+    price = {audit.name: windows_per_query(audit) for audit in each_once}  # averaged scores know no windows
+    options = [_option(audit, wanted, price[audit.name]) for audit in audits]
     if all(option.value is None for option in options):
         raise InputError(
             f"no run measures {wanted.measure}. It needs {', '.join(MEASURES[wanted.measure].needs)}; "
             f"{first.folder} has {', '.join(audits[0].figures)}."
         )
-    options.sort(key=lambda option: (option.windows, not option.is_reached, -(option.quality or 0)))
-    each_once = [audit for audit in audits if audit.serving_permutations == 1]
+    options.sort(key=_price_then_merit)
     missing = [missing_remark(audit, queries) for audit in each_once if (queries := missing_queries(audit))]
     missing += presentation_remarks(each_once)
     advice, findings = _advice(each_once), [sentence for audit in each_once for sentence in _findings(audit)]
@@ -229,14 +234,26 @@ def _at_every_budget(pilot: Run, threshold: Threshold | None) -> list[Audit]:
     return [load_run(pilot, threshold, budget, queries=queries) for budget in range(1, most + 1)]
 
 
-def windows_per_query(audit: Audit) -> float:
-    """What one request costs, from the width and the mitigations that the run was made with."""
+def windows_per_query(audit: Audit) -> float | None:
+    """What one permutation of a request costs, from the width and the mitigations that the run was made with.
+
+    Of scores that were given, from the windows they name; None where they name none.
+    """
     made = audit.record["fingerprint"]
+    if "width" not in made:
+        named = [len(np.unique(row)) for query in audit.queries if query.windows is not None for row in query.windows]
+        return float(np.mean(named)) if named else None
     costs = [count_windows(len(query.candidate_ids), made.get("width"), made.get("mitigations", ())) for query in audit.queries]
-    return audit.serving_permutations * float(np.mean(costs))
+    return float(np.mean(costs))
 
 
-def _option(audit: Audit, target: Target) -> Option:
+def _price_then_merit(option: Option) -> tuple[float, float, bool, float]:
+    """Cheapest first, by permutations where windows are not known; then what reaches the target, then the better quality."""
+    windows = option.windows or math.inf
+    return windows, option.windows or option.serving_permutations, not option.is_reached, -(option.quality or 0)
+
+
+def _option(audit: Audit, target: Target, price: float | None) -> Option:
     reached, quality = audit.figures.get(target.measure), audit.figures.get(audit.task.quality)
     # The unlucky end of the interval decides whether a target is reached beyond doubt.
     worst = None if reached is None else _unlucky(reached, target)
@@ -244,7 +261,7 @@ def _option(audit: Audit, target: Target) -> Option:
         scorer=audit.name,
         run=name_of(audit.folder) if audit.folder else "-",
         serving_permutations=audit.serving_permutations,
-        windows=windows_per_query(audit),
+        windows=None if price is None else audit.serving_permutations * price,
         value=None if reached is None else reached.value,
         low=None if reached is None else reached.low,
         high=None if reached is None else reached.high,

@@ -39,7 +39,7 @@ def remarks(of: str, audit: Audit) -> list[str]:
 
 def warnings(audit: Audit) -> list[str]:
     """Where the figures of an audit look better than they are."""
-    return [*not_ahead(audit), *_off_target(audit), *_empty_sets(audit), *_balanced_orders(audit)]
+    return [*not_ahead(audit), *_below_chance(audit), *_off_target(audit), *_empty_sets(audit), *_balanced_orders(audit)]
 
 
 def unranked_remark(audit: Audit) -> str | None:
@@ -69,6 +69,14 @@ def not_ahead(audit: Audit) -> list[str]:
     levels = f"{quality} {audit.figures[quality].value:.3f} against {first.figures[quality].value:.3f}"
     difference = f"{first.gain.value:+.3f} [{first.gain.low:+.3f}, {first.gain.high:+.3f}]"
     return [f"{audit.name} {verdict}: {levels}, difference {difference}."]
+
+
+def _below_chance(audit: Audit) -> list[str]:
+    """A scorer that ranks worse than a random order, by its interval."""
+    quality, chance = audit.figures.get(audit.task.quality), audit.figures.get(f"chance@{audit.task.quality_cutoff}")
+    if quality is None or quality.high is None or chance is None or quality.high >= chance.value:
+        return []
+    return [f"{audit.name} ranks below a random order: {audit.task.quality} {quality.value:.3f} against {chance.value:.3f}."]
 
 
 def _off_target(audit: Audit) -> list[str]:
@@ -109,6 +117,8 @@ def _balanced_orders(audit: Audit) -> list[str]:
 
 def _coverage(coverage: Coverage) -> list[str]:
     sentences = []
+    if coverage.permutations == [1]:
+        sentences.append("only one permutation was scored, and what changes between orders needs two.")
     if unjudged := coverage.unjudged:
         share = f"{len(unjudged)} of {coverage.queries} queries"
         named = ", ".join(unjudged[:NAMED])
@@ -131,10 +141,11 @@ def _cutoff(cutoff: Cutoff) -> list[str]:
     if cutoff.is_per_query:
         return [f"no cutoff is fitted: {cutoff.how} is kept, measured on all queries."]
     if cutoff.value is None:
-        return [f"no cutoff ({cutoff.how})."]
+        return [f"no cutoff: {cutoff.how.removeprefix('none: ')}."]
     if cutoff.fitted_on is None:
         return []
-    where = f"fitted on {cutoff.fitted_on} queries in {cutoff.fitted_in}, measured on the other {cutoff.measured_on}"
+    fitted = f"{cutoff.fitted_on} {'query' if cutoff.fitted_on == 1 else 'queries'}"
+    where = f"fitted on {fitted} in {cutoff.fitted_in}, measured on the other {cutoff.measured_on}"
     return [f"cutoff {cutoff.value:.3f}, {cutoff.how}, {where}."]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -172,13 +173,23 @@ class Audits(Sequence[Audit]):
         single = {key: rows[0][key] for key in ("measures", "coverage", "cutoff")} if len(rows) == 1 else {}
         return {**single, "runs": rows}
 
-    def __str__(self) -> str:
+    @property
+    def table(self) -> str:
+        """The figures, without what must be known to read them."""
         return figures_table(self).rstrip("\n")
+
+    @property
+    def remarks(self) -> list[str]:
+        """What must be known to read the figures, each sentence once."""
+        return list(dict.fromkeys(remark for audit in self for remark in audit.remarks()))
+
+    def __str__(self) -> str:
+        return "\n".join([self.table, *(["", *self.remarks] if self.remarks else [])])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return figures_table(self, html=True)
+        return figures_table(self, html=True) + "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
 
     def to_arrow(self) -> pa.Table:
         """Per-query rows: variant, collection, query_id, measure, value."""

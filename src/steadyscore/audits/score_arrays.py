@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..collection.format import LARGEST, is_encodable, is_id
 from ..collection.memory import read_rows
 from ..errors import InputError
 from ..machine.disk import sha256, write_parquet
@@ -32,7 +33,8 @@ def read_any_scores(scores: Any, relevance: Any = None) -> GivenScores:
         judged = None if relevance is None else Path(relevance)
         queries = read_scores(files, judged)
         return GivenScores(queries, files[0].stem, [sha256(file)[:16] for file in [*files, *([judged] if judged else [])]])
-    in_arrays = isinstance(scores, np.ndarray | Mapping)
+    in_lists = isinstance(scores, list | tuple) and len(scores) > 0 and isinstance(scores[0], list | tuple | np.ndarray)
+    in_arrays = in_lists or isinstance(scores, np.ndarray | Mapping)
     if relevance is not None and not in_arrays:
         raise InputError("a frame has its judgements in a column `relevance` of its own. Leave out `relevance`.")
     queries = _from_arrays(scores, relevance) if in_arrays else _from_rows(read_rows(scores))
@@ -43,6 +45,8 @@ def _from_rows(rows: list[dict[str, Any]]) -> list[Scored]:
     """A frame with the columns of a score file, read as one."""
     import pyarrow as pa
 
+    if odd := [row for row in rows if not isinstance(row, Mapping)]:
+        raise InputError(f"a row of the scores is {odd[0]!r}. Give rows with the columns of a score file, or arrays.")
     with tempfile.TemporaryDirectory(prefix="steadyscore-") as folder:
         file = Path(folder) / "scores.parquet"
         write_parquet(file, pa.Table.from_pylist(rows))
@@ -57,6 +61,8 @@ def _from_arrays(scores: np.ndarray | Mapping[str, Any], relevance: Any) -> list
     if relevance is not None and not isinstance(relevance, Mapping) and len(judged) < len(by_query):
         mistakes.append(f"{len(by_query)} queries have scores and {len(judged)} have judgements. Give a row for each, in order.")
     for query_id, rows in by_query.items():
+        if not is_id(query_id) or not is_encodable(query_id):
+            mistakes.append(f"{query_id!r} is no query id. Give text of one line.")
         if not np.isfinite(rows).all():
             mistakes.append(f"the scores of query {query_id} are not all finite numbers.")
         if len(rows) < 2:
@@ -65,6 +71,8 @@ def _from_arrays(scores: np.ndarray | Mapping[str, Any], relevance: Any) -> list
             mistakes.append(f"query {query_id} has no candidate.")
         if (gold := judged.get(query_id)) is not None and (np.isinf(gold).any() or (np.nan_to_num(gold) % 1).any()):
             mistakes.append(f"the judgements of query {query_id} are not all whole numbers.")
+        if (gold := judged.get(query_id)) is not None and (np.abs(np.nan_to_num(gold, posinf=0, neginf=0)) > LARGEST).any():
+            mistakes.append(f"a judgement of query {query_id} is beyond 32 bits. Give grades of at most {LARGEST}.")
         if (gold := judged.get(query_id)) is not None and len(gold) != rows.shape[1]:
             mistakes.append(f"query {query_id} has {rows.shape[1]} candidates and {len(gold)} judgements.")
     if mistakes or not by_query:

@@ -239,5 +239,5 @@ def _stated_queries(path: Path) -> int | None:
 
 def _at_depth(instance: Instance, depth: int) -> Instance:
     pool, reserve = instance.pool[:depth], instance.pool[depth:]
-    relevant = {candidate.id: candidate.relevance for candidate in reserve if candidate.relevance}
-    return replace(instance, pool=pool, judged={**(instance.judged or {}), **relevant} or None) if reserve else instance
+    judged = {candidate.id: candidate.relevance for candidate in reserve if candidate.relevance is not None}
+    return replace(instance, pool=pool, judged={**(instance.judged or {}), **judged} or None) if reserve else instance

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
-from itertools import pairwise
 from pathlib import Path
 
 from ..machine.disk import atomic
 from ..terms import Instance
 from .files import Report, encode_line
 from .passages import Documents
+from .trec import falling_scores
 
 EXPORT_FORMATS = ("trec", "beir", "jsonl")
 
@@ -51,11 +51,9 @@ def export(folder: Path, format: str, instances: Iterable[Instance], name: str) 
 
 
 def _scores(instance: Instance) -> list[float]:
-    """First-stage scores where they give the pool's order, else minus the rank: evaluation tools sort by score, not by rank."""
+    """First-stage scores where they give the pool's order, else minus the rank."""
     scores = [candidate.score for candidate in instance.pool if candidate.score is not None]
-    if len(scores) == len(instance.pool) and all(one > other for one, other in pairwise(scores)):
-        return scores
-    return [-float(rank) for rank in range(1, len(instance.pool) + 1)]
+    return falling_scores(scores if len(scores) == len(instance.pool) else [0.0] * len(instance.pool))
 
 
 def _check_ids(instance: Instance, judged: Iterable[str], report: Report) -> None:

@@ -41,6 +41,15 @@ def is_id(value: Any) -> bool:
     return _is_text(value) and not CONTROL.search(value)
 
 
+def is_encodable(text: str) -> bool:
+    """Whether UTF-8 can carry a text: half of a surrogate pair is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _is_number(value: Any) -> bool:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return False

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .files import Report, lines, records, text_lines
 from .format import CONTROL, LARGEST, is_id
@@ -22,6 +24,18 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 RunLine = tuple[str, str, str, int, float | None]  # place, query, document, rank, score
 Document = tuple[str, str, str | None, str]  # place, id, title, text
+
+
+def falling_scores(scores: Sequence[float]) -> list[float]:
+    """Scores for a run in this order: these where they fall, else minus the rank.
+
+    Evaluation tools sort by score and not by rank, trec_eval in single precision, and break ties in ways of their own.
+    """
+    with np.errstate(over="ignore"):
+        single = np.array(scores, np.float32)
+    if (single[1:] < single[:-1]).all():
+        return list(scores)
+    return [-float(rank) for rank in range(1, len(scores) + 1)]
 
 
 def read_topics(path: Path, report: Report) -> dict[str, str]:

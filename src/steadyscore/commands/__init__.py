@@ -129,8 +129,12 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
 def _cutoff(text: str) -> float | Literal["f1"]:
     if text == "f1":
         return "f1"
-    if not math.isfinite(value := float(text)):
-        raise argparse.ArgumentTypeError(f"{text} is not a number that a score can reach")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} is not a score: give a number, or f1")
     return value
 
 
@@ -262,7 +266,7 @@ def print_audits(audits: Audits, as_json: bool) -> None:
     for audit in audits:
         for remark in start_remarks(audit.record) + unwatched_parts(audit.record):
             note(f"{audit.name} on {audit.collection}: {remark}")
-    print(audits)
+    print(audits.table)
     print()
     print_below(audits)
 

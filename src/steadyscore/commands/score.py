@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from ..audits.audit import Additions
 from ..collection import open_collection
+from ..collection.trec import falling_scores
 from ..errors import InputError
 from ..machine.disk import atomic
 from ..machine.mirrors import beside, parse_place
@@ -94,7 +97,7 @@ def _check_ids(data: str, cut: Cut) -> None:
 def _write(args: argparse.Namespace, rankings: Rankings) -> None:
     if args.out is not None:
         with atomic(local_file_to_write(args.out)) as stream:
-            stream.writelines(f"{_line(args.format, place)}\n".encode() for place in rankings)
+            stream.writelines(f"{line}\n".encode() for line in _lines(args.format, rankings))
     if args.json:
         places = {"ranking": [place._asdict() for place in rankings]} if args.out is None else {"out": str(args.out)}
         print_json(rankings.to_json() | places)
@@ -103,12 +106,16 @@ def _write(args: argparse.Namespace, rankings: Rankings) -> None:
     elif args.format == "table":
         print_table(["query", "rank", "candidate", "score"], rankings)
     else:
-        for place in rankings:
-            print(_line(args.format, place))
+        for line in _lines(args.format, rankings):
+            print(line)
 
 
-def _line(style: str, place: Place) -> str:
-    if style == "trec":
-        return f"{place.query_id} Q0 {place.candidate_id} {place.rank} {place.score:.8f} steadyscore"
-    named = {"query_id": place.query_id, "candidate_id": place.candidate_id, "rank": place.rank, "score": place.score}
-    return json.dumps(named)
+def _lines(style: str, rankings: Iterable[Place]) -> Iterator[str]:
+    if style != "trec":
+        order = ("query_id", "candidate_id", "rank", "score")
+        yield from (json.dumps({name: getattr(place, name) for name in order}) for place in rankings)
+        return
+    for _, group in groupby(rankings, lambda place: place.query_id):
+        places = list(group)
+        for place, score in zip(places, falling_scores([place.score for place in places]), strict=True):
+            yield f"{place.query_id} Q0 {place.candidate_id} {place.rank} {score!r} steadyscore"

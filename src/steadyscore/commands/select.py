@@ -13,8 +13,13 @@ from .flags import local_path
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folders", nargs="+", type=local_path, metavar="DIR", help="training folders of one grid")
-    parser.add_argument("--decision", choices=DECISION_MEASURES, default="tau_psi", help="measure of the third rule")
-    parser.add_argument("--rule", choices=get_args(Rule), default="quality", help="whose choice --out takes")
+    parser.add_argument(
+        "--decision",
+        choices=DECISION_MEASURES,
+        default="tau_psi",
+        help="measure of the rule `decision` (default tau_psi)",
+    )
+    parser.add_argument("--rule", choices=get_args(Rule), default="quality", help="whose choice --out takes (default quality)")
     parser.add_argument("--out", type=local_path, metavar="DIR", help="copy the chosen adapter here")
     add_json(parser)
     examples(

@@ -52,9 +52,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text} is no port: give a number from 0 (any that is free) to 65535")
+    return int(text)
+
+
 def add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to bind (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8000, help="port (default 8000)")
+    parser.add_argument("--port", type=_port, default=8000, help="port (default 8000)")
     parser.add_argument(
         "--task",
         choices=[name for name, task in TASKS.items() if task.prompt_task == name],

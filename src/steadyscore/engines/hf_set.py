@@ -72,7 +72,7 @@ def whole_states(model: Any, prompts: Sequence[Prompt]) -> list[torch.Tensor]:
         row[: len(prompt)] = (*prompt.prefix, *prompt.body)
     placed = np.stack([set_windows.positions(prompt, tokens) for prompt in prompts])
     on = model.device
-    with _attention(model):
+    with set_attention(model):
         found = model.base_model(
             input_ids=torch.from_numpy(ids).to(on),
             position_ids=torch.from_numpy(placed).to(on),
@@ -95,7 +95,7 @@ def _sight(model: Any, prompts: Sequence[Prompt], tokens: int) -> Sight:
 
 
 @contextmanager
-def _attention(model: Any) -> Iterator[None]:
+def set_attention(model: Any) -> Iterator[None]:
     """The model's attention is ours while the block runs."""
     config = model.config.get_text_config()
     before = config._attn_implementation

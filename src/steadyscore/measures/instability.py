@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..errors import InputError
 from ..terms import Array
 from .ranking import TieRule, check_choice, finite_scores, is_relevant, rank, ranking, ratio, unless_single
 
@@ -29,6 +30,13 @@ def _by_chunks(reduce: Callable[[Array], Array], rows: Array, bytes_per_query: i
     return np.concatenate([*parts, np.empty(0)]).reshape(rows.shape[:-2])[()]
 
 
+def _shape(rows: Array) -> tuple[int, int]:
+    """Permutations and candidates."""
+    if rows.ndim < 2:
+        raise InputError(f"scores of shape {rows.shape} have no permutations. Give (M, n), a row for each.")
+    return rows.shape[-2], rows.shape[-1]
+
+
 def tau_psi(scores: ArrayLike, tie_rule: TieRule = "candidate_id", orders: ArrayLike | None = None) -> Array:
     """tau-PSI = (1 - mean over i<j of Kendall's tau(r_i, r_j)) / 2 (§3): 0 identical, 0.5 unrelated, 1 reversed.
 
@@ -38,7 +46,7 @@ def tau_psi(scores: ArrayLike, tie_rule: TieRule = "candidate_id", orders: Array
     moving with the order.
     """
     ranks = rank(scores, tie_rule, orders)
-    permutations, n = ranks.shape[-2:]
+    permutations, n = _shape(ranks)
     if permutations < 2 or n < 2:
         return np.full(ranks.shape[:-2], np.nan)[()]
     ranks = ranks.astype(np.min_scalar_type(n))
@@ -86,7 +94,7 @@ def tau_b_psi(scores: ArrayLike) -> Array:
     has all candidates tied have no tau-b and are left out; NaN if none is left.
     """
     scores = finite_scores(scores)
-    permutations, n = scores.shape[-2:]
+    permutations, n = _shape(scores)
     shared = _shared_rank(scores).astype(np.min_scalar_type(n))
 
     def reduce(chunk: Array) -> Array:
@@ -113,7 +121,7 @@ def top_k_instability(scores: ArrayLike, k: int = 10, p: float = 0.9) -> Array:
     w(r) = (1 - p) sum_{r<d<=k} p^(d-1)/d + p^k/k. Sorting a candidate's M ranks tells how often each is the worse one.
     """
     ranks = rank(scores)
-    permutations, n = ranks.shape[-2:]
+    permutations, n = _shape(ranks)
     if permutations < 2 or n < 2:
         return np.full(ranks.shape[:-2], np.nan)[()]
     k = min(k, n)

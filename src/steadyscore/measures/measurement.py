@@ -140,7 +140,7 @@ class Measured:
     """How many queries each of those stands on."""
     cutoff: Cutoff
     coverage: Coverage
-    slot_profile: list[float]
+    slot_profile: list[float | None]
     """ψ(p) by slot, over all candidates; empty where places are unknown."""
 
 
@@ -404,7 +404,7 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
     if by.keep_share is not None:
         return Cutoff(None, f"{100 * by.keep_share:.3g}% of every pool, at least one", keep_share=by.keep_share), everyone
     if len(ids) < 2:
-        return Cutoff(None, "none: it is fitted on one half of the queries, and there is one; --cutoff needs no half"), ~everyone
+        return Cutoff(None, "none: it is fitted on half of the queries, and there is only one; --cutoff needs no half"), ~everyone
     if by.retention is None and not survey.is_judged:
         return Cutoff(None, "none: tuning it to F1 needs judgements; --cutoff or --match-retention do without"), ~everyone
     reference = by.protocol == "reference"

@@ -12,6 +12,7 @@ import numpy as np
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Array
 from . import decomposition, instability, preference
+from .ranking import unless_nan
 from .registry import Stack
 
 
@@ -81,9 +82,9 @@ class WholeCollection:
         of_places = dict.fromkeys(("slot_share", "window_share", "companion_share"), self._with_components)
         return of_quality | of_places | {"slot_rms": self._placed}
 
-    def slot_profile(self) -> list[float]:
-        """ψ(p) of the collection; empty where no places are known."""
-        return [float(value) for value in self._slots().profile] if self._placed else []
+    def slot_profile(self) -> list[float | None]:
+        """ψ(p) of the collection, None for a slot that nobody held; empty where no places are known."""
+        return [unless_nan(float(value)) for value in self._slots().profile] if self._placed else []
 
     def _slots(self) -> decomposition.SlotResidual:
         seen = self._in_slot

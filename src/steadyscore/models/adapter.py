@@ -178,6 +178,8 @@ def halve(folder: Path, out: Path) -> None:
     from safetensors.torch import save_file
 
     card = read_card(folder)
+    if out.resolve() == folder.resolve():
+        raise InputError(f"{out} is the folder to halve, and would lose its weights. Give another --out.")
     with explaining_os_errors(out):
         out.mkdir(parents=True, exist_ok=True)
         halved = {name: tensor.to(torch.bfloat16) for name, tensor in read_weights(folder).items()}

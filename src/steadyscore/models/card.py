@@ -86,9 +86,12 @@ class Card(TypedDict):
     objective: str
     weight: float
     weight_convention: str
+    """`none` for objectives whose term is no variance over views."""
     ramp: NotRequired[int]
     anchor: NotRequired[float]
     preference_share: NotRequired[float]
+    grade_share: NotRequired[float]
+    shuffle: NotRequired[str]
     views: int
     widths: list[int]
     settings: TrainedSettings
@@ -160,12 +163,12 @@ def scorer_address(model: str) -> str:
 
 def model_card(card: Card) -> str:
     """README.md of an adapter folder: front matter and tables from the card, nothing else."""
-    model = card["base"]["model"]
+    model, data = card["base"]["model"], "responses" if card["task"] == "response_ranking" else "passages"
     sections = [
         _front_matter(card),
         [f"# {card['objective']} adapter for {markdown_text(Path(model).name or model)}"],
         ["Grades the candidates of a prompt from 0 to 3. Use it with:"],
-        ["```", f"steadyscore audit --scorer {' '.join(_address(card).split())} --data passages --out runs/audit", "```"],
+        ["```", f"steadyscore audit --scorer {' '.join(_address(card).split())} --data {data} --out runs/audit", "```"],
         [about] if (about := card.get("about")) else [],
         [
             "| setting | value |",
@@ -201,13 +204,16 @@ def _address(card: Card) -> str:
 
 
 def _settings(card: Card) -> dict[str, Any]:
-    shown, lora = card["settings"], card["lora"]
+    shown, lora, convention = card["settings"], card["lora"], card["weight_convention"]
+    usual = {"anchor": 1.0, "preference_share": 0.0, "grade_share": 0.0}
+    unusual = {name: value for name, usually in usual.items() if (value := card.get(name, usually)) != usually}
     rows = {
         "base": describe_base(card["base"]),
         "task": card["task"],
         "objective": card["objective"],
-        "weight": f"{card['weight']:g} ({card['weight_convention']} convention)",
-        "views": card["views"],
+        "weight": f"{card['weight']:g}" + (f" ({convention} convention)" if convention != "none" else ""),
+        **{name.replace("_", " "): f"{value:g}" for name, value in unusual.items()},
+        "views": f"{card['views']}, shuffle {card['shuffle']}" if "shuffle" in card else card["views"],
         "width": ", ".join(map(str, card["widths"])),
         "prompt": f"{shown.get('prompt') or 'paper'}, {shown.get('chars') or 'all'} characters of each candidate",
         "data": f"{card['data']['name']}, {card['data']['queries']} queries",

@@ -80,7 +80,7 @@ def _plans(audits: Sequence[Audit], decision: str | None, styles: dict[str, figu
             "slots",
             "Slot profile ψ(p)",
             "What standing in a slot adds to a candidate's score, on average. A scorer that does not mind the slot is flat at 0.",
-            lambda: {audit.name: audit.measured.slot_profile for audit in audits if audit.measured.slot_profile},
+            lambda: {audit.name: np.array(audit.measured.slot_profile, float) for audit in audits if audit.measured.slot_profile},
             partial(figures.slot_profile, styles=styles),
         ),
     ]

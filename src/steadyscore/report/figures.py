@@ -199,7 +199,7 @@ def spread(title: str, quality: dict[str, Array], styles: dict[str, Style], meas
     )
 
 
-def slot_profile(title: str, profiles: dict[str, Sequence[float]], styles: dict[str, Style]) -> str:
+def slot_profile(title: str, profiles: dict[str, Array], styles: dict[str, Style]) -> str:
     """ψ(p): what a slot adds to a score, on average over candidates and permutations."""
 
     def paint(ax: Axes) -> None:

@@ -105,7 +105,7 @@ def sentence(audit: Audit, decision: str | None, k: int, named: bool) -> str:
 def _why_unknown(audit: Audit) -> str:
     if max(len(q.permuted) for q in audit.queries) < 2:
         return "only one permutation was scored, and change needs two."
-    return f"the threshold has no cutoff ({audit.measured.cutoff.how})."
+    return f"the threshold has no cutoff ({audit.measured.cutoff.how.removeprefix('none: ')})."
 
 
 def quality_by_query(audit: Audit, k: int, counted: Array | None = None) -> Array:
@@ -143,7 +143,7 @@ def notes(audit: Audit, decision: str | None, k: int) -> list[str]:
     remarks.append(f"Mean over all pairs of permutations of {few}.")
     if (per_query := audit.figures.get(f"delta_ndcg@{k}")) is not None:
         remarks.append(
-            f"nDCG@{k} is the collection's mean, as a benchmark reports it; one query's nDCG@{k} moves by "
+            f"nDCG@{k} is the mean of these queries, as a benchmark reports it; one query's nDCG@{k} moves by "
             f"{per_query.value:.2f} between its best and its worst order."
         )
     if decision == "overlap":

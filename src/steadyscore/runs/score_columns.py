@@ -213,7 +213,7 @@ def check_rows(rows: Rows) -> None:
         rows.table.column(name).combine_chunks().dictionary_encode().indices.to_numpy() for name in ("query_id", "candidate_id")
     )
     table = _Sorted(rows, query, rows.table.column("permutation").to_numpy(), candidate)
-    mistakes = [*_bad_scores(rows), *_bad_permutations(table)]
+    mistakes = [*_bad_scores(rows), *_bad_permutations(table), *_unpermuted_queries(table)]
     mistakes += _repeated_rows(table) or [*_unequal_pools(table), *_changed_relevance(table)]
     mistakes += [*_bad_places(table), *_bad_probabilities(rows), *_bad_partitions(table)]
     if mistakes:
@@ -240,6 +240,17 @@ def _bad_permutations(table: _Sorted) -> list[str]:
     return [
         f"{len(below):,} rows have a permutation below {FIRST_STAGE}: {table.rows.places(below)}. "
         f"Number permutations from 0; {FIRST_STAGE} is the first-stage order."
+    ]
+
+
+def _unpermuted_queries(table: _Sorted) -> list[str]:
+    """Queries with nothing but the first-stage order, where others have permutations."""
+    alone = [start for start, stop in table.groups() if (table.permutation[start:stop] == FIRST_STAGE).all()]
+    if not alone or (table.permutation == FIRST_STAGE).all():
+        return []
+    return [
+        f"the first-stage order ({FIRST_STAGE}) is all that {len(alone):,} of the queries have: "
+        f"{table.rows.places(np.array(alone))}. Score them in other orders too, or leave them out."
     ]
 
 
@@ -301,6 +312,8 @@ def _bad_places(table: _Sorted) -> list[str]:
             f"{len(holes):,} rows lack a slot or a window, which other rows of their query have: {rows.places(holes)}. "
             "Give both in every row of a query, or in none."
         )
+    if both.any() and slot[both].min() > 0:
+        found.append(f"no candidate stands in slot 0; the first slot used is {slot[both].min():g}. Count slots from 0.")
     for name, values in (("slot", slot), ("window", window)):
         if len(odd := np.flatnonzero(both & ((values < 0) | (values >= sizes)))):
             found.append(

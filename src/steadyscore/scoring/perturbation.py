@@ -123,15 +123,15 @@ def _values(scorer: PoolScorer, scored: Scored, instance: Instance, config: Audi
             schemes = [(scheme, seed) for scheme in HELD_OUT_MARKERS for seed in HELD_OUT_SEEDS]
             return {"held_out_marker_tau_psi": _marker_tau_psi(scorer, pool, schemes)}
         case "reverse":
-            backwards = _rows(scorer, pool, [np.arange(n)[::-1]])
+            backwards = _ranked_anew(scorer, pool, np.arange(n)[::-1])
             return {"reverse_psi": _moved(scored, backwards), "reverse_ndcg@10": float(quality_of(scored, backwards, 10)[0])}
         case "forced-position":
             return _forced(scorer, scored, pool)
         case "swaps":
-            return {"swap_psi": _moved(scored, _rows(scorer, pool, [neighbour_swaps(n, n, rng)]))}
+            return {"swap_psi": _moved(scored, _ranked_anew(scorer, pool, neighbour_swaps(n, n, rng)))}
         case "noise":
             order = score_noise([c.score for c in pool.pool], NOISE_SCALE, rng)
-            return {"first_stage_noise_psi": _moved(scored, _rows(scorer, pool, [order]))}
+            return {"first_stage_noise_psi": _moved(scored, _ranked_anew(scorer, pool, order))}
         case "churn":
             return _churn(scorer, instance, n, config.seed)
         case "replace" | "drop":
@@ -142,6 +142,12 @@ def _rows(scorer: PoolScorer, pool: Instance, orders: Sequence[Order]) -> np.nda
     """(P, n) scores of a query under some orders, columns sorted by candidate id."""
     found: np.ndarray = scorer.score_orders(pool, np.stack(orders), range(len(orders))).scores
     return found
+
+
+def _ranked_anew(scorer: PoolScorer, pool: Instance, order: Order) -> np.ndarray:
+    """(1, n) scores where the first stage itself had ranked the pool in this order: a scorer may count its ranks too."""
+    ranked = replace(pool, pool=tuple(pool.pool[i] for i in order))
+    return _rows(scorer, ranked, [np.arange(len(ranked.pool))])
 
 
 def _moved(scored: Scored, rows: np.ndarray) -> float:

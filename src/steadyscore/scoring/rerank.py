@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
+from ..collection.format import is_encodable
 from ..engines import EngineOptions
 from ..engines.address import open_engine
 from ..engines.objects import open_object
@@ -131,6 +132,8 @@ def rerank(
     prompt       how a pool is worded and read; by default as an adapter was trained
     mitigations  ways to serve the scorer that make it steadier, such as `self-consistency:4`
     """
+    if isinstance(documents, str | bytes | Mapping):
+        raise InputError("documents is one document. Give a list of texts, or of dicts with a text under `text`.")
     given = list(documents)
     _check_texts(query, given)
     ranker = Ranker(scorer, task=task, width=width, chars=chars, prompt=prompt, mitigations=mitigations, options=options)
@@ -147,16 +150,8 @@ def _check_texts(query: str, documents: Sequence[Any]) -> None:
     if mistakes:
         raise InputError(mistakes)
     texts = {"the query": query} | {f"document {i}": _text(one) for i, one in enumerate(documents)}
-    if halves := [name for name, text in texts.items() if not _is_encodable(text)]:
+    if halves := [name for name, text in texts.items() if not is_encodable(text)]:
         raise InputError([f"{name} holds half of a surrogate pair, which is not a character. Replace it." for name in halves])
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _candidate(id: str, document: Document) -> Candidate:

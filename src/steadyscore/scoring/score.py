@@ -23,7 +23,7 @@ from ..engines.address import open_engine
 from ..errors import InputError, SteadyscoreError
 from ..machine.bounds import Positive, check_fields
 from ..machine.credentials import redact
-from ..machine.disk import lock_folder
+from ..machine.disk import is_there, lock_folder
 from ..machine.stopping import finishing
 from ..measures.measurement import Threshold
 from ..measures.planning import balanced_orders
@@ -32,7 +32,7 @@ from ..models.adapter import prompt_mistakes, refuse_mismatches
 from ..models.card import TrainedSettings
 from ..runs.folder import Run, versions
 from ..runs.growth import join_presentations
-from ..runs.layout import Coverage, FailedQuery, QueryRow, Session, ShrunkWindow
+from ..runs.layout import RECORD_FILE, Coverage, FailedQuery, QueryRow, Session, ShrunkWindow
 from ..runs.table import FIRST_STAGE, Scored
 from ..tasks import TASKS
 from ..terms import Candidate, Collection, Failure, Instance, Prompt, Window
@@ -111,7 +111,8 @@ def check_query_ids(sources: Sequence[Source], cut: Cut) -> None:
     there = {source.name: wanted.intersection(instance.id for instance in source.instances()) for source in sources}
     unknown = sorted(wanted.difference(*there.values()))
     mistakes = [f"no query has the id {', '.join(unknown)} in {', '.join(there)}."] if unknown else []
-    mistakes += [f"{name} has none of the queries that were named by id." for name, ids in there.items() if not ids]
+    if len(unknown) < len(wanted):
+        mistakes += [f"{name} has none of the queries that were named by id." for name, ids in there.items() if not ids]
     if mistakes:
         raise InputError(mistakes)
 
@@ -199,6 +200,9 @@ def score_collection(
     is lost. A run whose scorer has changed since is refused, or goes on and says so (`starts.py`).
     """
     source = open_collection(data)
+    if not is_there(folder / RECORD_FILE):  # a mistake in the data leaves no folder behind
+        for _ in cut_instances(source.instances(), config.cut):
+            pass
     with lock_folder(folder):
         fingerprint, about = fingerprint_of(scorer, source, config), about_run(scorer, source, command or [])
         run = Run.create_or_resume(folder, fingerprint, **about)

@@ -308,6 +308,14 @@ class Scorer(PoolScorer):
         self.shrunk.append((instance.id, window.index, low))
         return self._encoded(instance, window, low)
 
+    def surely_fits(self, instance: Instance, window: Window) -> bool:
+        """Whether a window fits by its bytes alone, which tokens hardly ever outnumber; False says nothing."""
+        engine: Engine = self.backend  # type: ignore[assignment]
+        text = self._text(instance, window, self.settings.chars)
+        pieces = (text.system, *(piece.text for piece in (*text.prefix, *text.body)))
+        around = 512 + 32 * len(window.candidates)  # the chat template and the grades
+        return sum(len(piece.encode()) for piece in pieces) + around <= engine.context
+
     def _encoded(self, instance: Instance, window: Window, chars: int | None) -> Prompt:
         engine: Engine = self.backend  # type: ignore[assignment]
         prompt = engine.encoder.prompt(self._text(instance, window, chars))

@@ -45,6 +45,8 @@ COUNTED_PATHS = frozenset(explorer.FILES) | {
 }
 """Paths that the metrics and the log name; any other is "other", so that a client cannot add to them."""
 NOT_JSON = "the body is not JSON in UTF-8."
+NO_OBJECT = "model_attributes_type"
+"""pydantic's word for a value that is no object."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds between two attempts to warm up: twice as long each time, up to the longest."""
 
@@ -111,6 +113,8 @@ async def refuse(request: Request, error: Exception) -> JSONResponse:
 async def refuse_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     sentence = NOT_JSON if error.status_code == 400 else str(error.detail)
+    if error.status_code in (404, 405) and sentence in ("Not Found", "Method Not Allowed"):
+        sentence = "there is no such route, or not for this method. GET /openapi.json lists the routes."
     return problem(request, error.status_code, sentence, headers=error.headers)
 
 
@@ -130,10 +134,19 @@ def problem(
 
 def first_mistakes(error: RequestValidationError, most: int = 5) -> str:
     """What is wrong with a body, in one sentence; beyond the first few the mistakes are counted."""
-    broken = {_field(mistake) for mistake in error.errors() if mistake["type"] == "string_unicode"}
+    kinds: dict[str, set[str]] = {}
+    for mistake in error.errors():
+        kinds.setdefault(_field(mistake), set()).add(mistake["type"])
 
-    def words(mistake: Any) -> str:  # of broken text, pydantic also says that it is not an object
-        return schemas.SURROGATE if _field(mistake) in broken else words_of(mistake)
+    def words(mistake: Any) -> str:
+        place = _field(mistake)
+        if "string_unicode" in kinds[place]:  # pydantic also says that it is not an object
+            return schemas.SURROGATE
+        if kinds[place] >= {"string_type", NO_OBJECT}:  # neither of the two kinds that pydantic tried
+            return "give a text, or an object with one"
+        if mistake["type"] == NO_OBJECT and not place:
+            return "give a JSON object, with the header Content-Type: application/json"
+        return "there is no such field" if mistake["type"] == "extra_forbidden" else words_of(mistake)
 
     mistakes = mistakes_of(error, "the body", place=_field, words=words)
     rest = f"; and {len(mistakes) - most} more" if len(mistakes) > most else ""
@@ -142,4 +155,4 @@ def first_mistakes(error: RequestValidationError, most: int = 5) -> str:
 
 def _field(mistake: Any) -> str:
     """The field of the body, without the kinds that pydantic tried for it."""
-    return place_of(mistake, ("body", "str", "Document"))
+    return place_of(mistake, ("body", "str", "Document", "Threshold", "TopK", "Pair"))

@@ -9,7 +9,17 @@ from __future__ import annotations
 from itertools import islice
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    FiniteFloat,
+    Tag,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from .variants import Schema, a_value, keep_kinds, newer_or_older, null, state_variants
@@ -195,7 +205,21 @@ class Pair(Closed):
     pair: Annotated[Literal[True], BeforeValidator(check_true)]
 
 
-DecisionShape = Threshold | TopK | Pair
+def decision_kind(value: Any) -> str | None:
+    """Which decision an object asks for, by its only key; None where it is none, or several."""
+    if isinstance(value, BaseModel):
+        return type(value).__name__
+    kinds = {"threshold": "Threshold", "top_k": "TopK", "pair": "Pair"}
+    named = [kinds[key] for key in kinds if isinstance(value, dict) and key in value]
+    return named[0] if len(named) == 1 else None
+
+
+DecisionShape = Annotated[
+    Annotated[Threshold, Tag("Threshold")] | Annotated[TopK, Tag("TopK")] | Annotated[Pair, Tag("Pair")],
+    Discriminator(
+        decision_kind, custom_error_type="decision", custom_error_message="give an object with one of threshold, top_k and pair"
+    ),
+]
 
 
 def describe_decide(schema: Schema) -> None:

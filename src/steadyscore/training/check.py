@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from ..machine.disk import is_there, read_json
 from ..machine.mirrors import is_address
 from ..models.embedded import base_address_mistake, base_shape
 from ..scoring.score import Cut, cut_instances
+from .examples import TRAINING_MARKERS
 from .labels import has_labels
 from .plan import SEVERAL_VIEWS, SHUFFLED, WEIGHTED, layer_indices
 from .recipe import TrainConfig, to_json, value_mistakes
@@ -73,7 +75,11 @@ def _set_mistake(config: TrainConfig) -> str | None:
 
 
 def _teacher_mistake(config: TrainConfig) -> str | None:
-    is_single = config.objective == "order_averaged" and config.teacher_orders == 1
+    if config.objective != "order_averaged":
+        return None
+    if config.labels == "judgements":
+        return "judgements are labels of one order, so order_averaged is single_order; name it so, or label with a teacher"
+    is_single = config.teacher_orders == 1
     return "order_averaged with teacher_orders 1 is single_order; name it so, or raise teacher_orders" if is_single else None
 
 
@@ -88,6 +94,12 @@ def _weight_mistake(config: TrainConfig) -> str | None:
     return f"{config.objective} has no term beside the anchor, so weight {config.weight:g} would change nothing; leave it out"
 
 
+def _markers_mistake(config: TrainConfig) -> str | None:
+    is_unseen = config.objective == "marker_consistency" and config.markers not in TRAINING_MARKERS
+    use = f"it trains with {', '.join(TRAINING_MARKERS)}; choose one of them"
+    return f"marker_consistency keeps the markers {config.markers} for tests, {use}" if is_unseen else None
+
+
 def _share_mistake(config: TrainConfig) -> str | None:
     shares = {name: getattr(config, name) for name in ("grade_share", "preference_share") if getattr(config, name) > 0}
     if config.objective == "debias_first" and shares:
@@ -100,6 +112,8 @@ def _share_mistake(config: TrainConfig) -> str | None:
 
 
 def _ramp_mistake(config: TrainConfig) -> str | None:
+    if config.ramp is not None and config.ramp > 1 and config.ramp % 1:
+        return f"ramp {config.ramp:g} is neither a number of steps nor a fraction of the run; give a whole number, or less than 1"
     if config.steps is None or config.ramp is None or config.ramp <= config.steps:
         return None
     return f"ramp {config.ramp:g} is longer than the run of {config.steps} steps; shorten it or give a fraction"
@@ -158,9 +172,10 @@ RULES = (
     Rule(("objective", "widths"), _width_mistake),
     Rule(("objective", "shuffle"), _shuffle_mistake),
     Rule(("objective", "prompt"), _set_mistake),
-    Rule(("objective", "teacher_orders"), _teacher_mistake),
+    Rule(("objective", "labels", "teacher_orders"), _teacher_mistake),
     Rule(("objective", "dropout"), _dropout_mistake),
     Rule(("objective", "weight"), _weight_mistake),
+    Rule(("objective", "markers"), _markers_mistake),
     Rule(("objective", "grade_share", "preference_share"), _share_mistake),
     Rule(("base", "layers"), _layers_mistake),
     Rule(("ramp", "steps"), _ramp_mistake),
@@ -191,8 +206,8 @@ def layer_count_mistake(config: TrainConfig, count: int) -> str | None:
 
 
 def _is_range(text: str) -> bool:
-    first, _, last = text.partition("-")
-    return first.isdigit() and (not last or (last.isdigit() and int(last) >= int(first)))
+    found = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text)
+    return found is not None and int(found[2] or found[1]) >= int(found[1])
 
 
 def _queries(config: TrainConfig) -> int:
@@ -260,7 +275,7 @@ def _initial_mistake(config: TrainConfig) -> str | None:
     layers, modules = own.get("layers_to_transform"), own.get("target_modules")
     has = {
         "rank": own.get("r"), "alpha": own.get("lora_alpha"),
-        "projections": sorted(modules) if isinstance(modules, list) else modules,
+        "projections": sorted(map(str, modules)) if isinstance(modules, list) else modules,
         "layers": [layers] if isinstance(layers, int) else layers or "all",
     }  # fmt: skip
     indices = layer_indices(config.layers) if config.layers and _is_range(config.layers) else None

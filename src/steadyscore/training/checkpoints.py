@@ -96,9 +96,9 @@ def save(
 
 
 def steps_to_keep(step: int, history: Sequence[HeldOut], on_disk: list[int], keep: int) -> set[int]:
-    """The last `keep` steps, and as many with the best held-out quality; a tie goes to the earlier step."""
+    """The last `keep` steps, and as many trained ones with the best held-out quality; a tie goes to the earlier step."""
     last = sorted({*on_disk, step})[-keep:]
-    best = sorted(history, key=lambda e: (-e["quality"], e["step"]))[:keep]
+    best = sorted((e for e in history if e["step"] > 0), key=lambda e: (-e["quality"], e["step"]))[:keep]
     return {*last, *(e["step"] for e in best)}
 
 

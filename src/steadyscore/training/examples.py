@@ -178,6 +178,11 @@ def training_data(config: TrainConfig) -> Data:
     if config.held_out_data:
         held_out = list(cut_instances(open_collection(config.held_out_data).instances(), Cut(None, config.pool)))
     labels = _labels(config, pools)
+    if config.objective == "order_averaged" and labels and all(len(label.vectors) == 1 for label in labels.values()):
+        raise InputError(
+            f"the labels of {config.labels} are of one order, so order_averaged is single_order. "
+            "Name it so, or label with --teacher-orders 2 or more."
+        )
     _remark_other_data(config, source)
     if has_partial_labels(config):  # a query that nobody judged, or that is outside the subset, teaches nothing
         pools = [instance for instance in pools if instance.id in labels]

@@ -114,7 +114,7 @@ def _unit(scores: np.ndarray, scale: Scale, name: str, query_id: str) -> np.ndar
             f"the scores of {name} are on another scale: {scores.min():.3g} to {scores.max():.3g} for query {query_id}, "
             "labels need 0 to 1. Pass --scale sigmoid for logits, or --scale rank for the place within the query."
         )
-    return scores
+    return np.asarray(np.clip(scores, 0, 1))
 
 
 def _firsts(scored: Scored) -> np.ndarray | None:
@@ -147,11 +147,14 @@ def from_judgements(instance: Instance, top: int = 3) -> Label | None:
 
 
 def recalibrate(label: Label, reference: Label) -> Label:
-    """Rank-quantile matching (§D.3): the reference's sorted single-order values in this label's rank order, ties by id."""
+    """Rank-quantile matching (§D.3): the reference's sorted single-order values in the rank order of this label's mean.
+
+    Of equal ones the smaller id ranks higher, as everywhere.
+    """
     if label.candidate_ids != reference.candidate_ids:
         raise InputError(f"query {label.query_id} has other candidates in the two label sets; recalibration needs the same pool.")
     values = np.empty(len(label.candidate_ids))
-    values[np.argsort(label.vectors[0], kind="stable")] = np.sort(reference.vectors[0])
+    values[np.argsort(-label.vectors.mean(axis=0), kind="stable")] = np.sort(reference.vectors[0])[::-1]
     return replace(label, vectors=values[None], grades=None)
 
 

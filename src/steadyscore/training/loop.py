@@ -20,7 +20,7 @@ from peft import get_peft_model_state_dict
 from safetensors.torch import load_file
 
 from ..engines.hf import TransformersEngine
-from ..errors import InputError, ModelError
+from ..errors import InputError, ModelError, WindowTooLong
 from ..machine.disk import explaining_os_errors, lock_folder, write_json
 from ..machine.progress import job
 from ..models.adapter import WEIGHTS
@@ -50,6 +50,7 @@ def train_adapter(config: TrainConfig, *, command: Sequence[str] = (), quiet: bo
     with job(f"loading {config.base}", unit="", hidden=hidden, at_once=True):
         engine = open_base(config, accelerator)
     scorer = Scorer(engine, data.plan.task, data.plan.settings)
+    _refuse_long_windows(data, scorer)
     card, out = new_card(data, scorer, schedule), Path(config.out)
     with lock_folder(out) if accelerator.is_main_process else nullcontext():
         record = checkpoints.begin(
@@ -67,7 +68,10 @@ def train_adapter(config: TrainConfig, *, command: Sequence[str] = (), quiet: bo
         if record["status"] == "collapsed":
             raise ModelError(record["reason"])
         run = _open_run(engine, scorer, data, schedule, card, record, last, accelerator, hidden)
-        run.train()
+        try:
+            run.train()
+        except WindowTooLong as excess:  # of a held-out pool, or of other markers than the first view's
+            raise InputError(f"{excess.fact}. {excess.remedy}.") from excess
         accelerator.end_training()
         return run.card
 
@@ -78,6 +82,19 @@ def _checked_schedule(data: Data) -> Schedule:
         too_long = f"ramp {data.plan.ramp:g} is longer than the run of {schedule.steps} steps"
         raise InputError(f"{too_long}. Shorten it, or give a fraction of the run.")
     return schedule
+
+
+def _refuse_long_windows(data: Data, scorer: Scorer) -> None:
+    """A window too long for the base stops the run before its first step, not when its turn comes."""
+    found: list[WindowTooLong] = []
+    for example in data.examples:
+        if not scorer.surely_fits(example.instance, example.window):
+            try:
+                scorer.prompt(example.instance, example.window)
+            except WindowTooLong as excess:
+                found.append(excess)
+    if found:
+        raise InputError(f"{found[0].fact}; {len(found):,} of {len(data.examples):,} windows are too long. {found[0].remedy}.")
 
 
 def _open_run(

@@ -19,6 +19,8 @@ WEIGHTED = ("oc_sft", "mean_teacher", "kl_to_base", "dropout_views", "marker_con
 """Objectives with a term beside the anchor."""
 DEFAULT_WEIGHTS = {"mean_teacher": 0.5, "kl_to_base": 0.05}
 """The paper's (§D.2); the consistency objectives take the task's weight."""
+CONVENTIONAL = tuple(objective for objective in WEIGHTED if objective not in DEFAULT_WEIGHTS)
+"""Objectives whose term is a variance over views, in one of the conventions."""
 CONVENTION_SCALE: dict[Convention, float] = {"pairwise": 1, "variance": 4, "relative": 0.4}
 """The task's pairwise weight in other conventions, at two views (docs/objectives.md). A relative penalty is the variance divided
 by the variance of the window's scores; where their SD is 0.3 grades, 0.4 / (0.3² + 0.01) = 4, the scale of `variance`."""
@@ -89,7 +91,7 @@ def resolve_plan(config: TrainConfig, collection: Collection) -> Plan:
         widths=widths,
         shuffle=shuffle,
         views=views,
-        pool_views=config.views if shuffle == "pool" else 0,
+        pool_views=views if shuffle == "pool" else 0,
         window_views=1 if shuffle == "pool" else views,
         teacher_orders=config.teacher_orders or (None if config.objective == "order_averaged" else 1),
         dropout=_dropout(config),

@@ -21,7 +21,7 @@ from ..scoring.scorer import Scorer, Settings
 from .cost import TrainingEstimate, estimate, rate_name
 from .examples import Data
 from .labels import label_contents, labels_identity
-from .plan import DROPOUT, DROPOUT_CONTROL, Plan, Schedule
+from .plan import CONVENTIONAL, DROPOUT, DROPOUT_CONTROL, Plan, Schedule
 from .recipe import to_json
 from .step import StepRow
 from .student import stacked_experts
@@ -91,10 +91,12 @@ def new_card(data: Data, scorer: Scorer, schedule: Schedule) -> Card:
         "task": data.collection.task,
         "objective": config.objective,
         "weight": plan.weight,
-        "weight_convention": config.weight_convention,
+        "weight_convention": config.weight_convention if config.objective in CONVENTIONAL else "none",
         "ramp": schedule.ramp_steps,
         "anchor": config.anchor,
         "preference_share": config.preference_share,
+        "grade_share": config.grade_share,
+        "shuffle": plan.shuffle,
         "views": plan.views,
         "widths": list(plan.widths),
         "settings": _trained_settings(scorer.settings),

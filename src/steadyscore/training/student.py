@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..engines import EngineOptions
 from ..engines.address import open_local_model
 from ..engines.device import device_of
 from ..engines.hf import TransformersEngine
+from ..engines.hf_set import set_attention
 from ..errors import InputError, ModelError
 from ..models.adapter import WEIGHTS, refuse_pickles
 from .check import layer_count_mistake
@@ -82,7 +84,10 @@ def add_lora(engine: TransformersEngine, plan: Plan, resume: Path | None = None)
     save_memory(student)
     if config.gradient_checkpointing:
         base: Any = student.get_base_model()
-        base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        how: dict[str, Any] = {"use_reentrant": False}
+        if config.prompt == "set":  # the backward pass reads the layers once more, and must read them in the same way
+            how["context_fn"] = lambda: (nullcontext(), set_attention(base))
+        base.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
     return student
 
 

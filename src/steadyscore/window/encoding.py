@@ -8,6 +8,7 @@ passed in (any Hugging Face tokenizer); this module imports neither torch nor tr
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from functools import lru_cache
 from itertools import accumulate, chain
 from typing import Any
@@ -18,6 +19,19 @@ from . import set_windows
 from .prompt import SKELETON_HEADER, Piece, PromptText, skeleton_line
 
 _BODY = "\ue000user turn\ue001"
+DAY = datetime(2024, 7, 26)
+"""What a chat template that asks is told to be today: the day that Llama 3's own template falls back to."""
+
+
+DATE = re.compile(r"""\bstrftime_now\(\s*(["'])(.*?)\1\s*\)""")
+
+
+def _undated(template: Any) -> str | None:
+    """A chat template that prints DAY where it would print today's date; None for one that asks for no date."""
+    text = template.get("default") if isinstance(template, dict) else template
+    if not isinstance(text, str) or not DATE.search(text):
+        return None
+    return DATE.sub(lambda call: repr(DAY.strftime(call[2])), text)
 
 
 class Encoder:
@@ -65,10 +79,11 @@ class Encoder:
         return ids
 
     def _defused(self, text: str) -> list[str]:
-        if self._markup is None or not (match := self._markup.search(text)):
-            return [text]
-        cut = match.start() + 1
-        return [text[:cut], *self._defused(text[cut:])]
+        parts, start = [], 0
+        while self._markup is not None and (match := self._markup.search(text, start)):
+            parts.append(text[start : match.start() + 1])
+            start = match.start() + 1
+        return [*parts, text[start:]]
 
     def pieces(self, pieces: tuple[Piece, ...]) -> list[int]:
         """Ids of a text that several wrote."""
@@ -81,11 +96,13 @@ class Encoder:
     def template(self, system: str | None) -> tuple[str, str]:
         """The chat template's text before and after the user turn; thinking is off where a template has it.
 
-        Without a system message the template says what it says by itself.
+        Without a system message the template says what it says by itself. To one that prints today's date every day is the
+        same: a prompt that changes overnight is another scorer.
         """
         user = {"role": "user", "content": _BODY}
         turns = [user] if system is None else [{"role": "system", "content": system}, user]
-        options = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False, "thinking": False}
+        options: dict[str, Any] = {"tokenize": False, "add_generation_prompt": True, "enable_thinking": False, "thinking": False}
+        options |= {"date_string": f"{DAY:%d %b %Y}", "chat_template": _undated(self.tokenizer.chat_template)}
         try:
             text = self.tokenizer.apply_chat_template(turns, **options)
         except Exception as refusal:  # templates raise whatever jinja lets them: some have no system role
