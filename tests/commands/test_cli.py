@@ -76,6 +76,31 @@ def test_wrong_usage_is_exit_2(capsys, words):
 
 
 @pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["audti"], "steadyscore: error: there is no verb 'audti'; did you mean audit?\nSee steadyscore --help.\n"),
+        (["audit", "--permutatoins", "3"], "unrecognized arguments: --permutatoins 3; --permutatoins may mean --permutations\n"),
+        (["audit", "--cutoff", "high"], "argument --cutoff: high is not a score: give a number, or f1\n"),
+        (["serve", "--port", "99999"], "argument --port: 99999 is no port: give a number from 0 (any that is free) to 65535\n"),
+    ],
+)
+def test_a_slip_is_answered_in_a_line_and_a_hint(capsys, words, said):
+    code, _, err = call(capsys, *words)
+    assert code == 2
+    assert said in err
+    assert len(err.splitlines()) == 2
+
+
+def test_a_mistake_in_the_data_leaves_no_folder_behind(capsys, tmp_path, collection_file):
+    assert audit(capsys, "synthetic:none", collection_file, tmp_path / "out", "--permutations", "2")[0] == 0
+    (tmp_path / "broken.jsonl").write_text(collection_file.read_text().replace('"pools"', '"broken"', 1) + "{}\n")
+    code, _, err = audit(capsys, "synthetic:none", tmp_path / "broken.jsonl", tmp_path / "out", "--permutations", "2")
+    assert code == 1, err
+    assert "broken.jsonl" in err
+    assert call(capsys, "gate", tmp_path / "out", "--min", "overlap=0")[0] == 0
+
+
+@pytest.mark.parametrize(
     ("words", "code", "said"),
     [
         (["--scores", "s.csv", "--queries", "1"], 2, "--scores measures a file and scores nothing; leave out --queries."),
