@@ -161,9 +161,13 @@ def scorer_address(model: str) -> str:
 # -- README.md
 
 
+EMBEDDED_DATA = {"response_ranking": "responses", "multidoc_qa": "multidoc_qa", "claim_verification": "claims"}
+"""The embedded collection of a task, where it is not `passages`."""
+
+
 def model_card(card: Card) -> str:
     """README.md of an adapter folder: front matter and tables from the card, nothing else."""
-    model, data = card["base"]["model"], "responses" if card["task"] == "response_ranking" else "passages"
+    model, data = card["base"]["model"], EMBEDDED_DATA.get(card["task"], "passages")
     sections = [
         _front_matter(card),
         [f"# {card['objective']} adapter for {markdown_text(Path(model).name or model)}"],
