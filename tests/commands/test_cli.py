@@ -81,7 +81,10 @@ def test_wrong_usage_is_exit_2(capsys, words):
         (["audti"], "steadyscore: error: there is no verb 'audti'; did you mean audit?\nSee steadyscore --help.\n"),
         (["audit", "--permutatoins", "3"], "unrecognized arguments: --permutatoins 3; --permutatoins may mean --permutations\n"),
         (["audit", "--cutoff", "high"], "argument --cutoff: high is not a score: give a number, or f1\n"),
-        (["serve", "--port", "99999"], "argument --port: 99999 is no port: give a number from 0 (any that is free) to 65535\n"),
+        (
+            ["serve", "--port", "99999"],
+            "argument --port: 99999 is not a port: give a number from 0 (any free one) to 65535\n",
+        ),
     ],
 )
 def test_a_slip_is_answered_in_a_line_and_a_hint(capsys, words, said):

@@ -656,6 +656,7 @@ def test_a_public_address_answers_for_any_host_until_names_are_given():
 
 
 def test_models_health_and_metrics(client):
+    post(client, "/v1/rerank", **ASKED)
     models = client.get("/v1/models").json()["data"]
     assert [m["id"] for m in models] == ["planted", "steady"]
     assert models[1]["order"]["cutoff"] == 0.4

@@ -178,18 +178,17 @@ class Audits(Sequence[Audit]):
         """The figures, without what must be known to read them."""
         return figures_table(self).rstrip("\n")
 
-    @property
-    def remarks(self) -> list[str]:
-        """What must be known to read the figures, each sentence once."""
-        return list(dict.fromkeys(remark for audit in self for remark in audit.remarks()))
+    def remarks(self, of: str | None = None) -> list[str]:
+        """What must be known to read the figures, each sentence once; `of` names scores that belong to no collection."""
+        return list(dict.fromkeys(remark for audit in self for remark in audit.remarks(of)))
 
     def __str__(self) -> str:
-        return "\n".join([self.table, *(["", *self.remarks] if self.remarks else [])])
+        return "\n".join([self.table, "", *self.remarks()]).rstrip("\n")
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return figures_table(self, html=True) + "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
+        return figures_table(self, html=True) + "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks())
 
     def to_arrow(self) -> pa.Table:
         """Per-query rows: variant, collection, query_id, measure, value."""

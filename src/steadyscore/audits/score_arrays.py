@@ -62,7 +62,7 @@ def _from_arrays(scores: np.ndarray | Mapping[str, Any], relevance: Any) -> list
         mistakes.append(f"{len(by_query)} queries have scores and {len(judged)} have judgements. Give a row for each, in order.")
     for query_id, rows in by_query.items():
         if not is_id(query_id) or not is_encodable(query_id):
-            mistakes.append(f"{query_id!r} is no query id. Give text of one line.")
+            mistakes.append(f"{query_id!r} cannot be a query id. Give one line of text.")
         if not np.isfinite(rows).all():
             mistakes.append(f"the scores of query {query_id} are not all finite numbers.")
         if len(rows) < 2:

@@ -42,7 +42,7 @@ def is_id(value: Any) -> bool:
 
 
 def is_encodable(text: str) -> bool:
-    """Whether UTF-8 can carry a text: half of a surrogate pair is no character."""
+    """Whether a text can be written as UTF-8; one with half of a surrogate pair cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -273,8 +273,7 @@ def print_audits(audits: Audits, as_json: bool) -> None:
 
 def print_below(audits: Audits, of: str | None = None) -> None:
     """Remarks on the figures and the address of the page; `of` names scores that belong to no collection."""
-    sentences = dict.fromkeys(remark for audit in audits for remark in audit.remarks(of))
-    print("".join(f"{sentence}\n" for sentence in sentences), end="")
+    print("".join(f"{sentence}\n" for sentence in audits.remarks(of)), end="")
     if audits.page:
         print(f"report: {name_of(audits.page)}")
 

@@ -54,7 +54,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text} is no port: give a number from 0 (any that is free) to 65535")
+        raise argparse.ArgumentTypeError(f"{text} is not a port: give a number from 0 (any free one) to 65535")
     return int(text)
 
 

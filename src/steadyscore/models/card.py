@@ -86,7 +86,7 @@ class Card(TypedDict):
     objective: str
     weight: float
     weight_convention: str
-    """`none` for objectives whose term is no variance over views."""
+    """`none` for objectives that do not penalise the variance over views."""
     ramp: NotRequired[int]
     anchor: NotRequired[float]
     preference_share: NotRequired[float]

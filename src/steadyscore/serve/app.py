@@ -46,7 +46,7 @@ COUNTED_PATHS = frozenset(explorer.FILES) | {
 """Paths that the metrics and the log name; any other is "other", so that a client cannot add to them."""
 NOT_JSON = "the body is not JSON in UTF-8."
 NO_OBJECT = "model_attributes_type"
-"""pydantic's word for a value that is no object."""
+"""pydantic's name for the mistake of a value that is not a JSON object."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds between two attempts to warm up: twice as long each time, up to the longest."""
 
@@ -114,7 +114,7 @@ async def refuse_http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     sentence = NOT_JSON if error.status_code == 400 else str(error.detail)
     if error.status_code in (404, 405) and sentence in ("Not Found", "Method Not Allowed"):
-        sentence = "there is no such route, or not for this method. GET /openapi.json lists the routes."
+        sentence = "this server has no such route, or not for this method. GET /openapi.json lists the routes."
     return problem(request, error.status_code, sentence, headers=error.headers)
 
 

@@ -146,5 +146,4 @@ def _ramp(config: TrainConfig) -> float:
     """At its whole strength from the first step on, the consistency weight shrinks the scores before they are relevant."""
     if config.ramp is not None:
         return config.ramp
-    is_of_the_task = config.objective in WEIGHTED and config.objective not in DEFAULT_WEIGHTS
-    return PAPER_RAMP if is_of_the_task else 0
+    return PAPER_RAMP if config.objective in CONVENTIONAL else 0
