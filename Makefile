@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-stamp
 export OMP_NUM_THREADS ?= 2
+export OMP_WAIT_POLICY ?= PASSIVE
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE ?= 1
 
@@ -62,9 +63,10 @@ browser:
 
 # Two workers of one thread each: with two threads each they wait for each other, and the models' tests take twice as long. A test
 # that hangs fails after twenty minutes with its stack; the slowest takes one.
+# `make test ORDER=7` runs the files, and the tests of each file, in another order.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --timeout 1200
 test: setup browser
-	$(PYTEST)
+	$(PYTEST) $(if $(ORDER),--order-seed $(ORDER) --no-loadscope-reorder)
 
 # The same tests with the share of lines that they reach, a third slower, and a floor on it: raise it with the figure that is printed.
 COVERAGE_FLOOR := 95
@@ -164,10 +166,12 @@ gallery: setup
 docs: setup
 	$(BIN)/python docs/build.py
 
-# N cases of every format, nearly right files: each must be read or refused with a sentence. FORMATS="csv qrels" chooses.
+# N cases of every format, nearly right files: each must be read or refused with a sentence. FORMATS="csv qrels" chooses. Then the
+# property tests, with examples that `make test`, where nothing is drawn by chance, does not see.
 N ?= 1000
 fuzz: setup
 	$(BIN)/python -m tests.fuzz.run -n $(N) $(FORMATS)
+	$(if $(FORMATS),,$(PYTEST) -m 'hypothesis and not slow' --hypothesis-profile search)
 
 # The same formats steered by coverage, until each has had N cases; stopped at any moment it goes on from .fuzz the next time.
 # make fuzz-guided N=100000 SECONDS=300

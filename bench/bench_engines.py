@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,11 +28,12 @@ import numpy as np
 
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions
-from steadyscore.engines.llamacpp import embedded_gguf, gguf_tokenizer
+from steadyscore.engines.llamacpp import gguf_tokenizer
 from steadyscore.errors import SteadyscoreError
 from steadyscore.measures.instability import tau_psi
 from steadyscore.measures.ranking import ranking
 from steadyscore.measures.threshold import match_retention, overlap, retained
+from steadyscore.models.embedded import EMBEDDED
 from steadyscore.runs.table import Scored
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.scoring.scorer import Settings
@@ -141,6 +143,16 @@ def compared(found: list[Scored], reference: list[Scored], cutoff: float) -> dic
         "overlap": float(np.concatenate(kept).mean()),
         "tau_psi": float(np.mean([tau_psi(query.permuted) for query in found])),
     }
+
+
+def embedded_gguf(name: str) -> Path | None:
+    """An embedded model's own file, where its distribution is installed."""
+    model = EMBEDDED[name]
+    try:
+        file = Path(str(distribution(model.distribution).locate_file(model.gguf)))
+    except PackageNotFoundError:
+        return None
+    return file if file.is_file() else None
 
 
 def table(names: list[str], config: AuditConfig, out: Path) -> list[dict[str, Any]]:

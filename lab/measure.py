@@ -14,7 +14,8 @@ from pathlib import Path
 
 import steadyscore
 from steadyscore.audits.figure import mean_figures, paired_gain
-from steadyscore.measures.measurement import Measured, Threshold, measure, rank_by_pool, with_scores
+from steadyscore.measures.measurement import Measured, measure, rank_by_pool, with_scores
+from steadyscore.measures.threshold import Threshold
 from steadyscore.runs.table import Scored
 from steadyscore.scoring.mitigations import mix_with_first_stage
 

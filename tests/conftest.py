@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import signal
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -18,11 +21,49 @@ from tests.helpers.pools import some_instances, write_collection
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
-# How long an example takes, or is drawn, says little beside other work.
-settings.register_profile("shared cores", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("shared cores")
+# How long an example takes, or is drawn, says little beside other work. `make test` draws the same examples every time, whatever
+# was drawn before; `make fuzz` draws others (--hypothesis-profile=search). What it finds is written out as an @example.
+settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("repeat", settings.get_profile("search"), derandomize=True, database=None, print_blob=False)
+settings.load_profile("repeat")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+LONGEST_ID = 120
+"""Characters of what stands in brackets behind a test's name."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--order-seed", default="", metavar="N", help="run the files, and the tests of each file, in another order")
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A text as part of a test's id: the beginning of what is visible of it."""
+    if isinstance(val, str):
+        return " ".join(re.findall(r"[!-\[\]-~]+", val))[:40].strip() or argname
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Refuse bytes and whole files as ids: unreadable, and xdist runs nothing where two workers make others."""
+    report = yield
+    names = {item.nodeid: item.callspec.id for item in report.result if hasattr(item, "callspec")}
+    odd = [node[:200] for node, name in names.items() if len(name) > LONGEST_ID or "\\" in name or not name.isprintable()]
+    if odd:
+        report.outcome = "failed"
+        report.longrepr = "give these tests short readable ids (pytest.param(..., id=...)):\n" + "\n".join(odd)
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)  # so that pytest then brings together what shares a costly fixture
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if seed := config.getoption("order_seed"):
+
+        def draw(text: str) -> str:
+            return hashlib.sha256(f"{seed} {text}".encode()).hexdigest()
+
+        items.sort(key=lambda item: (draw(item.nodeid.partition("::")[0]), draw(item.nodeid)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

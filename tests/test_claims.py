@@ -15,6 +15,7 @@ import pytest
 from steadyscore.collection import open_collection
 from steadyscore.errors import ModelError
 from steadyscore.measures.measurement import measure
+from steadyscore.measures.threshold import Threshold
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from steadyscore.scoring.scorer import Settings
 from steadyscore.training.labels import label_collection
@@ -64,7 +65,7 @@ def measured(config: TrainConfig, address: str) -> dict[str, float]:
     file = folder / "test.jsonl"
     scorer = open_scorer(address, open_collection(str(file)).collection, how)
     run = score_collection(scorer, str(file), folder / f"audit-{Path(address).name}", how)
-    values = measure(run.read_queries()).values
+    values = measure(run.read_queries(), Threshold(cutoff="f1")).values
     return {name: float(np.nanmean(values[name])) for name in ("mean_ndcg@10", "tau_psi", "overlap")}
 
 

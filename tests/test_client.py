@@ -114,7 +114,11 @@ def test_a_redirect_is_refused_and_the_token_stays_at_home(status):
         assert asked == []
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"{}", b'"text"', b"[" * 100_000, b'{"results": [1], "data": [1], "decision": {}}'])
+@pytest.mark.parametrize(
+    "body",
+    [b"<html>", b"{}", b'"text"', b"[" * 100_000, b'{"results": [1], "data": [1], "decision": {}}'],
+    ids=["html", "object", "string", "nested", "numbers for objects"],
+)
 def test_an_answer_that_is_not_of_serve_is_an_error_with_a_name(body):
     verbs = (
         Client.models,

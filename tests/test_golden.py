@@ -136,7 +136,7 @@ def test_two_scorers_on_two_collections_are_what_they_were(capsys, tmp_path, mon
             "--noise-floor",
             "--cutoff=0.5",
         ]
-        words += ["--perturb", "drop", "markers", f"--reader=openai:reader@{server.url}", "--reader-k=2", "--permutations=4"]
+        words += ["--perturb", "drop", f"--reader=openai:reader@{server.url}", "--reader-k=2", "--permutations=4"]
         printed = call(capsys, "audit", *words, "--out", tmp_path / "run", "--json", "--ir", "P@1")
     more = {
         "compare": json.loads(call(capsys, "compare", tmp_path / "run", "--json")),

@@ -2,10 +2,15 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from typing import get_args, get_origin, get_type_hints
 
 import numpy as np
+import pytest
 
 import steadyscore
+from steadyscore.training.recipe import TrainConfig
+from steadyscore.training.train import TrainSettings
 
 
 def test_all_is_sorted_and_importable():
@@ -22,10 +27,34 @@ def test_a_measure_is_a_function_on_arrays():
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    import pytest
-
     with pytest.raises(AttributeError, match="no attribute 'tau'"):
         _ = steadyscore.tau
+
+
+def test_type_checkers_know_the_settings_of_training():
+    hints = [get_type_hints(kind) for kind in (TrainConfig, TrainSettings)]  # without their bounds
+    listed = {name: hint for name, hint in hints[1].items() if get_origin(hint) is Sequence}
+    assert {name: get_args(hint)[0] for name, hint in listed.items()} == {name: get_args(hints[0][name])[0] for name in listed}
+    assert {**hints[1], **{name: hints[0][name] for name in listed}, "data": str} == hints[0]  # `train` makes a file of rows
+
+
+SLIPS = """import steadyscore
+audits = steadyscore.audit(lambda query, texts: [len(text) for text in texts], "passages", permutatoins=4)
+steadyscore.train("smollm2_passages", steps="1")
+reveal_type(audits)
+reveal_type(steadyscore.compare(audits))
+"""
+
+
+@pytest.mark.slow
+def test_a_type_checker_finds_slips_of_users(tmp_path):
+    (tmp_path / "mine.py").write_text(SLIPS)
+    checks = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", tmp_path / "mine.py"]
+    said = subprocess.run(checks, capture_output=True, text=True, cwd=tmp_path).stdout
+    assert 'Unexpected keyword argument "permutatoins"' in said
+    assert 'Argument "steps" to "train" has incompatible type "str"' in said
+    assert 'Revealed type is "steadyscore.audits.result.Audits"' in said
+    assert 'Revealed type is "steadyscore.audits.comparison.Comparison"' in said
 
 
 def loaded_by(code: str) -> set[str]:

@@ -19,10 +19,11 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
 
 from .errors import SteadyscoreError
-from .machine.console import results_only
+from .machine.console import results_only, say
 from .machine.credentials import redact
 from .machine.extras import EXTRA, missing_extra
 from .machine.mirrors import name_addresses
+from .machine.progress import has_bar
 
 VERBS: dict[str, str] = {
     "demo": "audit the embedded language model on the embedded collections and write a report",
@@ -65,7 +66,8 @@ class Parser(argparse.ArgumentParser):
     """Says what is wrong with a command line in a line, without a secret that stands in it."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {redact(message)}\nSee {self.prog} --help.\n")
+        say(f"{self.prog}: error: {redact(message)}")
+        self.exit(2, f"See {self.prog} --help.\n")
 
     def refuse_unknown(self, words: Sequence[str]) -> NoReturn:
         """Of options that do not exist, the ones that were probably meant."""
@@ -137,6 +139,7 @@ def parser(verb: str | None = None) -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as in `engines`, for what loads torch without one
     argv = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in argv if not word.startswith("-")), None)
     try:
@@ -148,19 +151,20 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments.parser.refuse_unknown(unknown)
         # What was typed, for the run record: the resolved values stand beside it.
         arguments.command = ["steadyscore", *map(redact, argv)]
+        arguments.quiet = getattr(arguments, "json", False) and has_bar()  # --json leaves out bars; lines are written
         with results_only(), nullcontext() if verb in SERVERS else stop_on_signals():
             return arguments.run(arguments) or 0
     except SteadyscoreError as error:
-        print(f"steadyscore: {redact(name_addresses(str(error)))}", file=sys.stderr)
+        say(f"steadyscore: {redact(name_addresses(str(error)))}")
         return error.exit_code
     except ModuleNotFoundError as missing:  # a part of an extra that was taken out, or that it asks for only now and then
         module = (missing.name or "").partition(".")[0]
         if module not in EXTRA:
             raise
-        print(f"steadyscore: {missing_extra(f'steadyscore {verb}', [module])}", file=sys.stderr)
+        say(f"steadyscore: {missing_extra(f'steadyscore {verb}', [module])}")
         return 1
     except KeyboardInterrupt as stop:
-        print("steadyscore: stopped. Run the same command again; it goes on where it stopped.", file=sys.stderr)
+        say("steadyscore: stopped. Run the same command again; it goes on where it stopped.")
         return 128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT)
     except BrokenPipeError:  # `steadyscore ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -169,5 +173,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         if refusal.errno != errno.ENAMETOOLONG:
             raise
         name = redact(str(refusal.filename))
-        print(f"steadyscore: {name[:80]}... is a longer name than this file system takes. Give a shorter one.", file=sys.stderr)
+        say(f"steadyscore: {name[:80]}... is a longer name than this file system takes. Give a shorter one.")
         return 1

@@ -42,6 +42,8 @@ class Candidate:
     """1-based first-stage rank."""
     score: float | None = None
     """First-stage score."""
+    planted: str = ""
+    """Words that a study has put into the text: a query of which the scorer is not shown them is not measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def audit(data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("attack")
+    folder = tmp_path_factory.mktemp("attack") / "run"  # the folder above holds nothing else, whatever ran before
     return attack(gullible, data, out=folder, **HOW)
 
 
@@ -121,7 +121,8 @@ def test_a_stop_loses_nothing_and_nothing_is_scored_twice(audit, data, tmp_path)
     names, windows = ["instruction", "demotion"], 6 * 2 * 5
     with pytest.raises(KeyboardInterrupt):
         attack({"mine": stopping}, data, attacks=names, out=tmp_path, **HOW)
-    for _ in range(2):
+    for compared in (3 * 3 + 2, 5 * 3):  # of three whole runs and one that stopped in its second query; then of five
+        windows += compared
         found = attack({"mine": stopping}, data, attacks=names, out=tmp_path, **HOW)
         assert found.effects == {name: audit[name] for name in names}
         assert len(calls) == windows  # the query at work is finished before the stop
@@ -217,7 +218,8 @@ def test_a_gate_bounds_every_attack_or_one(audit):
 def test_a_bound_on_nothing_that_was_measured_is_refused(data, audit):
     with pytest.raises(InputError, match="unknown measure 'tau_psi'; there are own_gain"):
         audit.gate(max={"tau_psi": 0.1})
-    found = attack(blind, [{**row, "candidates": [c["text"] for c in row["candidates"]]} for row in data], attacks=["leak"])
+    unjudged = [{**row, "candidates": [c["text"] for c in row["candidates"]]} for row in data]
+    found = attack(blind, unjudged, attacks=["leak"], cutoff="f1")
     with pytest.raises(InputError, match="no enters_set; the cutoff is: none"):
         found.gate(max={"enters_set": 0.1})
 
@@ -333,3 +335,56 @@ def test_hostile_names_and_words_stay_text_on_the_page(tmp_path):
     assert "⟨U+202E⟩" in html
     assert "⟨U+200B⟩" in html
     assert "](javascript" not in markdown.replace("\\]", "")
+
+
+# -- words that nobody reads
+
+
+def titled(data, length, queries=6):
+    """The same pools; the first queries have titles of so many characters."""
+    pools = [[c | ({"title": "t" * length} if q < queries else {}) for c in row["candidates"]] for q, row in enumerate(data)]
+    return [row | {"candidates": pool} for row, pool in zip(data, pools, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("length", "chars", "name", "end"),
+    [(300, 300, "instruction", 443), (0, 60, "instruction", 142), (40, 300, "zero_width", 324), (300, 300, "long", 443)],
+    ids=["title", "chars", "both", "long"],
+)
+def test_an_attack_whose_words_do_not_reach_the_scorer_is_not_measured(data, tmp_path, length, chars, name, end):
+    how = HOW | {"attacks": [name], "chars": chars, "out": tmp_path / "run"}
+    found = attack(gullible, titled(data, length, 6 if length else 0), **how)
+    why = f"the words do not reach the scorer (they end at character {end} of title and text, and {chars} are shown)"
+    assert found.not_measured == {name: why} == found.to_json()["not_measured"]
+    assert f"{name}: not measured: {why}." in str(found)
+    assert re.search(rf"{name} +not measured", str(found))
+    assert why in found.report(tmp_path / "page").read_text()
+    assert steadyscore.load_attack(tmp_path / "run") == found
+    gate = found.gate(max={"beyond_own_gain": 0.1}, allow_missing=99)
+    assert not gate
+    with pytest.raises(GateFailed, match=rf"beyond_own_gain.{name} <= 0.1 is not measured"):
+        gate.raise_if_failed()
+    assert gate.to_json()[0]["value"] is None
+
+
+def test_words_that_reach_the_scorer_in_some_queries_are_measured_there_and_the_others_named(data):
+    found = attack(gullible, titled(data, 300, queries=2), attacks=["instruction", "skeleton"], chars=400, **HOW)
+    assert found["instruction"]["own_gain"].attack.value == pytest.approx(0.5, abs=1e-12)
+    assert found["instruction"]["own_gain"].attack.queries == 4
+    assert found["skeleton"]["own_gain"].attack.queries == 6
+    assert {failure.query_id for failure in found.failed} == {"q0", "q1"}
+    assert not found.gate(max={"own_gain": 1.0})
+
+
+def test_words_behind_a_title_reach_whoever_is_shown_whole_texts(data):
+    found = attack(gullible, titled(data, 5000), attacks=["instruction"], **HOW)
+    assert found["instruction"]["own_gain"].attack.value == pytest.approx(0.5, abs=1e-12)
+
+
+def test_words_that_a_window_was_shrunk_out_of_are_not_measured(data, tmp_path):
+    tiny_causal(max_position_embeddings=980).save_pretrained(tmp_path / "m")
+    byte_tokenizer().save_pretrained(tmp_path / "m")
+    rows = titled([row | {"candidates": row["candidates"][:3]} for row in data[:1]], 30)
+    found = attack(f"hf:{tmp_path / 'm'}", rows, attacks=["instruction", "skeleton"], fit="shrink", **HOW)
+    assert list(found.not_measured) == ["instruction"]
+    assert found["skeleton"]["own_gain"].attack.queries == 1

@@ -121,7 +121,7 @@ def test_without_out_nothing_is_kept_and_with_it_the_same_call_resumes(tmp_path)
     before = len(calls)
     first = steadyscore.audit(counted, ROWS, permutations=2, out=tmp_path / "run", quiet=True)
     again = steadyscore.audit(counted, ROWS, permutations=2, out=tmp_path / "run", quiet=True)
-    assert len(calls) == 2 * before
+    assert len(calls) == 2 * before + 3, "one window of three stored queries, which must score as they did"
     assert first.to_json() == again.to_json()
     loaded = steadyscore.load(tmp_path / "run")
     assert loaded[0].figures == first[0].figures
@@ -150,7 +150,7 @@ def test_several_scorers_on_several_collections_stand_in_a_table_each(tmp_path):
         ("python:length", "passages"), ("python:length", "responses"),
         ("python:by_place", "passages"), ("python:by_place", "responses"),
     ]  # fmt: skip
-    assert [line.split()[0] for line in str(found).splitlines() if "tau_psi" in line] == ["passages", "responses"]
+    assert [line.split()[0] for line in found.table.splitlines() if "tau_psi" in line] == ["passages", "responses"]
     assert found[0]["tau_psi"].value == 0 < found[2]["tau_psi"].value
     assert found._repr_html_().count("<table>") == 2
 
@@ -249,18 +249,18 @@ def test_scores_that_exist_go_in_as_an_array_a_frame_or_a_file(tmp_path):
         ({"scorers": 7, "data": "passages"}, "a int is not a scorer"),
         ({"scorers": None, "data": "passages"}, "nothing to audit"),
         ({"scorers": length, "data": None}, "there is no data"),
-        ({"scorers": length, "data": []}, "the collection is empty"),
-        ({"scorers": length, "data": [{"text": "a"}]}, "the columns query are missing"),
+        ({"scorers": length, "data": []}, "there is no row to score"),
+        ({"scorers": length, "data": [{"text": "a"}]}, "no column is recognised as query among text"),
         ({"scorers": length, "data": {"query": "a"}}, "a dict is not a collection"),
-        ({"scorers": length, "data": [{"query": "", "candidates": []}]}, '"candidates" is a list of 0'),
+        ({"scorers": length, "data": [{"query": "", "candidates": []}]}, "no column is recognised as query or as text"),
         ({"scorers": length, "data": "passages", "widht": 3}, "audit has no setting widht"),
         ({"scorers": length, "data": "passages", "threshold": steadyscore.Threshold()}, "audit has no setting threshold"),
         ({"scorers": length, "data": "passages", "pool": -1, "width": 0}, "pool is -1: give a whole number, 1 or more."),
         ({"scorers": length, "data": "passages", "permutations": 0}, "permutations is 0: give a whole number, 1 or more."),
         ({"scorers": length, "data": "passages", "match_retention": 1.5}, "match_retention 1.5 is not a share from 0 to 1."),
-        ({"scorers": length, "data": "passages", "cutoff": np.nan}, "cutoff nan is not a finite number."),
+        ({"scorers": length, "data": "passages", "cutoff": np.nan}, "cutoff nan is neither a finite number nor f1."),
         ({"scorers": "nobody:x", "data": "nowhere"}, "unknown kind of scorer 'nobody'"),
-        ({"scores": np.full((2, 2), np.nan)}, "not all finite"),
+        ({"scores": np.full((2, 2), np.nan)}, "4 scores are NaN or infinite"),
         ({"scores": np.zeros(3)}, "have shape"),
     ],
 )
@@ -289,8 +289,8 @@ def test_settings_of_several_parts_are_told_at_once_and_numbers_of_numpy_count()
     [
         ({"perturb": "drop"}, "perturb is 'drop': give a list."),
         ({"perturb": ["drops"]}, "there is no perturbation 'drops'"),
-        ({"cutoff": 0.5, "match_retention": 0.3}, "cutoff and match_retention each say where the cutoff is"),
-        ({"cutoff": "0.5"}, "cutoff '0.5' is not a finite number."),
+        ({"cutoff": 0.5, "match_retention": 0.3}, "cutoff and match_retention each say what is kept"),
+        ({"cutoff": "0.5"}, "cutoff '0.5' is neither a finite number nor f1."),
     ],
 )
 def test_settings_that_would_be_ignored_are_refused(words, sentence):
@@ -304,10 +304,10 @@ def test_settings_that_would_be_ignored_are_refused(words, sentence):
         ({"scores": {1: np.eye(2), "1": np.eye(2)}}, "two queries of the scores have one name"),
         ({"scores": np.eye(2) * 1j}, "the scores are not an array of numbers"),
         ({"scores": np.ones((2, 0))}, "has no candidate"),
-        ({"scores": np.eye(2), "relevance": [0.5, 1]}, "are not all whole numbers"),
-        ({"scores": np.eye(2), "relevance": [np.inf, 1]}, "are not all whole numbers"),
-        ({"scores": np.eye(2), "relevance": [2**31, 1]}, "a judgement of query 000001 is beyond 32 bits"),
-        ({"scores": np.eye(2), "relevance": [-(2.0**40), 1]}, "a judgement of query 000001 is beyond 32 bits"),
+        ({"scores": np.eye(2), "relevance": [0.5, 1]}, "have 0.5 as relevance, which is not a whole number of 32 bits"),
+        ({"scores": np.eye(2), "relevance": [np.inf, 1]}, "have inf as relevance, which is not a whole number"),
+        ({"scores": np.eye(2), "relevance": [2**31, 1]}, "as relevance, which is not a whole number of 32 bits"),
+        ({"scores": np.eye(2), "relevance": [-(2.0**40), 1]}, "as relevance, which is not a whole number of 32 bits"),
         ({"scores": {"a": np.eye(2), "\ud800": np.eye(2)}}, r"'\\ud800' cannot be a query id"),
         ({"scores": {"a\nb": np.eye(2)}}, r"'a\\nb' cannot be a query id"),
         ({"scores": [0.5, 0.2]}, "a row of the scores is 0.5"),
@@ -391,7 +391,7 @@ def test_one_audit_opens_each_collection_once_reads_each_table_once_and_measures
         sources[-1] = sources[-1].rename(sources[-1].with_name(f"claims{place}.jsonl"))
         sources[-1].write_text(sources[-1].read_text().replace('"claims"', f'"claims{place}"'))
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("steadyscore.collection._header", counting("open", steadyscore.collection._header))
+    monkeypatch.setattr("steadyscore.collection._is_own", counting("open", steadyscore.collection._is_own))
     monkeypatch.setattr("steadyscore.runs.folder.Run.read_queries", counting("read", steadyscore.runs.folder.Run.read_queries))
     monkeypatch.setattr("steadyscore.audits.load.measure_run", counting("measure", package.load.measure_run))
     monkeypatch.setattr("steadyscore.audits.load.mean_figures", counting("figures", package.load.mean_figures))

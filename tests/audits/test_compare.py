@@ -6,10 +6,11 @@ import pytest
 
 import steadyscore
 from steadyscore.audits.compare import Bootstrap, contrasts, disagreement
+from steadyscore.audits.comparison import Disagreement
 from steadyscore.errors import InputError
 from steadyscore.measures.measurement import measure
 from steadyscore.runs.table import Scored
-from tests.helpers.pools import some_instances
+from tests.helpers.pools import some_instances, write_collection
 from tests.measures.test_measurement import query
 
 TASK = "passage_reranking"
@@ -127,7 +128,7 @@ def test_comparing_folders_gives_what_the_command_gives(tmp_path, capsys):
     assert main(["compare", str(tmp_path), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads(json.dumps(steadyscore.compare(tmp_path).to_json()))
-    assert list(printed) == ["baseline", "contrasts", "discordance", "missing", "warnings"]
+    assert list(printed) == ["baseline", "contrasts", "discordance", "missing", "warnings", "remarks"]
     assert list(printed["contrasts"][0]) == [
         "task", "variant", "measure", "level", "baseline_level", "difference", "adjusted_p", "wins", "collections", "better",
     ]  # fmt: skip
@@ -333,7 +334,7 @@ def test_another_number_of_averaged_permutations_is_said():
         steadyscore.audit({name: by_place}, rows, permutations=6, serving_permutations=budget, quiet=True)
         for name, budget in (("one", 1), ("mean", 3))
     )
-    assert "the runs differ in serving permutations (1, 3)" in "\n".join(steadyscore.compare(one, mean).missing)
+    assert "serving permutations (1, 3), which moves measures by itself." in "\n".join(steadyscore.compare(one, mean).missing)
 
 
 def test_winners_are_those_of_the_queries_that_all_variants_have():
@@ -344,3 +345,77 @@ def test_winners_are_those_of_the_queries_that_all_variants_have():
     found["a"]["one"] = replace(merged, query_ids=merged.query_ids + worst.query_ids, values=merged.values | wide)
     shared = disagreement(values(a=0.01, b=0.3), "ndcg@10", "overlap")
     assert disagreement(found, "ndcg@10", "overlap") == shared
+
+
+# -- names and settings
+
+
+BEFORE = "def score(query, texts):\n    return [float(len(text)) for text in texts]\n"
+AFTER = "def score(query, texts):\n    return [float(place) for place, _ in enumerate(texts)]\n"
+
+
+def test_one_function_before_and_after_a_change_is_named_by_its_folders(tmp_path, monkeypatch, capsys):
+    from steadyscore.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    data = str(write_collection(tmp_path / "small.jsonl", some_instances(6)))
+    for folder, source in (("main", BEFORE), ("pr", AFTER)):
+        (tmp_path / "changing.py").write_text(source)
+        flags = ["--data", data, "--permutations", "3", "--out", f"runs/{folder}", "--no-report"]
+        assert main(["audit", "--scorer", "python:changing:score", *flags]) == 0
+    capsys.readouterr()
+    assert main(["compare", "runs/main", "runs/pr"]) == 0
+    printed = capsys.readouterr().out
+    assert "minus main" in printed.splitlines()[0]
+    assert {line.split()[0] for line in printed.splitlines()[1:4]} == {"pr"}
+    assert main(["compare", "runs/main", "runs/pr", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["baseline"], {row["variant"] for row in found["contrasts"]}) == ("main", {"pr"})
+    assert "return" not in json.dumps(found)
+
+
+def test_runs_that_no_record_tells_apart_are_named_by_their_folders_beside_their_scorer(tmp_path):
+    for folder in ("main", "pr"):
+        for scorer in ("synthetic:slot:0.3", "synthetic:none"):
+            steadyscore.audit(scorer, some_instances(6), permutations=3, out=tmp_path / folder, report=False, quiet=True)
+    names = [audit.name for audit in steadyscore.compare(tmp_path / "main", tmp_path / "pr").audits]
+    assert sorted(names) == [f"synthetic:{s} ({f})" for s in ("none:0.2", "slot:0.3") for f in ("main", "pr")]
+
+
+def test_two_audits_in_memory_of_a_scorer_that_changed_are_numbered():
+    both = [steadyscore.audit({"mine": score}, some_instances(6), permutations=3, quiet=True) for score in (by_length, by_place)]
+    told = [replace(one[0], record=one[0].record | {"fingerprint": {"scorer": f"{n}" * 50}}) for n, one in enumerate(both)]
+    assert [audit.name for audit in steadyscore.compare(*told).audits] == ["mine (1)", "mine (2)"]
+
+
+def test_every_setting_that_differs_is_said_and_how_many_queries_are_shared(tmp_path):
+    ways = {"wide": {"width": 6}, "narrow": {"width": 2, "chars": 10, "seed": 7, "mitigations": ["self-consistency:2"]}}
+    audits = [
+        steadyscore.audit(
+            {name: "synthetic:slot:0.3"}, some_instances(12)[start:stop], permutations=3, cutoff=0.5, quiet=True, **how
+        )[0]
+        for (name, how), (start, stop) in zip(ways.items(), ((0, 9), (6, 12)), strict=True)
+    ]
+    compared = steadyscore.compare(*audits)
+    shared = "3 of 12 queries are shared by wide and narrow self-consistency:2; differences are of these."
+    for setting in ("width (6, 2)", "chars (all, 10)", "seed (0, 7)", "mitigations (none, self-consistency:2)"):
+        for text in (str(compared), json.dumps(compared.to_json()), compared._repr_html_(), "\n".join(compared.missing)):
+            assert setting in text
+            assert shared in text
+    assert {row.difference.queries for row in compared.contrasts} == {3}
+    alike = steadyscore.compare(audits[0], replace(audits[0], name="other"))
+    assert not alike.missing
+    for module in ("jinja2", "matplotlib"):
+        pytest.importorskip(module)
+    from steadyscore.report.page import write_report
+
+    page = write_report(audits, tmp_path).read_text().replace("\u00a0", " ")
+    assert "The runs differ in width (6, 2)" in page
+    assert shared in page
+
+
+def test_one_winner_by_both_measures_is_said_as_such():
+    alike = Disagreement("passage_reranking", "ndcg@10", "overlap", 0, 2, 0.0, {})
+    assert str(alike) == "The best by ndcg@10 is also the best by overlap on all 2 collections."
+    apart = Disagreement("passage_reranking", "ndcg@10", "overlap", 1, 2, 0.5, {"a": ("one", "two")})
+    assert str(apart) == "The best by ndcg@10 is not the best by overlap on 1 of 2 collections (a: one, two)."

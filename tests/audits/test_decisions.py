@@ -241,8 +241,11 @@ def test_the_verbs_take_an_audit_of_decisions(server, model, file, tmp_path, cap
     assert "twice: only the order of the options differs" in page
     assert "<script" not in page
     model.option = False
-    assert main([*shared, "--scorer", f"decisions:n@{server.url}", "--out", str(tmp_path / "b"), "--json", "--no-report"]) == 0
+    scorer = ["--scorer", f"new=decisions:n@{server.url}"]
+    assert main([*shared, *scorer, "--out", str(tmp_path / "b"), "--json", "--no-report"]) == 0
     [told] = json.loads(capsys.readouterr().out)["audits"]
+    assert told["scorer"] == "new"
+    assert (tmp_path / "b/new").is_dir()
     assert told["measures"]["choice_flip.options"]["value"] == 0
     assert main(["gate", str(tmp_path / "b"), "--max", "choice_flip.options=0.1"]) == 0
     assert main(["gate", str(tmp_path / "a"), "--max", "choice_flip.options=0.1"]) == 3

@@ -10,7 +10,8 @@ from steadyscore.audits.first_stage import NAME
 from steadyscore.collection import from_records
 from steadyscore.errors import InputError
 from steadyscore.measures.ranking import chance_ndcg, ndcg
-from steadyscore.measures.threshold import expected_jaccard, split_queries
+from steadyscore.measures.threshold import Threshold, expected_jaccard, split_queries
+from steadyscore.scoring.score import AuditConfig
 from tests.helpers.pools import some_instances, write_collection
 
 
@@ -68,7 +69,7 @@ def test_the_input_and_chance_stand_at_the_head_of_a_table_without_being_scored(
 def test_a_scorer_that_is_not_ahead_of_its_input_is_warned_of_and_one_that_is_ahead_is_not():
     below, same, above = (audit(scorer)[0].warnings() for scorer in (backwards, as_it_came, perfect))
     assert below[0].startswith("mine ranks below its first stage: ndcg@10 0.471 against 0.821, difference -0.350 [")
-    assert same[0].startswith("mine does not rank better than its first stage: ndcg@10 0.821 against 0.821, ")
+    assert same[0].startswith("mine ranks as well as its first stage: ndcg@10 0.821 against 0.821, ")
     assert same[0].endswith("difference +0.000 [+0.000, +0.000].")
     assert not above
 
@@ -107,7 +108,8 @@ def test_empty_sets_and_a_share_that_is_missed_are_said(lowered, sentence):
         """Far below every other score on some of the queries that the cutoff is measured on."""
         return [value - 10 * (query in low) for value in perfect(query, texts)]
 
-    found = steadyscore.audit(shifted, records(16), permutations=3, match_retention=1 / 3, quiet=True)[0]
+    on_half = AuditConfig(permutations=3, threshold=Threshold(retention=1 / 3, half=True))
+    found = steadyscore.audit(shifted, records(16), config=on_half, quiet=True)[0]
     off_target, empty = found.warnings()
     kept = (1 - lowered / 8) / 3
     assert found.figures["retention"].value == pytest.approx(kept)

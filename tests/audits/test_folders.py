@@ -40,7 +40,7 @@ def test_a_scorer_that_comes_later_stands_beside_the_first(tmp_path):
     audit("synthetic:none", tmp_path)
     before = len(calls)
     together = audit({"mine": counted, "synthetic:none": "synthetic:none"}, tmp_path)
-    assert len(calls) == before, "nothing is scored twice"
+    assert len(calls) == before + 3, "one window of three stored queries, and nothing else, is scored twice"
     assert together[0].figures == first.figures
     assert [one.name for one in steadyscore.load(tmp_path)] == ["mine", "synthetic:none:0.2"]
     with pytest.raises(InputError, match=r"holds 2 runs, and one is asked for here.*data/mine, data/synthetic-none"):

@@ -10,8 +10,11 @@ from steadyscore.audits.load import match_threshold
 from steadyscore.audits.remarks import warnings
 from steadyscore.cli import main
 from steadyscore.errors import InputError
-from steadyscore.measures.measurement import Threshold, fitted_retention
+from steadyscore.machine.disk import lock_folder
+from steadyscore.measures.measurement import fitted_retention, measure
 from steadyscore.measures.reading import Reading
+from steadyscore.measures.threshold import Threshold
+from steadyscore.runs.folder import find_run
 from tests.helpers.pools import some_instances
 
 
@@ -26,13 +29,34 @@ def runs(tmp_path_factory):
 
 @pytest.mark.parametrize("budget", [1, 3])
 def test_a_matched_cutoff_keeps_what_the_other_runs_own_cutoff_keeps(runs, budget):
-    own = steadyscore.load(runs / "first", serving_permutations=budget)
+    own = steadyscore.load(runs / "first", threshold=Threshold(cutoff="f1"), serving_permutations=budget)
     matched = steadyscore.load(runs / "other", threshold=Threshold(retention_of=str(runs / "first")), serving_permutations=budget)
     for one, other in zip(own, matched, strict=True):
-        shares = [fitted_retention(a.queries, a.measured.cutoff.value, Threshold()) for a in (one, other)]
-        pool = len(other.queries[0].candidate_ids)
-        assert shares[0] == pytest.approx(shares[1], abs=1 / pool)
+        share = fitted_retention(one.queries, one.measured.cutoff.value, one.threshold)
+        served = [q.permuted[0] if q.first_stage is None else q.first_stage for q in other.queries]
+        kept = np.mean([(row >= other.measured.cutoff.value).mean() for row in served])
+        assert share == pytest.approx(kept, abs=1 / len(other.queries[0].candidate_ids))
         assert other.measured.cutoff.how.startswith("retention-matched")
+
+
+@pytest.mark.parametrize(
+    ("stored", "meant"), [({}, {"cutoff": "f1"}), ({"retention": 0.4}, {"retention": 0.4, "half": True})], ids=["f1", "matched"]
+)
+def test_a_folder_from_before_there_were_folds_gives_the_numbers_that_it_gave(tmp_path, stored, meant):
+    steadyscore.audit("synthetic:slot:0.6", "passages", queries=8, permutations=3, scheme="hashed", out=tmp_path, quiet=True)
+    run = find_run(tmp_path)
+    blank = {"cutoff": None, "protocol": "midpoints", "seed": 0, "retention": None, "keep_first": None, "keep_share": None}
+    with lock_folder(run.folder):
+        run.update_record(threshold=blank | stored)
+    (old,) = steadyscore.load(tmp_path)
+    assert old.threshold == Threshold(**meant)
+    expected = measure(run.read_queries(), Threshold(**meant))
+    assert old.measured.cutoff == expected.cutoff
+    assert (old.measured.cutoff.fitted_on, old.measured.cutoff.measured_on, old.measured.cutoff.folds) == (4, 4, None)
+    np.testing.assert_array_equal(old.measured.values["overlap"], expected.values["overlap"])
+    (new,) = steadyscore.audit("synthetic:companion:0.4", "passages", queries=8, permutations=3, quiet=True)
+    with pytest.raises(InputError, match="audited with different thresholds"):
+        steadyscore.compare(old, new, measures=["overlap"])
 
 
 def test_each_budget_has_a_share_of_its_own(runs):
@@ -110,3 +134,14 @@ def test_measures_of_pairs_of_balanced_orders_come_with_a_warning():
     assert not [warning for warning in warnings(plain) if "balanced" in warning]
     assert "was shown balanced orders" in warnings(balanced)[-1]
     assert "tau_psi" in warnings(balanced)[-1]
+
+
+def test_folders_may_come_in_a_list_and_anything_else_is_refused(tmp_path):
+    for name, scorer in (("one", "synthetic:slot"), ("two", "synthetic:none")):
+        steadyscore.audit(scorer, some_instances(4), permutations=3, out=tmp_path / name, report=False)
+    folders = [str(tmp_path / "one"), str(tmp_path / "two")]
+    assert str(steadyscore.compare(folders)) == str(steadyscore.compare(*folders))
+    assert steadyscore.gate(folders, max={"tau_psi": 1})
+    for odd in ([1, 2], 7, {"a": 1}):
+        with pytest.raises(InputError, match="is not an audit and not a folder of runs"):
+            steadyscore.compare(odd, folders[0])

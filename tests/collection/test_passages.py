@@ -65,7 +65,7 @@ def test_depth_keeps_one_candidate_more(tmp_path):
 
 
 def test_a_beir_folder_tells_which_splits_it_has(tmp_path):
-    with pytest.raises(InputError, match="choose with --split among test"):
+    with pytest.raises(InputError, match="choose with --split of `data build` among test"):
         find(beir(tmp_path), "beir", "dev")
 
 
@@ -133,7 +133,7 @@ def test_every_mistake_of_every_file_is_listed_before_the_first_instance(tmp_pat
     for sign in (
         "topics.tsv:2: query id '301' occurs twice", "topics.tsv:3: no tab", "topics.tsv:4: a query needs",
         "topics.tsv:5: byte 1 is not UTF-8", "qrels.txt:2: document A of query 301 is judged twice", "qrels.txt:3: not a judge",
-        "qrels.txt:4: not a judgement", "run.txt:2: query 301 already has", "run.txt:3: document Z of query 301 is not in the",
+        "grade (so in 2 places: 3, 4)", "run.txt:2: query 301 already has", "run.txt:3: document Z of query 301 is not in the",
         "run.txt:4: not a line of a run", "run.txt:5: not a line", "corpus.jsonl.gz:2: document id 'A' occurs twice",
         "corpus.jsonl.gz:3: not JSON", "corpus.jsonl.gz:4: a document without an id", "corpus.jsonl.gz:5: is not a JSON object",
     ):  # fmt: skip

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyscore.collection import open_collection
-from steadyscore.collection.apart import shared_mistakes
-from steadyscore.collection.splits import leave_out_shared, sample_ids, shared_passages, shared_queries, split_parts, text_key
+from steadyscore.collection.splits import leave_out_shared, sample_ids, shared_mistakes, shared_queries, split_parts, text_key
 from steadyscore.errors import InputError
 from steadyscore.terms import Candidate, Instance
 
@@ -92,15 +91,6 @@ def test_apart_from_removes_by_text_and_counts():
     kept = list(leave_out_shared([instance("1", "Same  Text."), instance("2", "new")], [instance("7", "same text")], dropped))
     assert [each.id for each in kept] == ["2"]
     assert sum(dropped.values()) == 1
-
-
-def test_candidates_that_two_collections_share_are_counted_by_text():
-    def pool(*texts):
-        return [Instance("q", "query", tuple(Candidate(f"d{i}", text) for i, text in enumerate(texts)))]
-
-    mistakes = shared_passages(pool("The sky is blue."), pool("Bread rises.", "the  sky is BLUE"))
-    assert mistakes == ["1 of 2 candidates have a text that is in both, such as candidate 'd1' of query 'q'"]
-    assert shared_passages(pool("a"), pool("b")) == []
 
 
 def test_marks_and_symbols_tell_texts_apart_and_ways_of_writing_a_letter_do_not():

@@ -48,6 +48,37 @@ def test_python_m_equals_the_command():
     assert (a.returncode, a.stdout) == (b.returncode, b.stdout) == (0, a.stdout)
 
 
+STOPS_AT_TORCH = """
+import os, sys
+
+class Watch:
+    def find_spec(name, path=None, target=None):
+        if name == "torch":
+            os.write(2, b"torch is loaded under " + os.environ.get("OMP_WAIT_POLICY", "nothing").encode())
+            os._exit(0)
+
+sys.meta_path.insert(0, Watch)
+"""
+
+
+@pytest.mark.parametrize("own", ["", "ACTIVE"], ids=["unset", "set"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from steadyscore.cli import main; main(['serve', 'smollm2-135m'])",
+        "from steadyscore.cli import main; main(['models', 'get', 'smollm2-135m'])",
+        "import steadyscore; steadyscore.audit('smollm2-135m', 'passages', queries=1)",
+    ],
+    ids=["serve", "without an engine", "Python"],
+)
+def test_threads_wait_passively_before_torch_is_loaded_unless_the_user_says_otherwise(tmp_path, code, own):
+    """A thread that spins while it waits for its partner takes the core that its partner waits for."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment |= {"STEADYSCORE_CACHE": str(tmp_path)} | ({"OMP_WAIT_POLICY": own} if own else {})
+    done = subprocess.run([sys.executable, "-c", STOPS_AT_TORCH + code], env=environment, capture_output=True, text=True)
+    assert done.stderr.endswith(f"torch is loaded under {own or 'PASSIVE'}"), done.stderr
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_help_ends_with_examples(capsys, verb):
     code, out, _ = call(capsys, verb, "--help")
@@ -124,7 +155,7 @@ def test_what_would_be_ignored_or_lost_is_refused(words, code, said, tmp_path, m
     assert said in capsys.readouterr().err
 
 
-PRESENTATION = "--partition round-robin --markers letters --fit shrink --reader-k 3 --hours 2 --actors 3 --allow-scorer-change"
+PRESENTATION = "--partition round-robin --markers letters --fit shrink --reader-k 3 --actors 3 --allow-scorer-change"
 DECISIONS = "--serving-permutations 5 --threshold-protocol reference --device cpu"
 SCORES = "--permutations 2 --seed 9 --scheme balanced --price 1 2 --no-cache"
 
@@ -363,7 +394,7 @@ def test_what_comes_after_an_audit_decides_with_its_threshold(capsys, tmp_path, 
     assert json.loads(call(capsys, *gate, "--json", "--cutoff", "f1")[1])[0]["value"] != told
     assert "retention-matched" in call(capsys, *gate)[1]
     assert "retention-matched" in Path(call(capsys, "report", run)[1].strip()).read_text()
-    call(capsys, "audit", *flags, "--width", "3", "--out", other)
+    call(capsys, "audit", *flags, "--width", "3", "--cutoff", "f1", "--out", other)
     code, _, err = call(capsys, "compare", run, other)
     assert code == 1
     assert "audited with different thresholds" in err
@@ -445,7 +476,7 @@ def test_scores_without_a_model(capsys, tmp_path):
 
 def test_queries_with_fewer_permutations_or_no_judgement_are_named(capsys, tmp_path):
     file = tmp_path / "s.csv"
-    rows = [f"q{q},{p},{c},{p * s},{'' if q else s}" for q in range(3) for p in range(3 - q) for s, c in enumerate("ab")]
+    rows = [f"q{q},{p},{c},{p * s},{'' if q else s}" for q in range(3) for p in range(3 - q) for s, c in enumerate("abc")]
     file.write_text("query_id,permutation,candidate_id,score,relevance\n" + "\n".join(rows) + "\n")
     code, out, _ = call(capsys, "audit", "--scores", file, "--cutoff", "1")
     assert code == 0
@@ -557,15 +588,21 @@ def test_a_server_asks_its_endpoint_every_time(verb):
     assert not model.backend.endpoint.cached
 
 
-def test_a_demo_takes_every_flag_of_its_engine(capsys, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("address", "flags", "options"),
+    [
+        ("openai:m@http://localhost:1/v1", "--retries 0 --timeout 2 --no-cache --price 1 2", (0, 2.0, False, (1.0, 2.0), None)),
+        ("sglang:m@http://localhost:1", "--trust-remote-code --tokenizer t", (5, 300.0, True, None, "t")),
+    ],
+    ids=["hosted", "served"],
+)
+def test_a_demo_takes_every_flag_of_its_engine(capsys, tmp_path, monkeypatch, address, flags, options):
     asked = []
-    monkeypatch.setattr("steadyscore.audits.audit.scoring_address", lambda address, options, _: (asked.append(options), 1 / 0))
-    flags = "--retries 0 --timeout 2 --concurrency 3 --no-cache --trust-remote-code --tokenizer t --price 1 2"
+    monkeypatch.setattr("steadyscore.audits.audit.open_engine", lambda address, options: (asked.append(options), 1 / 0))
     with pytest.raises(ZeroDivisionError):
-        call(capsys, "demo", "--scorer", "synthetic:slot", "--out", tmp_path / "demo", *flags.split())
-    options = asked[0]
-    assert (options.retries, options.timeout, options.concurrency, options.cache) == (0, 2.0, 3, False)
-    assert (options.trust_remote_code, options.tokenizer, options.price) == (True, "t", (1.0, 2.0))
+        call(capsys, "demo", "--scorer", address, "--out", tmp_path / "demo", *flags.split())
+    made = asked[0]
+    assert (made.retries, made.timeout, made.cache, made.price, made.tokenizer) == options
 
 
 def test_a_demo_with_queries_that_could_not_be_scored_is_exit_4(capsys, tmp_path, monkeypatch):
@@ -574,17 +611,16 @@ def test_a_demo_with_queries_that_could_not_be_scored_is_exit_4(capsys, tmp_path
     monkeypatch.setattr("steadyscore.report.page.write_report", lambda variants, folder: folder / "index.html")
     code, out, err = call(capsys, "demo", "--scorer", address, "--out", tmp_path / "demo")
     assert code == 4
-    assert "1 of 8 queries of python:mine:score could not be scored" in err
+    assert "1 of 12 queries of python:mine:score could not be scored" in err
     assert "report: " in out
 
 
-def test_a_demo_keeps_its_runs_and_both_collections_where_an_audit_would(capsys, tmp_path):
+def test_a_demo_keeps_its_runs_where_an_audit_would(capsys, tmp_path):
     call(capsys, "demo", "--scorer", "synthetic:slot", "--out", tmp_path / "demo")
     summary = json.loads((tmp_path / "demo/summary.json").read_text())
-    assert {run["data"] for run in summary["runs"]} == {"passages", "responses"}
-    for collection in ("passages", "responses"):
-        scores = pq.read_table(tmp_path / "demo" / collection / "synthetic-slot/scores.parquet")
-        assert set(scores["window"].to_pylist()) == {0}  # every pool in one prompt
+    assert [run["data"] for run in summary["runs"]] == ["passages"]
+    scores = pq.read_table(tmp_path / "demo/passages/synthetic-slot/scores.parquet")
+    assert set(scores["window"].to_pylist()) == {0}  # every pool in one prompt
 
 
 @pytest.mark.parametrize("verb", ["audit", "score", "label"])

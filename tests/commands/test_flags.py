@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.cli import VERBS, parser
+import steadyscore
+from steadyscore.cli import VERBS, main, parser
+from steadyscore.collection import Source, open_collection
 from steadyscore.commands.flags import (
     above_zero,
     add_field,
@@ -20,6 +24,7 @@ from steadyscore.commands.flags import (
     mode_mistakes,
     not_negative,
     positive,
+    scorers_by_name,
 )
 from steadyscore.engines import EngineOptions
 from steadyscore.machine.bounds import BelowOne, Positive, Share
@@ -27,6 +32,7 @@ from steadyscore.scoring.score import AuditConfig, Cut
 from steadyscore.scoring.scorer import Settings
 from steadyscore.training.labelling import LabelConfig
 from steadyscore.training.recipe import TrainConfig
+from steadyscore.training.train import read_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +172,82 @@ def test_the_defaults_of_the_shared_flags_are_those_of_their_dataclasses():
         for name, field in kind.__dataclass_fields__.items():
             if hasattr(args, name) and name not in ("chars", "watch"):
                 assert getattr(args, name) == field.default, name
+
+
+@pytest.mark.parametrize(
+    ("typed", "name", "address"),
+    [
+        ("oc=smollm2-135m+adapters/oc", "oc", "smollm2-135m+adapters/oc"),
+        ("mine=command:env A=1 python score.py", "mine", "command:env A=1 python score.py"),
+        ("command:env A=1 python score.py", None, None),
+        ("rerank:http://localhost/v1?model=m", None, None),
+        ("smollm2-135m+rate=5", None, None),
+        ("folder/of=mine", None, None),
+        ("steady 2=synthetic:none", "steady 2", "synthetic:none"),
+        ("c+d=synthetic:none", "c+d", "synthetic:none"),
+    ],
+    ids=["adapter", "program-named", "program", "query-string", "adapter-folder", "folder", "blank", "plus"],
+)
+def test_a_scorer_has_the_name_before_the_first_sign_unless_that_is_a_part_of_its_address(typed, name, address):
+    assert scorers_by_name([typed]) == {name or typed: address or typed}
+
+
+# -- data as people have it
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A CSV whose texts nobody would recognise."""
+    lines = [f"why {q},{q}-{d} {'word ' * d},{int(d == q)},{9 - d}" for q in range(4) for d in range(4)]
+    (file := tmp_path / "mine.csv").write_text("\n".join(["question,body,label,bm25", *lines]) + "\n")
+    return str(file)
+
+
+NAMED = ("--columns", "text=body")
+
+
+def test_every_verb_that_opens_data_takes_a_table_and_the_names_of_its_columns(table, tmp_path, capfd):
+    for verb, *flags in (
+        ("audit", "--scorer", "synthetic:slot", "--permutations", "2", "--no-report", "--out", tmp_path / "run"),
+        ("score", "--scorer", "synthetic:none", "--format", "trec", "--out", tmp_path / "mine.run"),
+        ("label", "--scorer", "judgements", "--out", tmp_path / "labels"),
+        ("width", "--scorer", "synthetic:slot", "--width", "2", "--permutations", "2", "--out", tmp_path / "width"),
+        ("attack", "--scorer", "synthetic:companion", "--no-report", "--out", tmp_path / "attack"),
+    ):
+        words = [verb, "--data", table, *map(str, flags)]
+        assert main(words) == 1, verb
+        assert (
+            f"steadyscore: {table}: no column is recognised as text among question, body, label, bm25" in capfd.readouterr().err
+        )
+        assert main([*words, *NAMED]) == 0, verb
+    assert len((tmp_path / "mine.run").read_text().splitlines()) == 16
+    found = steadyscore.load(tmp_path / "run")[0].source  # opened again, with the names that were given
+    assert [len(instance.pool) for instance in found.instances()] == [4, 4, 4, 4]
+
+
+def test_the_data_verbs_take_them_too(table, tmp_path, capfd):
+    assert main(["data", "check", table]) == 1
+    assert main(["data", "check", table, *NAMED]) == 0
+    assert main(["data", "show", table, *NAMED, "--json"]) == 0
+    assert main(["data", "export", table, *NAMED, "--format", "jsonl", "--out", str(tmp_path / "x.jsonl")]) == 0
+    again = open_collection(tmp_path / "x.jsonl")
+    assert list(again.instances()) == list(open_collection(table, {"text": "body"}).instances())
+    assert again.collection.name == "mine"
+
+
+def test_columns_that_say_nothing_are_wrong_usage(table, capfd):
+    with pytest.raises(SystemExit, match="2"):
+        main(["audit", "--scorer", "synthetic:none", "--data", table, "--columns", "text"])
+    assert "Write it as query=question,text=body" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "make", [pd.read_csv, lambda file: open_collection(file, {"text": "body"}), str], ids=["frame", "source", "file"]
+)
+def test_training_takes_rows_and_tables(make, table, tmp_path, monkeypatch):
+    monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
+    data = make(table)
+    columns = None if isinstance(data, Source) else {"text": "body"}
+    config = read_config(None, {"base": "smollm2-135m", "data": data, "labels": "judgements", "out": "x"}, columns)
+    assert list(open_collection(config.data).instances()) == list(open_collection(table, {"text": "body"}).instances())
+    assert read_config(None, {"data": Path(table)}).data == table

@@ -49,7 +49,7 @@ def test_every_kind_is_listed_and_has_a_loader():
         file = Path(importlib.import_module(f"steadyscore.engines.{kind.module}").__file__)
         names = {node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         assert kind.loader.split(".")[0] in names
-        assert kind.grades == ("def grade_logits" in file.read_text()), name
+        assert ("prompt" in kind.honours) == ("def grade_logits" in file.read_text()), name
 
 
 def test_a_system_gives_what_the_list_says():

@@ -6,6 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from steadyscore import audit
+from steadyscore.audits.decisions import audit_decisions
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Price
 from steadyscore.engines.address import open_engine
@@ -179,6 +181,114 @@ def test_two_hundred_faults_lose_and_double_nothing(server, kind):
     assert len(server.requests) - asked == len(prompts) + 200  # each fault cost one request, and no answer was asked for twice
     assert all(np.array_equal(a, b) for a, b in zip(clean, faulty, strict=True))
     assert sum(count for what, count in engine.endpoint.counts.items() if what.startswith("retried")) == 200
+
+
+def of_each(change):
+    """A change of every answer, in a list or a map."""
+    return lambda answers: (
+        [change(answer) for answer in answers]
+        if isinstance(answers, list)
+        else {key: change(answer) for key, answer in answers.items()}
+    )
+
+
+def unnamed(answers):
+    return [{key: value for key, value in answer.items() if key != "name"} for answer in answers]
+
+
+def with_probabilities(change):
+    """A change of the four probabilities of every answer, in either shape; the first answer to open the engine has two."""
+
+    def changed(answer):
+        given = answer["probabilities"]
+        values = change(
+            [p if isinstance(given, dict) else p["probability"] for p in (given.values() if isinstance(given, dict) else given)]
+        )
+        if isinstance(given, dict):
+            return answer | {"probabilities": dict(zip(given, values, strict=True))}
+        return answer | {"probabilities": [entry | {"probability": p} for entry, p in zip(given, values, strict=True)]}
+
+    return of_each(changed)
+
+
+def legend(answer):
+    """The words of the levels, in reverse."""
+    if "legend" in answer:
+        return answer | {"legend": dict(zip(answer["legend"], list(answer["legend"].values())[::-1], strict=True))}
+    labels = [entry["label"] for entry in answer["probabilities"]][::-1]
+    return answer | {"probabilities": [e | {"label": label} for e, label in zip(answer["probabilities"], labels, strict=True)]}
+
+
+LIES = {
+    "score-99": of_each(lambda answer: answer | {"score": 99}),
+    "score-of-a-reversed-scale": of_each(lambda answer: answer | {"score": 3 - answer["score"]}),
+    "score-from-0-to-1": of_each(lambda answer: answer | {"score": answer["score"] / 3}),
+    "score-text": of_each(lambda answer: answer | {"score": "high"}),
+    "words-reversed": of_each(legend),
+    "sums-to-2": with_probabilities(lambda values: [2 * p for p in values]),
+    "sums-to-0": with_probabilities(lambda values: [0.0] * len(values)),
+    "below-0": with_probabilities(lambda values: [-0.5, 1.5, *[0.0] * (len(values) - 2)]),
+    "per-cent": with_probabilities(lambda values: [100 * p for p in values]),
+    "probabilities-reversed": with_probabilities(lambda values: values[::-1]),
+    "another-type": of_each(lambda answer: answer | {"type": "choice"}),
+    "one-level-less": of_each(lambda answer: answer | {"probabilities": type(answer["probabilities"])()}),
+}
+NAMELESS = {
+    "no-names": unnamed,
+    "no-names-reversed": lambda answers: unnamed(answers)[::-1],
+    "one-name-missing": lambda answers: [*answers[:-1], *unnamed(answers[-1:])],
+    "one-name-twice": lambda answers: [*answers[:-1], answers[0]],
+    "a-name-of-nothing": lambda answers: [*answers[:-1], answers[-1] | {"name": "9"}],
+    "names-are-numbers": lambda answers: [answer | {"name": int(answer["name"])} for answer in answers],
+}
+TOLD = [
+    *((kind, lie, change) for kind in KINDS for lie, change in LIES.items()),
+    *(("decisions", *lie) for lie in NAMELESS.items()),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"), [(kind, change) for kind, _, change in TOLD], ids=[f"{kind}-{lie}" for kind, lie, _ in TOLD]
+)
+def test_a_lie_is_refused(server, model, kind, change):
+    engine = open_engine(f"{kind}:m@{server.url}", EngineOptions(retries=0))
+    server.answer = lambda path, body: (answer := model.answer(path, body)) | {"answers": change(answer["answers"])}
+    with pytest.raises(Unusable):
+        engine.grade_logits([window("one", "two", "four")])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_are_joined_by_name(server, model, kind):
+    engine = open_engine(f"{kind}:m@{server.url}", EngineOptions(retries=0))
+    expected = grades(engine, window("one", "two", "four"))
+
+    def answer(path, body):
+        found = model.answer(path, body)
+        names = list(found["answers"])
+        turned = names[::-1] if kind == "decisions" else {key: found["answers"][key] for key in reversed(names)}
+        return found | {"answers": turned}
+
+    server.answer = answer
+    again = open_engine(f"{kind}:m@{server.url}", EngineOptions(retries=0, cache=False))
+    np.testing.assert_array_equal(grades(again, window("one", "two", "four")), expected)
+
+
+def test_one_answer_needs_no_name_and_rounding_is_no_lie(server, model):
+    rounded = of_each(lambda answer: answer | {"score": round(answer["score"], 1)})
+    server.answer = lambda path, body: (answer := model.answer(path, body)) | {"answers": unnamed(rounded(answer["answers"]))}
+    [found] = grades(open_engine(f"decisions:m@{server.url}", EngineOptions(retries=0)), window("one"))
+    assert found == pytest.approx([honest("one")])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_model_that_answered_is_recorded_and_said_once(server, model, kind, tmp_path):
+    server.answer = lambda path, body: model.answer(path, body) | {"model": "jev-1.13.0"}
+    pools = write_collection(tmp_path / "pools.jsonl", some_instances(queries=2, candidates=4))
+    found = audit(f"{kind}:jev-latest@{server.url}", pools, permutations=2, out=tmp_path / "run", quiet=True)
+    assert found[0].record["coverage"]["spent"]["answered by: jev-1.13.0"] > 0
+    assert str(found).count("was asked for jev-latest and answered as jev-1.13.0.") == 1
+    decided = audit_decisions(f"{kind}:jev-latest@{server.url}", "tickets", tmp_path / "decided", permutations=1, quiet=True)
+    assert str(decided).count("was asked for jev-latest and answered as jev-1.13.0.") == 1
 
 
 @pytest.mark.parametrize(("kind", "variable"), [("systemone", "TYPESAFE_API_KEY"), ("decisions", "OPENAI_API_KEY")])

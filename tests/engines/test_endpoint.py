@@ -263,7 +263,7 @@ def test_a_run_goes_on_when_the_endpoint_is_back(network, pools, tmp_path):
     network.always = lambda body: None
     before = len(network.requests)
     run = score_collection(scorer, str(pools), tmp_path / "run", CONFIG)
-    assert len(network.requests) - before == 3 * asks  # the first query was on disk
+    assert len(network.requests) - before == 3 * asks + asks // 3  # the first query was on disk: one order of it is asked again
     found = table(run)
     assert found.keys() == clean.keys()
     assert all(np.array_equal(found[query], clean[query]) for query in clean)
@@ -362,10 +362,10 @@ def test_a_query_that_fails_does_not_end_the_retries_of_another(monkeypatch):
             return shared.map(lambda body: shared.post("/score", body, lambda answer: answer["score"]), [{"query": query}])
 
         retried = other.submit(ask, "retried")
-        assert waiting.wait(10)
+        assert waiting.wait(120)
         with pytest.raises(Unusable):
             ask("refused")
-        assert retried.result(30) == [1]
+        assert retried.result(120) == [1]
     assert asked == {"refused": 1, "retried": 2}
 
 
@@ -457,22 +457,20 @@ def test_log_probabilities_become_a_distribution():
     assert (reading.label_mass < 1).all()
 
 
-def test_a_question_is_paid_for_once_and_a_repeat_is_another_question():
+def test_an_answer_is_kept_where_and_while_it_is_asked_for(tmp_path):
     options = EngineOptions(price=Price(2.0, 10.0))
+    asked = [window(["abc", "d"])]
     with Server(chat) as server:
         for _ in range(2):  # two processes
             engine = open_engine(f"openai:m@{server.url}/v1", options)
-            for _ in range(2):  # the noise floor asks the same window again
-                engine.grade_logits([window(["abc", "d"])])
-        assert len(server.requests) == 2
-    assert engine.spent() == {"cached": 2, "prompt_tokens": 0, "completion_tokens": 0, "cost": 0.0}
-
-
-def test_what_was_asked_is_remembered_in_a_few_bytes():
-    with Server(chat) as server:
-        engine = open_engine(f"openai:m@{server.url}/v1", OPTIONS)
-        engine.grade_logits([window(["abc", "d" * 10_000])])
-    assert sum(map(len, engine.endpoint._asked)) < 100
+            with engine.endpoint.keeping_answers(tmp_path / "run"):
+                kept = engine.grade_logits(asked)[0].logits.tolist()
+        assert len(server.requests) == 1
+        assert engine.spent() == {"cached": 1, "prompt_tokens": 0, "completion_tokens": 0, "cost": 0.0}
+        assert engine.grade_logits(asked)[0].logits.tolist() == kept  # the noise floor asks the same window again
+        with engine.endpoint.keeping_answers(tmp_path / "another run"):
+            engine.grade_logits(asked)
+        assert len(server.requests) == 3
 
 
 def test_the_cost_counts_answers_that_could_not_be_used():
@@ -556,4 +554,4 @@ def test_results_that_do_not_fit_are_refused(answer):
     from steadyscore.engines.rerank_endpoint import parse_scores
 
     with pytest.raises(Malformed):
-        parse_scores(answer, 2)
+        parse_scores(answer, ["a", "b"])

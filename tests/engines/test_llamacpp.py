@@ -142,8 +142,8 @@ def test_a_file_that_is_not_there(library):
 @pytest.mark.slow
 @pytest.mark.model
 def test_the_real_llama_cpp_agrees_with_hf_within_quantisation():
-    """Needs llama-cpp-python and a GGUF file: $STEADYSCORE_GGUF, or the embedded model's own."""
+    """Needs llama-cpp-python and a GGUF file: $STEADYSCORE_GGUF."""
     pytest.importorskip("llama_cpp")
-    file = os.environ.get("STEADYSCORE_GGUF") or llamacpp.embedded_gguf("smollm2-135m") or pytest.skip("there is no file")
+    file = os.environ.get("STEADYSCORE_GGUF") or pytest.skip("there is no file")
     found = compare(open_engine(f"llamacpp:{file}"))
     assert found.passed, f"differs by {found.difference:.1e}"

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import steadyscore
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, ScorerFailed
+from steadyscore.engines import EngineOptions, ScorerFailed, python_scorer
 from steadyscore.engines.address import open_engine
+from steadyscore.engines.objects import open_object
 from steadyscore.engines.python_scorer import PythonReranker
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
@@ -33,8 +33,7 @@ def written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr("steadyscore.engines.python_scorer._loaded_with", {})
-    monkeypatch.setattr("steadyscore.engines.python_scorer._digests", {})
+    monkeypatch.setattr("steadyscore.engines.python_scorer._seen", {})
     before = set(sys.modules)
 
     def write(**sources: str) -> None:
@@ -97,21 +96,43 @@ def test_a_change_that_cannot_be_imported_leaves_what_was_opened(written, tmp_pa
         open_engine("python:mine_for_test:score")
 
 
-def test_the_script_that_runs_is_never_forgotten(monkeypatch):
-    from steadyscore.engines.sources import forget_modules
-
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
-    assert forget_modules([Path(steadyscore.__file__).resolve()]) == {}
-    forgotten = forget_modules([Path(__file__).resolve()])
-    sys.modules.update(forgotten)
-    assert list(forgotten) == [__name__]
+def test_the_script_that_runs_the_package_and_what_is_installed_are_never_forgotten(monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(Path(__file__).with_name("script.py")), raising=False)
+    beside = python_scorer._modules_beside(__name__)
+    assert __name__ in beside
+    assert not {name for name in beside if name.split(".")[0] in ("__main__", "steadyscore", "pytest", "numpy", "json")}
+    assert python_scorer._modules_beside("numpy") == python_scorer._modules_beside("json") == {}
 
 
 def test_a_function_in_a_file_beside_the_user(written):
     written(mine_for_test=by_length())
     reranker = open_engine("python:mine_for_test:score")
     assert list(reranker.score("q", ["a", "bb"])) == [1, 2]
-    assert "len(c)" in json.dumps(reranker.identity())
+    assert reranker.identity() == {"kind": "python", "function": "python:mine_for_test:score"}
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "version = 7\n",
+        "score.version = 7\n",
+        "class Scorer:\n    version = 7\n    __call__ = staticmethod(score)\nscore = Scorer()\n",
+    ],
+    ids=["module", "function", "class"],
+)
+def test_a_version_that_is_declared_is_part_of_the_identity(written, declared):
+    written(mine_for_test=by_length() + declared)
+    assert open_engine("python:mine_for_test:score").identity()["version"] == 7
+
+
+def test_an_attribute_that_is_no_text_or_number_is_no_version():
+    class Scorer:
+        version = (1, 2)
+
+        def __call__(self, query, texts):
+            return [0.0] * len(texts)
+
+    assert "version" not in open_object(Scorer()).identity()
 
 
 @pytest.mark.parametrize(
@@ -285,7 +306,7 @@ def test_tensors_are_scores():
         ([1, {}, 3], "gave a list that is not a list of numbers"),
         ([1, [2], 3], "gave a list that is not a list of numbers"),
         ([1j, 2, 3], "gave a list that is not a list of numbers"),
-        ([10**400, 2, 3], "gave a list that is not a list of numbers"),
+        ([10**400, 2, 3], "gave whole numbers beyond"),
         (5, "gave a int that is not a list of numbers"),
         ([1, None, 3], "gave nan as the score of candidate b"),
         ([1, 2], "gave 2 scores for the 3 candidates of query q1"),
@@ -305,105 +326,17 @@ def watched(address: str = "python:sc:score", **options) -> dict[str, str]:
     return open_engine(address, EngineOptions(**options)).watch().files
 
 
-SOURCES = {
-    "sc": "import json\nimport numpy\nimport helper\nfrom parts import one\n" + by_length("import late; late.go()"),
-    "helper": "import deeper\n",
-    "deeper": "WEIGHT = 1.0\n",
-    "late": "def go():\n    import importlib\n    importlib.import_module('named')\n",
-    "named": "",
-    "parts____init__": "",
-    "parts__one": "from . import two\n",
-    "parts__two": "",
-    "parts__unused": "",
-    "unused": "",
-}
-BEHIND = {"sc.py", "helper.py", "deeper.py", "late.py", "named.py", "parts/__init__.py", "parts/one.py", "parts/two.py"}
-
-
-def test_the_modules_beside_a_function_are_watched_however_they_are_imported(written, tmp_path):
-    written(**{name: source for name, source in SOURCES.items() if name != "parts____init__"})
-    (tmp_path / "parts/__init__.py").write_text("")
-    before = watched()
-    assert before.keys() == BEHIND
-    for name in BEHIND:
-        text = (tmp_path / name).read_text()
-        (tmp_path / name).write_text(text + "# changed\n")
-        now = watched()
-        assert {file for file in before if before[file] != now[file]} == {name}
-        (tmp_path / name).write_text(text)
-
-
-def test_the_fingerprint_stays_while_the_watched_files_change(written, tmp_path):
-    source = "WEIGHT = {}\ndef helper(x):\n    return len(x) * WEIGHT\n"
-    source += "def score(query, candidates):\n    return [helper(c) for c in candidates]\n"
-    written(sc=source.format(1.0))
-    first = open_engine("python:sc:score")
-    identity, files = first.identity(), first.watch().files
-    written(sc=source.format(-1.0))
-    second = open_engine("python:sc:score")
-    assert second.identity() == identity
-    assert second.watch().files != files
-
-
-def test_a_name_that_is_put_together_is_watched_once_it_was_imported(written):
-    written(sc="import importlib\nimportlib.import_module('plug' + 'in')\n" + by_length(), plugin="")
-    assert watched().keys() == {"sc.py", "plugin.py"}
-    assert watched().keys() == {"sc.py", "plugin.py"}, "the second opening in one process finds the same"
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from made import score\n",
-        "from made import Scorer\nscore = Scorer()\n",
-        "import functools\nfrom made import both\nscore = functools.partial(both, 1)\n",
-        "from made import wrapped as score\n",
-        "import made\nscore = lambda query, candidates: made.score(query, candidates)\n",
-    ],
-    ids=["imported", "callable object", "partial", "decorated", "lambda"],
-)
-def test_where_a_callable_was_written_is_watched(written, source):
-    made = (
-        "import functools\ndef score(query, candidates):\n    return [1.0] * len(candidates)\n"
-        "class Scorer:\n    def __call__(self, query, candidates):\n        return score(query, candidates)\n"
-        "def both(number, query, candidates):\n    return [number] * len(candidates)\n"
-        "@functools.wraps(score)\ndef wrapped(*given):\n    return score(*given)\n"
-    )
-    written(sc=source, made=made)
-    assert watched().keys() == {"sc.py", "made.py"}
-
-
-def test_a_function_from_another_folder_is_watched_there(written, tmp_path, tmp_path_factory, monkeypatch):
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    (elsewhere / "far.py").write_text("import near\n" + by_length())
-    (elsewhere / "near.py").write_text("")
-    written(near="", sc="from far import score\nimport near\n")
-    monkeypatch.syspath_prepend(str(elsewhere))
-    files = watched()
-    assert {"sc.py", "far.py"} < files.keys()
-    assert {str(elsewhere / "near.py"), str(tmp_path / "near.py")} == files.keys() - {"sc.py", "far.py"}
-
-
-def test_files_that_are_named_are_watched_and_the_rest_is_said(written, tmp_path):
-    written(sc=by_length())
+def test_the_module_and_the_files_that_are_named_are_watched(written, tmp_path):
+    written(sc="import helper\n" + by_length(), helper="", parts__sc=by_length())
     (tmp_path / "weights.bin").write_text("1")
-    assert watched(watch=("weights.bin",)).keys() == {"sc.py", "weights.bin"}
-    found = open_engine("python:sc:score").watch()
-    assert found.unwatched == (
-        "Installed packages and data files behind python:sc:score are not watched; --watch FILE adds a file.",
-    )
-
-
-def test_a_function_without_a_source_says_so():
-    found = open_engine("python:time:ctime").watch()
-    assert found.files == {}
-    assert found.unwatched == ("python:time:ctime has no source file: a change of its code goes unnoticed.",)
-
-
-def test_an_installed_package_is_watched_without_its_neighbours():
-    files = watched("python:iniconfig:IniConfig")
-    assert files
-    assert {name.split("/")[0] for name in files} == {"iniconfig"}
+    before = watched(watch=("weights.bin",))
+    assert before.keys() == {"sc.py", "weights.bin"}
+    assert watched("python:parts.sc:score").keys() == {"parts/sc.py"}
+    assert watched("python:time:ctime") == {}
+    for file in before:
+        (tmp_path / file).write_text((tmp_path / file).read_text() + "# changed\n")
+    now = watched(watch=("weights.bin",))
+    assert all(before[file] != now[file] for file in before)
 
 
 def test_mitigated_scorers_pass_the_watch_on(written, collection_file):

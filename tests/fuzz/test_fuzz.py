@@ -26,10 +26,13 @@ def test_a_finding_is_kept_once_for_each_place_in_the_code(tmp_path):
     assert kept == [b"a", b"z"]
 
 
-FOUND = {"qrels": [b"r\xee\n\xb0\n\xe2\x80\xa8", "\u2028".encode()]}
+FOUND = {
+    "not UTF-8 before a line separator": ("qrels", b"r\xee\n\xb0\n\xe2\x80\xa8"),
+    "a line separator": ("qrels", "\u2028".encode()),
+}
 """Cases of the guided fuzzer that once ended in something else than a value or a sentence."""
 
 
-@pytest.mark.parametrize(("name", "content"), [(name, content) for name, contents in FOUND.items() for content in contents])
+@pytest.mark.parametrize(("name", "content"), FOUND.values(), ids=FOUND)
 def test_what_was_found_once_is_refused_with_a_sentence(name, content, tmp_path):
     assert outcome(FORMATS[name], tmp_path, content) == "refused"

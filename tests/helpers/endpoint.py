@@ -25,8 +25,8 @@ class Server:
         """What happens to the next requests, in order; then all goes well."""
         self.always: Callable[[Any], str | None] = lambda body: None
         """What happens to a request every time."""
-        self.refusal = "no"
-        """What an answer with an error status says."""
+        self.refusal: str | bytes = "no"
+        """What an answer with an error status says, in JSON; bytes are its whole body."""
         self.requests: list[Any] = []
         self.keys: list[str | None] = []
         self._lock = threading.Lock()
@@ -50,7 +50,9 @@ class Server:
                     fault = outer.always(body) or (outer.faults.pop(0) if outer.faults else None)
                 if fault and fault.isdigit():
                     extra = {"retry-after": "0.05"} if fault == "429" else {}
-                    return self.reply(int(fault), json.dumps({"error": outer.refusal}).encode(), extra)
+                    said = outer.refusal
+                    words = said if isinstance(said, bytes) else json.dumps({"error": said}).encode()
+                    return self.reply(int(fault), words, extra)
                 answer = outer.answer(self.path, body)
                 if fault == "reset":
                     return self.reset()

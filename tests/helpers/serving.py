@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
+import re
 import subprocess
 import sys
 import threading
@@ -66,7 +66,7 @@ class Double(Reranker):
 
 
 def model(backend: Any, name: str = "planted", **changes: Any) -> Model:
-    settings = Settings(label_mass=False, **{k: changes.pop(k) for k in ("width", "fit", "chars") if k in changes})
+    settings = Settings(label_mass=False, **{k: changes.pop(k) for k in ("width", "fit", "chars", "prompt") if k in changes})
     return Model(name, name, backend, TASKS["passage_reranking"], settings, **changes)
 
 
@@ -109,21 +109,17 @@ def listening(app: Any) -> Iterator[str]:
 def serving(
     folder: Path, *flags: str, ready: float = 240.0, files: int = 0, last_look: float = 0.2
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The command as a process of its own, ready."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    command = [sys.executable, "-c", LAUNCH, *flags, "--port", str(port)]
+    """The command as a process of its own, ready, at a port that it chose itself: one that is free now may not be so later."""
+    command = [sys.executable, "-c", LAUNCH, *flags, "--port", "0"]
     with open(folder / "log", "w+") as log:
         settings = {"OMP_NUM_THREADS": "1", "FILES": str(files), "LAST_LOOK": str(last_look)}
         process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, text=True, env=os.environ | settings)
-        url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + ready
+        deadline = time.monotonic() + ready
         try:
-            with httpx.Client(base_url=url, verify=False) as client:
-                while not answers(client):
-                    assert process.poll() is None, (folder / "log").read_text()
-                    assert time.monotonic() < deadline, f"not ready within {ready:g} s"
-                    time.sleep(0.1)
+            while not (url := ready_url((folder / "log").read_text())):
+                assert process.poll() is None, (folder / "log").read_text()
+                assert time.monotonic() < deadline, f"not ready within {ready:g} s"
+                time.sleep(0.1)
             yield url, process
         finally:
             if process.poll() is None:
@@ -131,11 +127,13 @@ def serving(
                 process.wait(120)
 
 
-def answers(client: httpx.Client) -> bool:
+def ready_url(log: str) -> str:
+    """Where a server says that it is, once it answers there."""
+    said = re.search(r" at (http://[\d.:]+)", log)
     try:
-        return client.get("/ready").status_code == 200
+        return said[1] if said and httpx.get(f"{said[1]}/ready", verify=False).status_code == 200 else ""
     except httpx.TransportError:
-        return False
+        return ""
 
 
 def memory_of(process: subprocess.Popen[str], name: str) -> int:

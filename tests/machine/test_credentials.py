@@ -1,8 +1,11 @@
 """No secret in a record: addresses, messages, and every artefact of a run against an endpoint that repeats its key."""
 
+import base64
+import html
 import json
 import threading
 from contextlib import suppress
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -12,7 +15,7 @@ from steadyscore import cli
 from steadyscore.engines import EngineOptions, endpoint
 from steadyscore.engines.address import open_engine, parse_address
 from steadyscore.errors import InputError
-from steadyscore.machine.credentials import check_credentials, redact, without_credentials
+from steadyscore.machine.credentials import HIDDEN, check_credentials, hide, redact, without_credentials
 from steadyscore.machine.mirrors import parse_place
 from steadyscore.runs.folder import find_run
 from tests.engines.test_endpoint import chat, rerank, shown
@@ -64,6 +67,49 @@ def test_what_a_url_carries_is_never_in_what_is_left(secret):
     for address in (f"rerank:http://u:{secret}@h/x", f"openai:m@https://{secret}@h", f"rerank:http://h/x?key={secret}#{secret}"):
         assert secret not in without_credentials(address)
         assert secret not in redact(f"cannot open {address} today")
+
+
+KEY = 'sk-planted+9f8e/7d6c"5b&4a'
+SPELLED = {
+    "plain": KEY,
+    "upper": KEY.upper(),
+    "json": json.dumps(KEY),
+    "json-slashes": KEY.replace('"', '\\"').replace("/", "\\/"),
+    "json-numbers": "".join(f"\\u{ord(c):04x}" for c in KEY),
+    "json-numbers-of-signs": "".join(c if c.isalnum() else f"\\u{ord(c):04X}" for c in KEY),
+    "url": quote(KEY),
+    "url-slashes": quote(KEY, safe=""),
+    "url-numbers": "".join(f"%{ord(c):02X}" for c in KEY),
+    "html": html.escape(KEY),
+    "html-numbers": "".join(f"&#{ord(c)};" for c in KEY),
+    "html-hexadecimal": "".join(f"&#x{ord(c):X};" for c in KEY),
+    "base64": base64.b64encode(KEY.encode()).decode(),
+    "base64-url": base64.urlsafe_b64encode(KEY.encode()).decode(),
+    "base64-header": base64.b64encode(f"Bearer {KEY}, model".encode()).decode(),
+    "base64-login": base64.b64encode(f"me:{KEY}".encode()).decode(),
+    "base64-body": base64.b64encode(f"key={KEY}&x=1".encode()).decode(),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLED)
+def test_a_whole_key_is_hidden_however_it_is_written(spelling):
+    said = hide(f"begin {SPELLED[spelling]} end", KEY)
+    assert said.startswith("begin ")
+    assert said.endswith(" end")
+    assert HIDDEN in said
+    left = "".join(said.split()[1:-1]).replace(HIDDEN, "")
+    assert not any(part in left.lower() for part in ("planted", "9f8e", "7d6c", *pieces(SPELLED[spelling])))
+
+
+def pieces(text, length=12):
+    """Parts of an encoded text that still hold several characters of the key."""
+    middle = len(text) // 2
+    return {text[middle - length : middle].lower(), text[middle : middle + length].lower()} - {""}
+
+
+def test_a_text_without_the_key_stays_as_it_is():
+    text = json.dumps({"results": ["sk-planted", "9f8e", base64.b64encode(b"another key altogether").decode()]})
+    assert hide(text, KEY) == text
 
 
 @pytest.mark.parametrize("name", ["COHERE_API_KEY", "MYAPIKEY"])

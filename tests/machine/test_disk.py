@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -118,6 +119,17 @@ def test_a_folder_appears_whole_in_place_of_an_older_one(tmp_path):
         assert [file.name for file in (tmp_path / "out").iterdir()] == ["old"], "until the new one is whole"
     assert [file.name for file in tmp_path.iterdir()] == ["out"]
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["new"]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o002], ids=oct)
+def test_who_may_read_the_files_of_a_folder_follows_the_umask(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        with atomic_folder(tmp_path / "out") as scratch:
+            (scratch / "private").touch(0o600)  # as libraries write that take a temporary file
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "out" / "private").stat().st_mode) == 0o666 & ~umask
 
 
 def test_a_folder_that_could_not_be_filled_leaves_the_older_one(tmp_path):

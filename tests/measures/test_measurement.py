@@ -1,4 +1,5 @@
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -8,10 +9,21 @@ from hypothesis import strategies as st
 import steadyscore
 from steadyscore.errors import InputError
 from steadyscore.measures import instability, preference, ranking
-from steadyscore.measures.measurement import Cutoff, Threshold, average_permutations, measure, pair_values, rank_by_pool
+from steadyscore.measures.measurement import (
+    average_permutations,
+    fewest_permutations,
+    find_cutoff,
+    measure,
+    pair_values,
+    rank_by_pool,
+)
 from steadyscore.measures.registry import MEASURES
-from steadyscore.measures.threshold import REFERENCE_SEED
+from steadyscore.measures.threshold import REFERENCE_SEED, Cutoff, Threshold, fold_queries, match_retention, overlap
 from steadyscore.runs.table import FIRST_STAGE, Scored
+from tests.helpers.paths import TESTS
+
+GOLDEN = TESTS / "golden"
+PAIRS = ("swap_flip", "first_place_bias", "swap_accuracy")
 
 
 def query(seed=0, n=6, permutations=5, query_id=None, canonical=True, judged=True, places=True):
@@ -30,7 +42,7 @@ def query(seed=0, n=6, permutations=5, query_id=None, canonical=True, judged=Tru
 
 
 def test_every_measure_of_a_full_run_has_a_value():
-    found = measure([query(i) for i in range(8)])
+    found = measure([query(i, n=6 if i else 2) for i in range(8)])
     wanted = {m.name for m in MEASURES.values() if not {"reader", "perturbed"} & set(m.needs)}
     assert wanted == found.values.keys() | found.overall.keys()
 
@@ -83,11 +95,134 @@ def test_figures_of_a_whole_collection_need_equally_many_permutations_and_no_equ
     assert not {"benchmark_range@1", "benchmark_sd@1", "zeng_psi_corpus@10"} & uneven.keys()
 
 
-def test_the_cutoff_is_measured_on_queries_it_was_not_fitted_on():
-    found = measure([query(i) for i in range(10)])
+def test_the_papers_cutoff_is_measured_on_the_half_that_it_was_not_fitted_on():
+    found = measure([query(i) for i in range(10)], Threshold(cutoff="f1"))
     tested = ~np.isnan(found.values["overlap"])
     assert tested.sum() == found.cutoff.measured_on == 5
     assert found.cutoff.fitted_in == "first-stage order"
+    assert np.array_equal(np.isnan(found.cutoff.values), ~tested)
+
+
+@given(ids=st.lists(st.text(min_size=1, max_size=3), min_size=2, max_size=12, unique=True), share=st.floats(0.05, 0.95))
+@settings(deadline=None, max_examples=40)
+def test_every_query_is_measured_with_a_cutoff_that_was_fitted_on_others(ids, share):
+    queries = [query(i, query_id=query_id) for i, query_id in enumerate(ids)]
+    cutoff = find_cutoff(queries, Threshold(retention=share))
+    assert (cutoff.folds, cutoff.measured_on) == (min(len(ids), 5), len(ids))
+    assert cutoff.value == match_retention([q.first_stage for q in queries], share)
+    folds = fold_queries(ids)
+    for i, value in enumerate(cutoff.values):
+        others = [q.first_stage for q, fold in zip(queries, folds, strict=True) if fold != folds[i]]
+        assert others
+        assert value == pytest.approx(match_retention(others, share), abs=1e-12)
+    turned = find_cutoff(queries[::-1], Threshold(retention=share))
+    assert (turned.values[::-1] == cutoff.values).all()
+
+
+def test_folds_are_of_equal_size_and_no_query_is_in_two():
+    folds = fold_queries([f"q{i}" for i in range(23)])
+    assert sorted(np.bincount(folds)) == [4, 4, 5, 5, 5]
+
+
+def test_a_query_plays_no_part_in_its_own_cutoff():
+    queries = [query(i) for i in range(12)]
+    before = find_cutoff(queries, Threshold())
+    changed = replace(queries[3], scores=queries[3].scores * 100)
+    after = find_cutoff([*queries[:3], changed, *queries[4:]], Threshold())
+    assert after.values[3] == before.values[3]
+    assert after.value != before.value
+
+
+@pytest.mark.parametrize("rule", [{"cutoff": 0.4}, {"keep_first": 2}, {"keep_share": 0.3}], ids=str)
+def test_a_cutoff_for_every_query_is_the_constant_one_where_it_is_fixed(rule):
+    queries = [query(i, n=4 + i % 3) for i in range(6)]
+    together, cutoff = measure(queries, Threshold(**rule)), find_cutoff(queries, Threshold(**rule))
+    for i, q in enumerate(queries):
+        kept = cutoff.of(i).retained(q.permuted)
+        np.testing.assert_array_equal(
+            kept, Cutoff(rule.get("cutoff"), "", **{k: rule[k] for k in rule if k != "cutoff"}).retained(q.permuted)
+        )
+        assert together.values["overlap"][i] == overlap(kept)
+
+
+def test_thresholds_that_say_the_same_are_equal():
+    assert Threshold() == Threshold(retention=0.3)
+    assert Threshold(cutoff="f1") == Threshold(half=True) == Threshold.stored({}) == Threshold.stored({"retention": None})
+    assert Threshold(protocol="reference").cutoff == "f1"
+    assert Threshold.stored({"cutoff": 0.5}) == Threshold(cutoff=0.5)
+    assert Threshold.stored({"retention": 0.3}) == Threshold(retention=0.3, half=True) != Threshold()
+    assert Threshold.stored(asdict(Threshold())) == Threshold()
+
+
+def paper_queries():
+    """Pools of several sizes, ties, queries without a judgement or a relevant candidate, and some whose places are not known."""
+    found = [query(i, n=(2, 3, 6, 9)[i % 4], judged=i % 7 != 3, places=i % 5 != 1) for i in range(16)]
+    tied = [replace(q, scores=np.round(q.scores, 1)) if i % 3 == 0 else q for i, q in enumerate(found)]
+    return [replace(q, relevance=np.zeros(len(q.candidate_ids))) if i % 8 == 5 else q for i, q in enumerate(tied)]
+
+
+PAPER = {
+    "f1": {"cutoff": "f1"},
+    "f1, reference": {"cutoff": "f1", "protocol": "reference"},
+    "matched": {"retention": 0.3, "half": True},
+    "matched, reference": {"retention": 0.3, "protocol": "reference"},
+    "fixed": {"cutoff": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_papers_settings_give_what_they_gave_before_there_were_folds_and_needs(name):
+    found = measure(paper_queries(), Threshold(**PAPER[name]))
+    expected = json.loads((GOLDEN / "paper_measures.json").read_text())[name]
+    means = {measure: [np.nanmean(values), (~np.isnan(values)).sum()] for measure, values in found.values.items()}
+    means |= {measure: [value, found.overall_queries[measure]] for measure, value in found.overall.items()}
+    assert means.keys() - set(PAIRS) == expected.keys()
+    assert {measure: means[measure] for measure in expected} == {
+        k: pytest.approx(v, rel=1e-10, abs=1e-15) for k, v in expected.items()
+    }
+
+
+@given(seed=st.integers(0, 100), singles=st.integers(1, 4))
+@settings(deadline=None, max_examples=15)
+def test_pools_of_one_change_no_measure_of_movement(seed, singles):
+    queries = [query(seed + i) for i in range(5)]
+    alone = [query(seed + i, n=1, query_id=f"one {i}", permutations=5 if i % 2 else 1) for i in range(singles)]
+    before, after = (measure(some, Threshold(cutoff=0.5)) for some in (queries, queries + alone))
+    moving = [name for name in before.values if "permutations" in MEASURES[name].needs]
+    assert {"tau_psi", "pair_flip", "overlap", "overlap@10"} <= {*moving}
+    for name in moving:
+        np.testing.assert_array_equal(after.values[name][:5], before.values[name])
+        assert np.isnan(after.values[name][5:]).all(), name
+    assert after.overall == before.overall
+    assert after.coverage.left_out == {"moves": [q.query_id for q in alone]}
+    assert after.coverage.fewer_permutations == {}
+    assert not np.isnan(after.values["ndcg@10"]).any()
+
+
+def test_a_small_pool_of_which_every_order_was_shown_lacks_none():
+    found = measure(
+        [query(0, n=2, permutations=2), query(1, n=3, permutations=6), query(2, permutations=10), query(3, permutations=9)]
+    )
+    assert found.coverage.fewer_permutations == {"q3": 9}
+    assert found.coverage.few_orders == {2: 1, 3: 1}
+    assert found.coverage.permutations == [2, 6, 9, 10]
+
+
+def test_a_benchmark_shows_a_small_pool_its_orders_again():
+    small, large = query(0, n=2, permutations=2), query(1, permutations=5)
+    first = [ranking.ndcg(q.permuted, q.relevance, 1) for q in (small, large)]
+    found = measure([small, large]).overall["benchmark_range@1"]
+    assert found == pytest.approx(np.ptp((first[0][[0, 1, 0, 1, 0]] + first[1]) / 2))
+
+
+def test_a_system_that_averages_more_orders_than_a_small_pool_has_averages_all_of_them():
+    small, large = query(0, n=2, permutations=2), query(1, permutations=8)
+    served = [average_permutations(q, 4) for q in (small, large)]
+    assert [len(q.permuted) for q in served] == [1, 2]
+    np.testing.assert_array_equal(served[0].permuted[0], small.permuted.mean(axis=0))
+    with pytest.raises(InputError, match="an ensemble of 9"):
+        average_permutations(large, 9)
+    assert (fewest_permutations([small, large]), fewest_permutations([small]), fewest_permutations([])) == (8, 2, 0)
 
 
 def test_a_fixed_cutoff_is_measured_on_every_query():
@@ -129,8 +264,15 @@ def test_an_unjudged_query_is_undefined_whatever_stands_beside_it():
         assert not told
 
 
-def test_without_judgements_there_is_no_cutoff_and_it_says_why():
+def test_without_judgements_a_share_is_kept_all_the_same():
     found = measure([query(i, judged=False) for i in range(3)])
+    assert found.cutoff.retention == 0.3
+    assert not np.isnan(found.values["overlap"]).any()
+    assert "retained_f1" not in found.values
+
+
+def test_without_judgements_there_is_no_f1_tuned_cutoff_and_it_says_why():
+    found = measure([query(i, judged=False) for i in range(3)], Threshold(cutoff="f1"))
     assert found.cutoff.value is None
     assert "--cutoff" in found.cutoff.how
     assert "overlap" not in found.values
@@ -185,7 +327,7 @@ def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatc
     file, config = write_collection(tmp_path / "some.jsonl", instances), AuditConfig(permutations=4)
     scorer = open_scorer("synthetic:companion", open_collection(str(file)).collection, config)
     run = score_collection(scorer, str(file), tmp_path / "run", config)
-    for by in (Threshold(), Threshold(protocol="reference"), Threshold(retention=0.5), Threshold(cutoff=0.3)):
+    for by in (Threshold(), Threshold(cutoff="f1"), Threshold(protocol="reference"), Threshold(cutoff=0.3)):
         whole = measure(run.read_queries(), by)
         with monkeypatch.context() as patch:
             patch.setattr("steadyscore.measures.measurement.BATCH", 3)
@@ -235,7 +377,7 @@ def test_a_cutoff_says_why_there_is_none():
     )[0]
     assert "there is only one" in one.measured.cutoff.how
     scores = {f"q{i}": rows for i, rows in enumerate(np.random.default_rng(1).random((6, 3, 5)))}
-    without = steadyscore.audit(scores=scores, relevance={q: [0] * 5 for q in scores})[0]
+    without = steadyscore.audit(scores=scores, relevance={q: [0] * 5 for q in scores}, cutoff="f1")[0]
     assert "no query of the half it is fitted on has a relevant candidate" in without.measured.cutoff.how
     assert "overlap" not in without.figures
 

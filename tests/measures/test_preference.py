@@ -12,6 +12,7 @@ from steadyscore.measures.preference import (
     benchmark_range,
     benchmark_scores,
     benchmark_sd,
+    first_place_bias,
     gold_crossing,
     label_accuracy,
     label_accuracy_at_k,
@@ -20,6 +21,8 @@ from steadyscore.measures.preference import (
     selected_quality,
     selected_quality_flip,
     selection_flip,
+    swap_accuracy,
+    swap_flip,
 )
 from steadyscore.measures.ranking import ndcg, ranking
 
@@ -27,6 +30,34 @@ NAN = np.nan
 # Four permutations of four responses: the pairs are (0, 3), (0, 3), (1, 3), (0, 2).
 SCORES = np.array([[9.0, 5, 4, 1], [8.0, 5, 4, 1], [5.0, 8, 4, 1], [9.0, 5, 1, 4]])
 GOLD = np.array([3.0, 0.0, 0.0, 3.0])
+
+
+BOTH_ORDERS = np.array([[0, 1], [1, 0]])
+STAYS, FIRST, SECOND = [[0.9, 0.1], [0.8, 0.2]], [[0.9, 0.1], [0.2, 0.8]], [[0.1, 0.9], [0.7, 0.3]]
+
+
+@pytest.mark.parametrize(
+    ("scores", "flip", "bias", "accuracy"),
+    [(STAYS, 0, 0, 1), (FIRST, 1, 1, 0), (SECOND, 1, -1, 0)],
+    ids=["stays", "first", "second"],
+)
+def test_a_swap_of_a_pair_by_hand(scores, flip, bias, accuracy):
+    assert swap_flip(scores, BOTH_ORDERS) == swap_flip(scores) == pair_flip(scores) == flip
+    assert first_place_bias(scores, BOTH_ORDERS) == bias
+    assert swap_accuracy(scores, [3, 0], BOTH_ORDERS) == swap_accuracy(scores, [3, 0]) == accuracy
+    assert swap_accuracy(STAYS, [0, 3], BOTH_ORDERS) == 0
+    assert np.isnan(swap_accuracy(scores, [2, 2], BOTH_ORDERS))
+
+
+@given(rows=st.lists(st.booleans(), min_size=1, max_size=6))
+def test_repeated_orders_of_a_pair_change_no_swap_rate(rows):
+    """Rows of one order are compared with those of the other, and never with themselves."""
+    drawn = [0, 1, *map(int, rows)]
+    orders = BOTH_ORDERS[drawn]
+    for scores, flip, bias in ((STAYS, 0, 0), (FIRST, 1, 1), (SECOND, 1, -1)):
+        shown = np.array(scores)[drawn]
+        assert (swap_flip(shown, orders), first_place_bias(shown, orders)) == (flip, pytest.approx(bias))
+    assert np.isnan(swap_flip(np.array(FIRST)[[0, 0]], BOTH_ORDERS[[0, 0]]))
 
 
 def test_pairs_and_flips_by_hand():

@@ -18,7 +18,6 @@ def test_every_row_comes_back_exactly_by_iteration_and_by_place(given_rows):
         np.testing.assert_array_equal(found, expected)
     for place in range(-len(given_rows), len(given_rows)):
         np.testing.assert_array_equal(rows[place], given_rows[place])
-    assert len(rows[1:3]) == len(given_rows[1:3])
 
 
 def test_a_place_beyond_the_end_is_an_index_error():

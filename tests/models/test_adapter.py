@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from steadyscore import audit, compare, load, recommend
 from steadyscore.collection import open_collection
 from steadyscore.commands import adapter as verb
 from steadyscore.engines import EngineOptions
@@ -18,9 +20,18 @@ from steadyscore.errors import InputError, ModelError, StorageError
 from steadyscore.integrations import Ranker
 from steadyscore.models import adapter
 from steadyscore.models.card import model_card, read_card
+from steadyscore.reproduce.execute import Store, Workshop, do_all
+from steadyscore.reproduce.jobs import Beside, job_of, request_of
+from steadyscore.reproduce.library import Library, MissingRun
+from steadyscore.reproduce.recipe import Side
+from steadyscore.reproduce.scale import choices_from
+from steadyscore.scoring.estimate import presentation_of
+from steadyscore.scoring.score import AuditConfig
 from steadyscore.scoring.scorer import Scorer, Settings
+from steadyscore.serve.service import instance_of, open_model
 from steadyscore.serve.shared_base import SharedBases
 from steadyscore.tasks import PASSAGE_RERANKING
+from steadyscore.terms import Collection
 from steadyscore.training import merge
 from steadyscore.training.loop import train_adapter
 from steadyscore.training.recipe import TrainConfig
@@ -193,6 +204,97 @@ def test_merged_scores_equal_unmerged_and_the_merged_folder_opens(world, tmp_pat
     np.testing.assert_allclose(merged, scores(f"hf:{world / 'base'}+{world / 'adapter'}", world), atol=1e-4)
 
 
+@pytest.fixture(scope="module")
+def merged(world, tmp_path_factory) -> tuple[str, str]:
+    """The addresses of an adapter that is shown three candidates at once, 19 characters of each, and of its merged model."""
+    folder = tmp_path_factory.mktemp("merged")
+    trained = Path(shutil.copytree(world / "adapter", folder / "adapter"))
+    card = read_card(trained)
+    (trained / "card.json").write_text(json.dumps(card | {"settings": card["settings"] | {"chars": 19, "width": 3}}))
+    merge.merge(trained, folder / "model")
+    return f"hf:{world / 'base'}+{trained}", f"hf:{folder / 'model'}"
+
+
+def pool_of(world) -> tuple[str, list[str]]:
+    instance = next(open_collection(str(world / "pools.jsonl")).instances())
+    return instance.query, [candidate.text for candidate in instance.pool]
+
+
+def rank_in_python(address, query, texts):
+    return Ranker(address).scores(query, texts)
+
+
+def rank_in_a_server(address, query, texts):
+    return open_model("m", address).scorer().score(instance_of(query, texts))
+
+
+@pytest.mark.parametrize("rank", [rank_in_python, rank_in_a_server])
+def test_a_merged_model_is_presented_as_its_adapter_was_trained(world, merged, rank):
+    apart, together = (np.array(rank(address, *pool_of(world))) for address in merged)
+    np.testing.assert_allclose(together, apart, atol=1e-5)
+    assert np.array_equal(np.argsort(-together), np.argsort(-apart))
+    plain = Ranker(merged[1], width=5, chars=200).scores(*pool_of(world))
+    assert np.abs(plain - apart).max() > 1e-4  # the settings matter for this pool
+
+
+def test_a_merged_model_has_the_checks_of_its_adapter(world, merged):
+    apart, together = (open_engine(address).identity()["adapter"] for address in merged)
+    assert together == apart | {"sha256": together["sha256"]}
+    planned = [presentation_of(address, Collection("texts", "passage_reranking"), AuditConfig()) for address in merged]
+    assert planned[0] == planned[1]
+    with pytest.raises(ModelError, match="adapter was trained with prompt"):
+        Ranker(merged[1], prompt="compact")
+
+
+def test_a_merged_model_with_a_damaged_card_is_refused_by_its_file(merged, tmp_path):
+    folder = Path(shutil.copytree(merged[1].removeprefix("hf:"), tmp_path / "model"))
+    (folder / "merged.json").write_text('{"adapter": ["no card"]}')
+    with pytest.raises(InputError, match=r"merged\.json cannot be used"):
+        open_engine(f"hf:{folder}")
+
+
+TRANSFER = "is an adapter that was trained for passage reranking, and this is response ranking"
+
+
+@pytest.fixture(scope="module")
+def transferred(world, merged, tmp_path_factory):
+    """The passage adapter and its merged model on responses, and the base, which was trained for nothing."""
+    folder = tmp_path_factory.mktemp("transferred")
+    lines = (world / "pools.jsonl").read_text().replace("passage_reranking", "response_ranking")
+    (folder / "responses.jsonl").write_text(lines)
+    scorers = [f"hf:{world / 'base'}", *merged]
+    return audit(scorers, folder / "responses.jsonl", permutations=2, out=folder / "runs", quiet=True)
+
+
+def test_an_adapter_of_another_task_is_said_in_every_table(transferred, tmp_path):
+    plain, apart, together = transferred
+    assert "trained for" not in str(plain)
+    for audited in (apart, together):
+        assert TRANSFER in "\n".join(audited.remarks())
+        assert TRANSFER in str(audited.to_json()["warnings"])
+        assert TRANSFER in str(load(audited.folder))
+        assert TRANSFER in str(compare(plain.folder, audited.folder))
+        assert TRANSFER in str(recommend(audited.folder, target="overlap=0.5"))
+        assert TRANSFER in load(audited.folder).report(tmp_path / audited.name.replace("/", "-")).read_text()
+
+
+def test_claims_are_scored_by_the_prompt_of_passages():
+    scored = {"scorer": {"adapter": {"task": "claim_verification"}}, "task": "passage_reranking"}
+    assert adapter.other_task(scored) is None
+    assert adapter.other_task({"scorer": {"kind": "python"}, "task": "response_ranking"}) is None
+
+
+def test_the_paper_s_tables_take_no_adapter_of_another_task(world, transferred, tmp_path):
+    choices = choices_from("tiny", base=f"hf:{world / 'base'}", adapters={"oc-sft": str(world / "adapter")})
+    side = Side(system="oc-sft", base="qwen3-4b", seeds=(42,), collections="rewardbench2")
+    job = job_of(request_of(side, "qwen3-4b", 42, "rewardbench2"), Beside(1), choices)
+    [said] = do_all([job], Workshop(Store(tmp_path), choices, EngineOptions(), quiet=True), print)
+    assert said.startswith(f"oc-sft on rewardbench2: the scorer {TRANSFER}. Name an adapter of this task")
+    given = replace(choices, collections={"rewardbench2": "pools"}, runs={"oc-sft/rewardbench2": str(transferred[1].folder)})
+    with pytest.raises(MissingRun, match="was scored by an adapter that was trained for passage reranking"):
+        Library(Store(tmp_path), given).run(side, "qwen3-4b", 42, "rewardbench2")
+
+
 def test_a_merge_that_changes_scores_is_not_written(world, tmp_path, monkeypatch):
     monkeypatch.setattr(merge, "AGREEMENT", -1.0)
     with pytest.raises(ModelError, match="The merged model was not written"):
@@ -206,6 +308,28 @@ def test_halved_adapters_score_the_same_to_a_thousandth(world, tmp_path):
     assert sizes[1] < 0.7 * sizes[0]
     half = scores(f"hf:{world / 'base'}+{tmp_path / 'half'}", world)
     np.testing.assert_allclose(half, scores(f"hf:{world / 'base'}+{world / 'adapter'}", world), atol=1e-3)
+
+
+def test_who_may_read_an_adapter_follows_the_umask(world, merged, tmp_path):
+    (tmp_path / "plain").touch()
+    adapter.halve(world / "adapter", tmp_path / "half")
+    folders = [world / "adapter", tmp_path / "half", Path(merged[1].removeprefix("hf:"))]
+    written = [file for folder in folders for file in folder.rglob("*.*") if file.is_file()]
+    assert {"adapter_model.safetensors", "optimizer.safetensors", "model.safetensors"} <= {file.name for file in written}
+    assert {file.stat().st_mode for file in written} == {(tmp_path / "plain").stat().st_mode}
+
+
+def test_no_adapter_names_a_place_of_the_machine_that_trained_it(world, merged, tmp_path, monkeypatch):
+    named = json.loads((world / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"]
+    assert named == read_card(world / "adapter")["base"]["model"] == str(world / "base")  # as the user wrote it
+    monkeypatch.setattr("steadyscore.engines.hf.model_path", lambda name: world / "base")
+    settings = {"widths": (5,), "steps": 1, "batch": 1, "device": "cpu", "out": str(tmp_path / "own")}
+    train_adapter(TrainConfig(base="smollm2-135m", data=str(world / "pools.jsonl"), labels="judgements", **settings))
+    for shared in (file for name in adapter.FILES for file in (tmp_path / "own").rglob(name)):
+        assert bytes(world) not in shared.read_bytes()
+    assert np.isfinite(scores(f"smollm2-135m+{tmp_path / 'own'}", world)).all()
+    model = Path(merged[1].removeprefix("hf:"))
+    assert not [file for file in model.iterdir() if file.name != "merged.json" and bytes(world) in file.read_bytes()]
 
 
 def test_an_adapter_is_not_halved_in_its_own_place(copy):

@@ -138,7 +138,8 @@ def test_the_sentence_states_what_was_planted() -> None:
     found = variant(queries, Threshold(cutoff=0.5))
     text = sentences.sentence(found, "overlap", 10, named=False)
     assert text.startswith(
-        "If these 4 candidates arrive in another order, 67 % of what the threshold keeps changes (overlap 0.33), "
+        "If these 4 candidates arrive in another order, 67 % of what the threshold keeps in either order is kept in only one of "
+        "the two (overlap 0.33), "
     )
     first, second = 1 / np.log2(3), 1.0  # b is second in one order and first in the other
     assert sentences.quality_movement(found, "overlap", 10) == pytest.approx(second - first)
@@ -148,7 +149,8 @@ def test_the_sentence_states_what_was_planted() -> None:
 def test_overlap_is_read_against_what_chance_gives() -> None:
     queries = [planted([[0.9, 0.8, 0.1, 0.0], [0.4, 0.95, 0.7, 0.0]], [0, 1, 0, 0], query_id=f"q{i}") for i in range(3)]
     notes = sentences.notes(variant(queries, Threshold(cutoff=0.5)), "overlap", 10)
-    assert "The threshold keeps 50 % of the pool; sets of the same sizes drawn at random would overlap by 0.39." in notes
+    drawn = "sets of the same sizes drawn at random would overlap by 0.39."
+    assert f"The threshold keeps 50 % of a pool on average, with an F1 of 0.67; {drawn}" in notes
 
 
 def test_the_sentence_is_worded_for_the_preference_consumer() -> None:
@@ -171,7 +173,7 @@ def test_without_judgements_decisions_are_told_and_quality_is_said_to_be_unknown
     ]
     file.write_text("\n".join(map(json.dumps, rows)))
     page = write_report([load_run(scored_run("synthetic:slot", str(file), tmp_path / "run"))], tmp_path / "page").read_text()
-    assert "of the first 10 changes" in page
+    assert "of what is among the first 10 in either order is there in only one of the two" in page
     assert "Quality is not known: no query that this is measured on has judgements." in page
 
 
@@ -194,8 +196,9 @@ def test_a_variant_that_keeps_everything_wins_nothing(runs, tmp_path: Path) -> N
 def test_the_steadiest_is_named_and_a_lead_is_settled_only_by_its_interval(page: str) -> None:
     assert "Steadiest decisions: synthetic:slot:0.05" in page
     queries = [planted([[0.9, 0.5, 0.1], [0.8, 0.5, 0.2]], [1, 0, 0], query_id=f"q{i}") for i in range(6)]
-    twins = [variant(queries, Threshold(cutoff=0.6), name=name) for name in ("one", "two")]
-    assert "not settled against" in sentences.leader(twins, "overlap")
+    shaky = [*queries[:5], planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [1, 0, 0], query_id="q5")]
+    one, two = (variant(of, Threshold(cutoff=0.6), name=name) for name, of in (("one", queries), ("two", shaky)))
+    assert "not settled against two: 0.167" in sentences.leader([one, two], "overlap")
 
 
 def test_a_lead_is_told_by_the_queries_that_both_have(page: str) -> None:
@@ -368,14 +371,13 @@ def test_the_floor_stands_beside_the_figure(runs, tmp_path: Path) -> None:
 
 def test_settings_and_coverage_are_told(runs, tmp_path: Path) -> None:
     run = runs["synthetic:slot:0.3", "responses"]
-    record = run.record | {
-        "coverage": run.record["coverage"] | {"failed": [{"query_id": "q-lost", "reason": "ValueError: gone"}]}
-    }
-    text = Outline(write_report([replace(load_run(run), record=record)], tmp_path).read_text()).text
+    audit = load_run(run)
+    lacking = replace(audit.measured.coverage, failed={"q-lost": "ValueError: gone"})
+    text = Outline(write_report([replace(audit, measured=replace(audit.measured, coverage=lacking))], tmp_path).read_text()).text
     for told in (
         "only the first 8 queries",
         "1 of 8 queries could not be scored and are in no mean: q-lost (ValueError: gone).",
-        "0 (hashed)",
+        "0 (distinct)",
         "the whole pool",
         "steadyscore audit --scorer synthetic:slot:0.3",
         "4 per query, beside the first-stage order",

@@ -8,7 +8,7 @@ import subprocess
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from steadyscore.reproduce.artifacts import ARTIFACTS
@@ -41,11 +41,14 @@ def filled_with(labels, value=MEASURED, paper="+0.047"):
 
 
 def bare(text):
-    """LaTeX without comments and escaped characters."""
-    return re.sub(r"\\[&%_#${}]", "", re.sub(r"(?<!\\)%.*", "", text))
+    """LaTeX without comments, a letter for every escaped character."""
+    return re.sub(r"\\[&%_#${}]", "x", re.sub(r"(?<!\\)%.*", "", text))
 
 
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=2, max_size=4, unique=True))
+@example(["0", "&["])  # the bracket stands behind an escaped character, not behind the end of the row before
+@example(["0", "["])
+@example(["*", "\u3000[1]"])
 def test_any_name_leaves_latex_whole(labels):
     text = bare(to_latex(filled_with(labels), ALL))
     assert "#" not in text

@@ -113,10 +113,10 @@ def test_flips_on_crossing_queries_are_a_share_of_all_flips():
 def test_the_matched_cutoff_keeps_the_share_of_the_other_on_its_fitting_half():
     queries = [a_query(f"q{i}", seed=i) for i in range(12)]
     other = [Scored(**{f: getattr(q, f) for f in Scored.__slots__} | {"scores": 5 * q.scores - 3}) for q in queries]
-    cutoff = measure(queries).cutoff.value
-    share = fitted_retention(queries, cutoff, Threshold())
-    matched = measure(other, Threshold(retention=share)).cutoff.value
-    assert fitted_retention(other, matched, Threshold()) == pytest.approx(share)
+    tuned = Threshold(cutoff="f1")
+    share = fitted_retention(queries, measure(queries, tuned).cutoff.value, tuned)
+    matched = measure(other, Threshold(retention=share, half=True)).cutoff.value
+    assert fitted_retention(other, matched, tuned) == pytest.approx(share)
 
 
 def test_an_example_has_equal_quality_and_different_sets():

@@ -27,7 +27,7 @@ from tests.helpers.pools import a_card, some_instances, write_collection
 from tests.runs.test_folder import audit, half_done
 from tests.runs.test_table import scored
 
-BESIDE = ("--noise-floor", "--perturb", "drop", "markers")
+BESIDE = ("--noise-floor", "--perturb", "drop", "replace")
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +181,7 @@ def test_a_truncated_table_is_named_with_the_command_that_repairs_it_and_is_repa
     assert same_table(copy, find_run(finished).folder)
 
 
-@pytest.mark.parametrize("name", ["scores.parquet", "queries.parquet", "noise.parquet", "perturbed-markers.parquet"])
+@pytest.mark.parametrize("name", ["scores.parquet", "queries.parquet", "noise.parquet", "perturbed-replace.parquet"])
 def test_a_deleted_table_is_missed_and_made_again(finished, copy, name):
     before = figures(copy)
     (copy / name).unlink()
@@ -342,7 +342,11 @@ def test_whatever_run_json_holds_the_answer_is_a_sentence(finished, copy, kind, 
     capsys.readouterr()
 
 
-@pytest.mark.parametrize("content", [b"[]", b"null", b"7", b'"x"', b"\xff\xfe{", b"{", b"", b"[" * 2_000])
+@pytest.mark.parametrize(
+    "content",
+    [b"[]", b"null", b"7", b'"x"', b"\xff\xfe{", b"{", b"", b"[" * 2_000],
+    ids=["list", "null", "number", "string", "not UTF-8", "cut", "empty", "nested"],
+)
 def test_bytes_that_are_no_record_are_a_sentence(copy, tmp_path, content, capsys):
     (copy / "run.json").write_bytes(content)
     with pytest.raises(DamagedFile, match=r"run.json (cannot be read|holds).*Copy it back"):

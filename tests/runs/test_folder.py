@@ -344,3 +344,34 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     (tmp_path / "run.json").write_text('{"format": 99}')
     with pytest.raises(InputError, match="has format 99"):
         Run.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("starts", 0), {}),
+        (("starts", 0, "versions"), ["x"]),
+        (("starts", 0, "versions", "python"), {}),
+        (("starts", 0, "times"), 3),
+        (("fingerprint", "queries"), "x"),
+        (("fingerprint", "query_ids"), 5),
+        (("fingerprint", "chars"), "x"),
+        (("coverage", "cut"), -1),
+        (("coverage", "seconds"), "x"),
+    ],
+    ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_a_record_that_somebody_edited_is_refused_in_a_sentence(collection_file, tmp_path, place, value):
+    audit(collection_file, tmp_path / "run")
+    file = tmp_path / "run" / "run.json"
+    record = json.loads(file.read_text())
+    del record["sha256"]
+    part = record
+    for step in place[:-1]:
+        part = part[step]
+    part[place[-1]] = value
+    file.write_text(json.dumps(record))
+    with pytest.raises(
+        InputError, match=r"run\.json cannot be used: .*" + str(place[-1] if isinstance(place[-1], str) else place[0])
+    ):
+        Run.open(file.parent)

@@ -218,7 +218,7 @@ def test_a_query_that_has_all_its_permutations_is_not_scored_again(source, tmp_p
     scorer = open_scorer("synthetic:companion:0.3", open_collection(source).collection, SMALL)
     known, session = next(run.iter_queries()), Session()
     instance = next(iter(open_collection(source).instances()))
-    assert score_query(scorer, instance, SMALL, session, known) is known
+    assert score_query(scorer, instance, SMALL, session, known, place=0) is known
     assert not session
 
 
@@ -281,3 +281,27 @@ def test_queries_are_chosen_by_id_and_more_of_them_are_added(source, tmp_path):
 def test_ids_that_no_collection_has_are_named_before_anything_is_scored(source):
     with pytest.raises(InputError, match="no query has the id q77, q8 in"):
         check_query_ids([open_collection(source)], Cut(query_ids=("q1", "q8", "q77")))
+
+
+def test_small_pools_grow_to_all_the_orders_they_have_and_no_further(tmp_path):
+    source = str(write_collection(tmp_path / "small.jsonl", some_instances(queries=2, candidates=3)))
+    asked: list = []
+    score(source, tmp_path / "run", AuditConfig(permutations=4))
+    grown = score(source, tmp_path / "run", AuditConfig(permutations=10), asked)
+    assert sorted(asked) == [(query, number) for query in ("q0", "q1") for number in (4, 5)]
+    again: list = []
+    larger = score(source, tmp_path / "run", AuditConfig(permutations=20), again)
+    assert again == []
+    assert [len(query.permuted) for query in larger.read_queries()] == [6, 6]
+    assert_same_scores(larger, score(source, tmp_path / "whole", AuditConfig(permutations=20)))
+    assert grown.record["status"] == larger.record["status"] == "complete"
+
+
+def test_a_run_of_the_papers_scheme_names_the_flag_that_goes_on_with_its_orders(source, tmp_path):
+    hashed = replace(SMALL, scheme="hashed")
+    before = score(source, tmp_path / "run", hashed)
+    with pytest.raises(RunMismatch, match=r'scheme was "hashed", now "distinct" \(--scheme hashed goes on as it was\)'):
+        score(source, tmp_path / "run", replace(SMALL, permutations=8))
+    grown = score(source, tmp_path / "run", replace(hashed, permutations=8))
+    assert [len(query.permuted) for query in grown.read_queries()] == [8, 8, 8]
+    assert before.record["fingerprint"]["scheme"] == "hashed"

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from steadyscore.cli import main
 from steadyscore.errors import InputError
 from steadyscore.measures.measurement import Threshold, measure
 from steadyscore.runs.score_file import read_scores
@@ -195,7 +196,7 @@ def test_all_mistakes_are_told_at_once(tmp_path):
             HEAD + "q,0,a,1\nq,0.5,a,1\n",
             r"1 rows have '0.5' as permutation, which is not a whole number of 32 bits: line 3, query q",
         ),
-        ("s.run", b"q1 Q0 \xe9 1 1.0 t\n", r"s\.run:1: byte 7 is not UTF-8"),
+        pytest.param("s.run", b"q1 Q0 \xe9 1 1.0 t\n", r"s\.run:1: byte 7 is not UTF-8", id="not UTF-8"),
         ("s.parquet", "not parquet", "cannot be read as parquet"),
         ("s.jsonl", "", "holds no row"),
         ("s.xlsx", "", "is none of .parquet, .csv"),
@@ -216,7 +217,7 @@ def test_missing_files_are_named_together(tmp_path):
 
 def test_bad_qrels_are_named_by_line(tmp_path):
     (tmp_path / "q").write_text("q1 0 a 1\nq1 0 a\nq1 0 b high\n")
-    with pytest.raises(InputError, match=r"q:2: .*\n.*q:3: "):
+    with pytest.raises(InputError, match=r"q:2: .*\(so in 2 places: 2, 3\)"):
         read_scores([write(tmp_path / "s.csv")], tmp_path / "q")
 
 
@@ -295,6 +296,10 @@ PLACED = "query_id,permutation,candidate_id,score,slot,window\n"
     [
         ("query_id,permutation,candidate_id,score,slot\nq,0,a,1,0\n", "there is slot but no window"),
         (HEAD.replace("score", "score,grade_0") + "q,0,a,1,0.5\n", "there is grade_0 but no grade_1, grade_2, grade_3"),
+        (
+            HEAD.replace("score", "score,grade_0,grade_1,grade_2,grade_3") + "q,0,a,1,.5,.5,.5,.5\nq,0,b,1,.33,.33,.34,0\n",
+            "1 rows have grades that do not sum to 1",
+        ),
         (HEAD.replace("score", "score,score") + "q,0,a,1,1\n", "has the column score twice"),
         (PLACED + "q,0,a,1,2000000000,0\nq,1,a,1,0,0\n", "1 rows have a slot below 0, or not below the number of .*: line 2"),
         (PLACED + "q,0,a,1,-1,0\nq,1,a,1,0,0\n", "1 rows have a slot below 0"),
@@ -332,7 +337,7 @@ def test_a_header_that_is_not_utf_8_is_refused(tmp_path):
         read_scores([tmp_path / "s.csv"])
 
 
-@pytest.mark.parametrize("grade", ["--1", "²", "9" * 5000, "3000000000", "1.0"])
+@pytest.mark.parametrize("grade", ["--1", "²", "9" * 5000, "3000000000", "1.0"], ids=["signs", "square", "many", "big", "point"])
 def test_odd_grades_are_sentences(tmp_path, grade):
     (tmp_path / "q").write_text(f"q1 0 a {grade}\n")
     with pytest.raises(InputError, match="q:1: "):
@@ -364,3 +369,54 @@ def test_a_small_file_of_very_many_rows_is_refused_before_it_is_read(tmp_path, m
 def test_a_damaged_footer_is_refused_and_does_not_end_the_process():
     with pytest.raises(InputError, match=r"cannot be read as parquet: "):  # in the words of each version of pyarrow
         read_scores([ASSETS / "damaged_footer.parquet"])
+
+
+@pytest.mark.parametrize("name", ["s.csv", "s.jsonl", "s.parquet"])
+def test_whole_numbers_that_would_become_ties_are_refused(tmp_path, name):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [
+        {"query_id": "q", "permutation": m, "candidate_id": c, "score": 10**17 + i} for m in (0, 1) for i, c in enumerate("ab")
+    ]
+    if name == "s.csv":
+        (tmp_path / name).write_text(HEAD + "".join(",".join(map(str, row.values())) + "\n" for row in rows))
+    elif name == "s.jsonl":
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / name)
+    with pytest.raises(InputError, match=r"4 rows have .*100000000000000000.* as score, which is not a number up to 2\^53"):
+        read_scores([tmp_path / name])
+
+
+def runs_of(tmp_path, sign):
+    """Two TREC runs whose scores fall with the rank, or rise as distances do."""
+    files = []
+    for m in range(2):
+        lines = [f"q{q} Q0 d{(rank + m) % 3} {rank} {sign * (4 - rank)} t\n" for q in range(2) for rank in (1, 2, 3)]
+        (tmp_path / f"{m}.run").write_text("".join(lines))
+        files.append(tmp_path / f"{m}.run")
+    return files
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["falling", "rising"])
+def test_ranks_that_contradict_their_scores_are_said(tmp_path, sign, capsys):
+    notes: list[str] = []
+    read_scores(runs_of(tmp_path, sign), notes=notes)
+    said = [
+        f"{tmp_path / f'{m}.run'}: the ranks of 2 of 2 queries contradict their scores; the scores were taken." for m in (0, 1)
+    ]
+    assert notes == (said if sign < 0 else [])
+    assert main(["audit", "--scores", *map(str, runs_of(tmp_path, sign)), "--out", str(tmp_path / "out"), "--no-report"]) == 0
+    printed = capsys.readouterr().out
+    assert all((sentence in printed) is (sign < 0) for sentence in said)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert all((sentence in summary["runs"][0]["warnings"]) is (sign < 0) for sentence in said)
+
+
+def test_equal_ranks_contradict_nothing(tmp_path):
+    for m in range(2):
+        (tmp_path / f"{m}.run").write_text("".join(f"q Q0 d{i} 1 {i}.5 t\n" for i in range(3)))
+    notes: list[str] = []
+    read_scores([tmp_path / "0.run", tmp_path / "1.run"], notes=notes)
+    assert notes == []

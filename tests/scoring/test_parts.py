@@ -107,11 +107,11 @@ def test_what_parts_cost_is_summed_once_however_often_they_are_collected(tmp_pat
 def test_a_stop_in_the_middle_of_a_part_keeps_its_queries(tmp_path, monkeypatch):
     scored, score = [], parts.score_query
 
-    def stop_at_the_fifth(scorer, instance, config, session):
+    def stop_at_the_fifth(scorer, instance, config, session, place):
         if len(scored) == 4:
             raise KeyboardInterrupt
         scored.append(instance.id)
-        return score(scorer, instance, config, session)
+        return score(scorer, instance, config, session, place=place)
 
     with monkeypatch.context() as patch:
         patch.setattr(parts, "score_query", stop_at_the_fifth)

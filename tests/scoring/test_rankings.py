@@ -7,7 +7,7 @@ import pytest
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.scoring import parts
-from steadyscore.scoring.rankings import RankingWork, rank_collection
+from steadyscore.scoring.rankings import RankingWork, rank_collection, usual_mitigations
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer
 
 CONFIG = AuditConfig(cut=Cut(queries=6, pool=7))
@@ -61,7 +61,7 @@ def test_a_stopped_command_resumes(tmp_path, monkeypatch):
     assert main([*WORDS, "--out", str(out), "--format", "trec"]) == 130
     assert not out.exists()
     assert main([*WORDS, "--out", str(out), "--format", "trec"]) == 0
-    assert len(asked) == 7  # six queries, and the one that was stopped a second time
+    assert len(asked) == 10  # six queries, the one that was stopped a second time, and three that are stored, to compare
     assert len(out.read_text().splitlines()) == 6 * 7
 
 
@@ -91,10 +91,41 @@ def test_json_holds_the_ranking_or_names_the_file(tmp_path, capsys):
     assert (found["queries"], found["failed"], len(found["ranking"])) == (6, [], 42)
     assert set(found["ranking"][0]) == {"query_id", "rank", "candidate_id", "score"}
     assert main([*WORDS, "--json", "--out", str(tmp_path / "x.jsonl"), "--format", "jsonl"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"queries": 6, "failed": [], "out": str(tmp_path / "x.jsonl")}
+    assert json.loads(capsys.readouterr().out) == {
+        "queries": 6, "mitigations": [], "failed": [], "out": str(tmp_path / "x.jsonl"),
+    }  # fmt: skip
     assert len((tmp_path / "x.jsonl").read_text().splitlines()) == 42
 
 
 def test_workers_without_a_file_are_wrong_usage(capsys):
     assert main([*WORDS, "--shard", "1/2"]) == 2
     assert "--out is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("data", "flags", "used"),
+    [
+        ("passages", [], ["first-stage:30"]),
+        ("passages", ["--mitigation", "none"], []),
+        ("passages", ["--mitigation", "canonical-order"], ["canonical-order"]),
+        ("responses", [], []),
+    ],
+    ids=["ranked", "turned off", "another", "no first stage"],
+)
+def test_the_default_scorer_takes_a_share_of_a_first_stage_that_ranked_the_pools(monkeypatch, capsys, data, flags, used):
+    monkeypatch.setattr("steadyscore.scoring.rankings.DEFAULT", "synthetic:slot")
+    assert main(["score", "--scorer", "synthetic:slot", "--data", data, "--queries", "2", "--json", *flags]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["mitigations"] == used
+    assert ("30 % of each score is the first stage's rank" in printed.err) == (not flags and bool(used))
+
+
+def test_a_file_that_names_no_first_stage_and_carries_no_rank_is_not_taken_for_ranked(tmp_path, monkeypatch):
+    monkeypatch.setattr("steadyscore.scoring.rankings.DEFAULT", "synthetic:slot")
+    candidates = [{"id": "a", "text": "one"}, {"id": "b", "text": "two"}]
+    for name, ranks, used in (("plain", [{}, {}], []), ("ranked", [{"rank": 1}, {"rank": 2}], ["first-stage:30"])):
+        pool = [candidate | rank for candidate, rank in zip(candidates, ranks, strict=True)]
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text(json.dumps({"id": "1", "query": "q", "candidates": pool}) + "\n")
+        assert usual_mitigations("synthetic:slot", open_collection(str(file))) == used
+        assert usual_mitigations("synthetic:none", open_collection(str(file))) == []

@@ -80,7 +80,7 @@ def test_everything_that_is_not_a_document_is_named_at_once():
     assert [mistake.split()[1] for mistake in refusal.value.mistakes] == ["1", "2"]
 
 
-@pytest.mark.parametrize("one", ["a single string", b"a single string", {"text": "a single dict"}])
+@pytest.mark.parametrize("one", ["a single string", b"a single string", {"text": "a single dict"}], ids=["text", "bytes", "dict"])
 def test_one_document_that_is_no_list_is_refused(one):
     with pytest.raises(InputError, match=r"documents is one document\. Give a list of texts"):
         steadyscore.rerank(by_length, "what", one)

@@ -1,6 +1,10 @@
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+import steadyscore
 from steadyscore.collection import open_collection
 from steadyscore.engines import Engine
 from steadyscore.errors import ModelError
@@ -8,6 +12,7 @@ from steadyscore.runs.folder import Run
 from steadyscore.scoring.score import (
     AuditConfig,
     Cut,
+    count_shown,
     cut_instances,
     draw_orders,
     open_scorer,
@@ -38,6 +43,21 @@ def test_balanced_orders_put_every_candidate_in_every_slot_equally_often():
     slots = np.argsort(orders, axis=1) % 4
     assert all((np.bincount(column, minlength=4) == 2).all() for column in slots.T)
     assert np.array_equal(orders, draw_orders(POOL, config, 4))
+
+
+@pytest.mark.parametrize(("n", "permutations"), [(6, 12), (4, 20), (5, 119), (3, 10), (2, 5), (1, 4)])
+@pytest.mark.parametrize("scheme", ["balanced", "distinct"])
+def test_no_order_of_a_pool_is_shown_twice(scheme, n, permutations):
+    pool, config = replace(POOL, pool=POOL.pool[:n]), AuditConfig(permutations=permutations, scheme=scheme)
+    orders = draw_orders(pool, config, n)
+    assert len(orders) == len(np.unique(orders, axis=0)) == min(permutations, math.factorial(n)) == count_shown(config, n) - 1
+    visits = [np.bincount(column, minlength=n) for column in orders.T]
+    assert scheme != "balanced" or np.ptp(visits) <= 1
+
+
+def test_the_papers_scheme_shows_as_many_of_every_pool():
+    pool, config = replace(POOL, pool=POOL.pool[:2]), AuditConfig(permutations=10, scheme="hashed")
+    assert len(draw_orders(pool, config, 2)) == count_shown(config, 2) - 1 == 10
 
 
 def test_without_the_canonical_row_only_permutations_are_scored(tmp_path):
@@ -164,3 +184,27 @@ def test_a_second_collection_is_not_charged_for_the_first(tmp_path):
     runs = [score_collection(scorer, str(file), tmp_path / file.stem, config) for file in files]
     assert [run.record["coverage"]["spent"] for run in runs] == [{"requests": n, "cost": n / 4} for n in (3, 2)]
     assert [len(run.record["coverage"]["shrunk"]) for run in runs] == [3, 2]
+
+
+# -- what the data says of itself
+
+
+def scored_pools(sign):
+    return [
+        row | {"candidates": [c | {"score": sign * (9.0 - i)} for i, c in enumerate(row["candidates"])]}
+        for row in some_instances(3)
+    ]
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["falling", "rising"])
+def test_first_stage_scores_against_the_order_of_the_pool_are_said(sign):
+    (found,) = steadyscore.audit("synthetic:slot", scored_pools(sign), permutations=2)
+    sentence = "the first-stage scores of 3 of 3 queries contradict the order of the pool; the order was taken."
+    assert (sentence in str(found.remarks())) is (sign < 0)
+    assert (sentence in found.to_json()["warnings"]) is (sign < 0)
+
+
+def test_more_queries_than_there_are_is_said():
+    for asked in (3, 500):
+        (found,) = steadyscore.audit("synthetic:slot", some_instances(3), permutations=2, queries=asked)
+        assert ("500 queries were asked for, and 3 are all there are." in found.to_json()["warnings"]) is (asked == 500)

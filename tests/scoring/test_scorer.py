@@ -159,7 +159,7 @@ def test_a_presentation_is_one_value_of_all_four_channels(tiny_engine):
 class Whole(Reranker):
     """A system that is not ours: keeps what it was given."""
 
-    name, capabilities, takes_whole_text = "whole", Capabilities(gives="score"), True
+    name, capabilities = "whole", Capabilities(gives="score")
 
     def identity(self):
         return {"kind": "whole"}
@@ -178,7 +178,3 @@ def test_a_system_that_is_not_ours_gets_texts_as_they_are_unless_told_otherwise(
     scorer_for(system, collection, AuditConfig(chars=12)).score(instance)
     assert system.given == ["def f(): ret", "Head body en"]
     assert scorer_for(system, collection, AuditConfig()).width is None
-    ours = Whole()
-    ours.takes_whole_text = False
-    scorer_for(ours, collection, AuditConfig()).score(instance)
-    assert len(ours.given[0]) == 500

@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from steadyscore.audits.audit import Additions, AuditWork, Output, audit
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
-from steadyscore.engines import Capabilities, Reranker, Watch
+from steadyscore.engines import Capabilities, EngineOptions, Reranker, Watch
 from steadyscore.errors import RunMismatch
 from steadyscore.machine.disk import sha256
 from steadyscore.runs.folder import Run
 from steadyscore.runs.layout import Session, ShrunkWindow
+from steadyscore.scoring import parts
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from steadyscore.scoring.starts import Start, scorer_changes, start_of, start_remarks, sum_sessions, unwatched_parts
+from steadyscore.scoring.workers import score_share
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_instances, write_collection
 
@@ -112,6 +115,19 @@ def test_cuts_of_added_permutations_join_those_before_and_a_query_scored_again_h
     assert cuts([*sessions, session("a", 70)]) == [("a", 70), ("b", 30)]
 
 
+def test_versions_that_workers_scored_parts_with_come_one_after_no_other(collection_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts.plan_parts, "__kwdefaults__", {"windows": 7})
+    file, out, config = tmp_path / "weight.txt", tmp_path / "run", AuditConfig(permutations=3)
+    for share, weight in ((1, "1.0"), (2, "-1.0")):
+        file.write_text(weight)
+        scorers, kept = {"mine": Program(file)}, Output(out, report=False, allow_scorer_change=True)
+        score_share(AuditWork(scorers, [str(collection_file)], config, EngineOptions(), Additions(), kept), parts.Share(share, 2))
+    found = audit(scorers, str(collection_file), out=out, config=config, report=False, allow_scorer_change=True)
+    said = start_remarks(found[0].record)[0]
+    assert said.startswith("scored by two versions: ")
+    assert said.endswith(" (in other parts).")
+
+
 def test_a_change_that_the_user_lets_pass_stands_in_the_record_with_both_values(begun):
     file, data, out = begun
     old = sha256(file)[:16]
@@ -120,7 +136,10 @@ def test_a_change_that_the_user_lets_pass_stands_in_the_record_with_both_values(
     first, second = json.loads((out / "run.json").read_text())["starts"]
     assert (first["files"], second["files"]) == ({str(file): old}, {str(file): sha256(file)[:16]})
     assert second["queries_before"] == 2
-    assert start_remarks(run.record) == [f"scored by two versions: {file} was {old}, now {sha256(file)[:16]} (after 2 queries)."]
+    assert start_remarks(run.record) == [
+        f"scored by two versions: {file} was {old}, now {sha256(file)[:16]}, "
+        "2 of 2 stored windows scored otherwise, by up to 94 (queries q0, q1) (after 2 queries)."
+    ]
     assert unwatched_parts(run.record) == ["What it reads from disk is not watched."]
     score(Program(file), data, out)  # the second version is the run's own now
 
@@ -173,8 +192,8 @@ def test_only_what_is_known_to_have_changed_counts():
     assert scorer_changes(start, replace(start, versions={"torch": "2"})) == []
     assert scorer_changes(Start({}), start) == [], "nothing was known before"
     assert scorer_changes(start, replace(start, files={**start.files, "c.py": "3"})) == [], "watched for the first time"
-    assert scorer_changes(start, replace(start, files={"x/a.py": "1", "x/b.py": "2"})) == [], "moved"
-    assert scorer_changes(start, replace(start, files={"a.py": "1"})) == ["b.py was 2, now it is not there"]
+    assert scorer_changes(start, replace(start, files={"x/a.py": "1"})) == [], "moved, and no longer watched"
+    assert scorer_changes(start, replace(start, files={"a.py": "1", "b.py": "3"})) == ["b.py was 2, now 3"]
     assert scorer_changes(start, replace(start, revision="r2")) == ["model revision was r1, now r2"]
     assert Start.from_json(json.loads(json.dumps(start.to_json()))) == start
 

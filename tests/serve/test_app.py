@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -18,6 +21,7 @@ from steadyscore.engines.command_scorer import CommandReranker
 from steadyscore.engines.endpoint import EndpointDown, EndpointRefused, TooLong
 from steadyscore.errors import InputError, UsageError
 from steadyscore.serve.app import create_app, first_mistakes
+from steadyscore.serve.foreign_fields import UNHONOURED
 from steadyscore.serve.logs import JsonLines
 from steadyscore.serve.metrics import Metrics
 from steadyscore.serve.middleware import token_matches
@@ -139,12 +143,122 @@ def test_more_than_the_pool_is_fine(client):
 
 def test_unknown_fields_are_ignored_by_others_shapes_and_refused_by_ours(client):
     for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
-        post(client, path, **ASKED, rank_fields=["x"], priority=3)
+        post(client, path, **ASKED, user="me", priority=3, cache_salt="x", mm_processor_kwargs={"a": 1})
     assert client.post("/v1/decide", json=ASKED | {"decision": {"top_k": 1}, "priority": 3}).status_code == 422
     assert client.post("/v1/audit", json=ASKED | {"priority": 3}).status_code == 422
     misspelt = client.post("/v1/rerank", json=ASKED | {"order": {"permutatons": 8}})
     assert misspelt.status_code == 422
     assert "order.permutatons" in misspelt.json()["message"]
+
+
+RERANK_PATHS = ("/v1/rerank", "/v2/rerank", "/rerank", "/score")
+MEANING = [(name, harmless) for names in UNHONOURED.values() for name, harmless in names.items()]
+
+
+@pytest.mark.parametrize(("name", "harmless"), MEANING, ids=[name for name, _ in MEANING])
+def test_a_field_that_would_change_the_answer_is_refused_unless_it_asks_for_what_is_done_anyway(client, name, harmless):
+    for path in RERANK_PATHS:
+        body = {"queries": QUERY, "documents": DOCUMENTS} if path == "/score" else ASKED
+        other = "left" if name == "truncation_direction" else next(v for v in (False, True) if v not in harmless)
+        answer = client.post(path, json=body | {name: other})
+        assert answer.status_code == 422, path
+        assert f"{name} is not honoured here: " in answer.json()["message"]
+        for value in (None, *harmless):
+            if not (path == "/rerank" and value is None):  # there null is no value of TEI's flags
+                post(client, path, **body, **{name: value})
+
+
+def test_every_refused_field_is_named_at_once(client):
+    answer = client.post("/v1/rerank", json=ASKED | {"top_k": 2, "rank_fields": ["body"]})
+    assert answer.json()["message"] == (
+        "the body: rank_fields is not honoured here: title and text are read, in this order. Leave it out; "
+        "top_k is not honoured here: say top_n. Leave it out."
+    )
+
+
+def test_tei_s_fields_go_with_its_texts(client):
+    assert len(post(client, "/rerank", query=QUERY, texts=DOCUMENTS, raw_scores=True, top_n=2)) == 2
+    assert client.post("/rerank", json=ASKED | {"raw_scores": True}).status_code == 422
+
+
+def test_an_instruction_is_shown_or_refused(tiny_engine):
+    """By a prompt that has a place for one; a function and a set window have none."""
+    told, reads_sets = model(tiny_engine, "told"), model(tiny_engine, "reads sets", prompt="set")
+    with TestClient(app_of(told, reads_sets, planted())) as client:
+        bodies = [("/score", {"queries": QUERY, "documents": DOCUMENTS}), *((path, ASKED) for path in RERANK_PATHS[:3])]
+        for path, body in bodies:
+            plain, other, same = (
+                client.post(path, json=body | {"model": "told"} | instruction).json()
+                for instruction in ({}, {"instruction": "Prefer the longest document."}, {"instruction": ""})
+            )
+            rows = "data" if path == "/score" else "results"
+            assert other[rows] != plain[rows] == same[rows], path
+            for name in ("reads sets", "planted"):
+                refused = client.post(path, json=body | {"model": name, "instruction": "Prefer the longest."})
+                assert refused.status_code == 422, path
+                assert refused.json()["message"] == (
+                    f"{name} is told nothing but the query and the documents. Leave out instruction."
+                )
+
+
+def test_tokens_of_a_document_are_counted_on_jina_s_route_too(tiny_engine):
+    with TestClient(app_of(model(tiny_engine))) as client:
+        long, short = ["a" * 200, "b" * 200], ["a" * 9, "b" * 9]
+        cut = post(client, "/v1/rerank", query=QUERY, documents=long, max_tokens_per_doc=9, return_documents=False)
+        assert cut["results"] == post(client, "/v1/rerank", query=QUERY, documents=short, return_documents=False)["results"]
+
+
+# -- ranks of a first stage
+
+
+def ranked(*places, documents=DOCUMENTS):
+    return [{"text": text, "rank": place} for text, place in zip(documents, places, strict=True)]
+
+
+def test_ranks_that_documents_carry_have_their_share_in_whatever_order_they_are_sent():
+    sizes = Double(lambda query, texts: [len(text) / 100 for text in texts])
+    mixed = model(sizes, first_stage=40)
+    with TestClient(app_of(model(sizes, ranked=mixed, cutoff=0.3), model(sizes, "never"))) as client:
+        asked = {"queries": QUERY, "documents": ranked(4, 1, 2, 3)}
+        found = [row["score"] for row in post(client, "/score", **asked)["data"]]
+        own = np.array([len(text) for text in DOCUMENTS])
+        scaled = (own - own.min()) / np.ptp(own)
+        assert found == pytest.approx(0.6 * scaled + 0.4 * np.array([0.25, 1.0, 0.75, 0.5]))
+        back = {"queries": QUERY, "documents": asked["documents"][::-1]}
+        assert [row["score"] for row in post(client, "/score", **back)["data"]] == pytest.approx(found[::-1])
+        answer = post(client, "/v1/rerank", query=QUERY, documents=asked["documents"], order={"permutations": 3})
+        assert answer["order"]["first_stage"] == 40
+        assert {row["index"]: row["relevance_score"] for row in answer["results"]} == pytest.approx(dict(enumerate(found)))
+        plain = post(client, "/v1/rerank", **ASKED, order={})
+        assert "first_stage" not in plain["order"]
+        assert {row["index"]: row["relevance_score"] for row in plain["results"]} == pytest.approx(dict(enumerate(own / 100)))
+        assert post(client, "/score", **asked, model="never")["data"][1]["score"] == pytest.approx(own[1] / 100)
+        for path in ("/v1/decide", "/v1/audit"):
+            body = {"query": QUERY, "documents": asked["documents"]} | ({"permutations": 2} if path == "/v1/audit" else {})
+            assert client.post(path, json=body).status_code == (422 if path == "/v1/decide" else 200), "no cutoff for the mixture"
+
+
+@pytest.mark.parametrize("places", [(1, 2, 3, None), (1, 2, 3, 3)], ids=["one without", "one twice"])
+def test_every_document_has_a_rank_of_its_own_or_none_has_one(client, places):
+    refused = client.post("/v1/rerank", json={"query": QUERY, "documents": ranked(*places)})
+    assert refused.status_code == 422
+    assert refused.json()["message"].startswith("some documents have no rank, or that of another.")
+
+
+def test_what_no_order_can_move_is_not_said_where_the_place_in_the_request_counts(tiny_engine):
+    sets = model(tiny_engine, "sets", prompt="set")
+    by_place, by_rank = replace(sets, name="by place", first_stage=30), replace(sets, name="by rank")
+    by_rank = replace(by_rank, ranked=replace(by_rank, first_stage=30))
+    with TestClient(app_of(sets, by_place, by_rank)) as client:
+        facts = {each["id"]: each["order"] for each in client.get("/v1/models").json()["data"]}
+        asked = {"decision": {"top_k": 1}, "permutations": 4}
+        stopped = {name: post(client, "/v1/decide", **ASKED, **asked, model=name)["stability"]["stopped"] for name in facts}
+    free = {name: fact["capabilities"]["order_free"] for name, fact in facts.items()}
+    assert free == {"sets": True, "by place": False, "by rank": True}
+    assert {name: stop == "order_free" for name, stop in stopped.items()} == free
+    assert [facts[name]["first_stage"] for name in free] == [
+        {"by_place": None, "by_rank": None}, {"by_place": 30, "by_rank": 30}, {"by_place": None, "by_rank": 30},
+    ]  # fmt: skip
 
 
 def test_what_is_ours_travels_under_one_key_and_only_when_asked(client):
@@ -554,7 +668,7 @@ def test_a_client_that_goes_away_stops_the_work():
         head += f"Content-Length: {len(body)}\r\n\r\n"
         with socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1]))) as connection:
             connection.sendall(head.encode() + body)
-            assert begun.wait(20)
+            assert begun.wait(120)
         until_idle(app)
         assert len(scored) < 200
 
@@ -641,7 +755,36 @@ def test_this_machine_s_names_and_those_allowed_are_answered():
             assert client.get("/v1/models", headers={"Host": host}).status_code == 200, host
 
 
-@pytest.mark.parametrize("host", ["", "localhost.evil.example", "evil.example#localhost", "127.0.0.1.evil.example", "[::2]"])
+def test_two_tokens_are_no_token():
+    with TestClient(app_of(planted(), keys=("right",))) as client:
+        for first, second in (("right", "wrong"), ("wrong", "right"), ("right", "right")):
+            headers = [("Authorization", f"Bearer {first}"), ("Authorization", f"Bearer {second}")]
+            answer = client.post("/v1/rerank", json=ASKED, headers=headers)
+            assert answer.status_code == 400
+            assert answer.json() == {"message": "the request has two Authorization headers. Send one."}
+
+
+def test_metrics_need_the_token_unless_they_are_opened():
+    for is_open, status in ((False, 401), (True, 200)):
+        with TestClient(app_of(planted(), keys=("right",), open_metrics=is_open)) as client:
+            assert client.get("/metrics").status_code == status
+            assert client.get("/v1/models").status_code == 401
+            assert ("security" in client.app.openapi()["paths"]["/metrics"]["get"]) == (not is_open)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "127.0.0.1:8395@evil.example",
+        "[::1]@evil.example",
+        "localhost:80:80",
+        "localhost.evil.example",
+        "evil.example#localhost",
+        "127.0.0.1.evil.example",
+        "[::2]",
+    ],
+)
 def test_a_host_that_only_looks_like_this_machine_is_refused(host):
     assert host_name(host) not in known_hosts(ServerSettings())
 
@@ -653,6 +796,48 @@ def test_a_public_address_answers_for_any_host_until_names_are_given():
 
 
 # -- operations
+
+
+def test_a_busy_worker_is_seen_by_the_gauges_and_a_stuck_one_by_ready(monkeypatch):
+    begun, go = threading.Event(), threading.Event()
+
+    def held(query, texts):
+        if query == QUERY:
+            begun.set()
+            assert go.wait(120)
+        return [0.5] * len(texts)
+
+    def gauges():
+        lines = client.get("/metrics").text.splitlines()
+        return {
+            line.split()[0]: float(line.split()[1]) for line in lines if line.startswith(("steadyscore_busy", "steadyscore_old"))
+        }
+
+    with TestClient(app_of(model(Double(held)))) as client, ThreadPoolExecutor(1) as threads:
+        until(lambda: client.get("/ready").status_code == 200)
+        assert gauges() == {"steadyscore_busy_workers": 0, "steadyscore_oldest_pass_seconds": 0}
+        asked = threads.submit(client.post, "/v1/rerank", json=ASKED)
+        assert begun.wait(120)
+        assert gauges()["steadyscore_busy_workers"] == 1
+        assert client.get("/ready").status_code == 200
+        monkeypatch.setattr("steadyscore.serve.batcher.time", SimpleNamespace(monotonic=lambda: time.monotonic() + 61))
+        assert gauges()["steadyscore_oldest_pass_seconds"] > 60
+        stuck = client.get("/ready")
+        assert (stuck.status_code, stuck.json()) == (503, {"status": "busy: a pass has taken more than 60 s"})
+        assert client.get("/health").status_code == 200
+        go.set()
+        assert asked.result().status_code == 200
+        assert client.get("/ready").status_code == 200
+
+
+def test_a_window_of_too_many_tokens_is_refused_with_both_numbers(tiny_engine):
+    app = app_of(model(tiny_engine, prompt="set"), limits=Limits(window_tokens=300))
+    with TestClient(app) as client:
+        refused = client.post("/v1/rerank", json={"query": QUERY, "documents": [f"document {i} " * 3 for i in range(50)]})
+        assert refused.status_code == 422
+        needs, takes = re.search(r"has ([\d,]+) tokens, the server takes ([\d,]+)\.", refused.json()["message"]).groups()
+        assert int(needs.replace(",", "")) > int(takes) == 300
+        assert client.get("/metrics").text.count("steadyscore_engine_seconds_total") > 0
 
 
 def test_models_health_and_metrics(client):
@@ -690,7 +875,7 @@ def test_models_are_reloaded_and_what_runs_keeps_its_own():
     def first(query, texts):
         if query == QUERY:
             begun.set()
-            assert go.wait(20)
+            assert go.wait(120)
         return [0.25] * len(texts)
 
     versions = iter([first, lambda query, texts: [0.75] * len(texts)])
@@ -699,7 +884,7 @@ def test_models_are_reloaded_and_what_runs_keeps_its_own():
     app = create_app(service, ServerSettings(allowed_hosts=("testserver",)), Metrics())
     with TestClient(app) as client, ThreadPoolExecutor(1) as pool:
         running = pool.submit(post, client, "/v1/rerank", **ASKED)
-        assert begun.wait(20)
+        assert begun.wait(120)
         service.reload()
         assert service.models["planted"] is not before
         assert [row["relevance_score"] for row in post(client, "/v1/rerank", query="new", documents=["a"])["results"]] == [0.75]

@@ -5,18 +5,32 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from steadyscore.engines import Capabilities, Engine, EngineOptions, Grader
+from steadyscore.errors import InputError
 from steadyscore.scoring.scorer import Scorer, Settings
-from steadyscore.serve.batched import batched_backend
-from steadyscore.serve.batcher import Batcher, Busy, ClientDisconnected, ShuttingDown, TimedOut
+from steadyscore.serve.batched import batched_backend, cost_of
+from steadyscore.serve.batcher import (
+    QUEUE_PASSES,
+    SMALL_TOKENS,
+    Batcher,
+    Busy,
+    ClientDisconnected,
+    ShuttingDown,
+    TimedOut,
+    check_wanted,
+)
 from steadyscore.serve.service import instance_of
+from steadyscore.serve.settings import Limits
 from steadyscore.serve.shared_base import SharedBases
 from steadyscore.tasks import TASKS
+from steadyscore.terms import Prompt
+from steadyscore.window.presentation import windows
 
 NOISE = 1e-4
 TASK = TASKS["passage_reranking"]
@@ -24,7 +38,7 @@ TASK = TASKS["passage_reranking"]
 
 @pytest.fixture
 def batcher():
-    made = Batcher(batch_windows=4, queue_windows=100, requests=40)
+    made = Batcher(Limits(batch_windows=4, queue_windows=100, requests=40))
     yield made
     made.close(5)
 
@@ -64,7 +78,7 @@ def test_scores_do_not_depend_on_what_else_is_served(tiny_engine, tiny_folder, w
     pools = [some_pool(i, 4 + i % 4) for i in range(30)]
     alone = [Scorer(tiny_engine, TASK, settings).score(pool) for pool in pools]
     passes = []
-    batcher = Batcher(batch_windows=8, queue_windows=1000, workers=workers, on_batch=lambda *facts: passes.append(facts))
+    batcher = Batcher(Limits(batch_windows=8, queue_windows=1000, workers=workers), lambda *facts: passes.append(facts))
 
     def one(pool):
         with batcher.admit(4, 120) as admission:
@@ -92,7 +106,7 @@ def test_a_prompt_holds_the_candidates_of_one_request_only(tiny_engine):
             seen.extend(tiny_engine.encoder.tokenizer.decode([*p.prefix, *p.body]) for p in prompts)
             return tiny_engine.grade_logits(prompts, label_mass=label_mass)
 
-    batcher = Batcher(batch_windows=8)
+    batcher = Batcher(Limits(batch_windows=8))
 
     def one(i):
         pool = instance_of(f"secret{i}", [f"only{i} doc{c}" for c in range(3)])
@@ -253,7 +267,7 @@ def test_windows_of_a_client_that_went_are_not_scored(batcher):
 
 
 def test_closing_finishes_what_was_let_in_and_refuses_the_rest():
-    batcher, engine = Batcher(batch_windows=1), Held()
+    batcher, engine = Batcher(Limits(batch_windows=1)), Held()
 
     def ask():
         with batcher.admit(4, 120) as admission:  # two rounds, as adaptive stopping has them
@@ -299,7 +313,7 @@ def test_two_engines_take_turns(batcher):
 
 def test_idle_workers_share_a_request_unless_its_engine_takes_one_pass_at_a_time():
     """Two workers run one function at the same time, unless its passes have an exclusive key: then they never do."""
-    batcher, meeting = Batcher(workers=2), threading.Barrier(2)
+    batcher, meeting = Batcher(Limits(workers=2)), threading.Barrier(2)
     deadline = time.monotonic() + 60
     while batcher._free < 2:  # until both have begun
         assert time.monotonic() < deadline
@@ -331,12 +345,176 @@ def test_idle_workers_share_a_request_unless_its_engine_takes_one_pass_at_a_time
 
 
 def test_every_worker_ends_when_the_last_request_is_answered():
-    batcher = Batcher(workers=3)
+    batcher = Batcher(Limits(workers=3))
     with batcher.admit(1, 120) as admission:
-        closing = threading.Thread(target=batcher.close, args=(10,))
+        closing = threading.Thread(target=batcher.close, args=(120,))
         closing.start()
         wait_until(batcher, lambda: batcher._closing)
         assert batcher.call(admission, (0, False), echo, [1]) == [10]
-    closing.join(5)
+    closing.join(120)
     assert not closing.is_alive()
     assert not any(worker.is_alive() for worker in batcher._workers)
+
+
+# -- bounds in tokens
+
+
+def costs(*tokens, part=0):
+    """Costs of windows that have nothing in common."""
+    return [{part + place: count} for place, count in enumerate(tokens)]
+
+
+@pytest.fixture
+def bounded():
+    made = Batcher(Limits(window_tokens=1000, workers=1))
+    yield made
+    made.close(5)
+
+
+def test_a_window_of_too_many_tokens_is_refused_before_anything_is_queued(tiny_engine):
+    batcher = Batcher(Limits(window_tokens=500))
+    with batcher.admit(1, 120) as admission:
+        scorer = Scorer(batched_backend(tiny_engine, batcher, admission), TASK, Settings(label_mass=False))
+        needed = len(Scorer(tiny_engine, TASK).prompt(some_pool(1), windows(range(5), 5)[0]))
+        assert needed > 500
+        with pytest.raises(InputError, match=rf"has {needed:,} tokens, the server takes 500\. Send fewer or shorter documents"):
+            scorer.score(some_pool(1))
+        assert (admission.tokens, admission.windows, batcher.tokens, batcher._jobs) == (0, 0, 0, [])
+    batcher.close(5)
+
+
+def test_a_pass_has_so_many_tokens_and_what_its_windows_share_counts_once(bounded):
+    engine = Held()
+    engine.go.set()
+    with bounded.admit(10, 120) as admission:
+        bounded.call(admission, (0, False), engine, [1, 2, 3, 4, 5], costs=costs(400, 400, 400, 900, 400))
+        shared = [{-1: 800, place: 50} for place in range(4)]
+        bounded.call(admission, (0, False), engine, [6, 7, 8, 9], costs=shared)
+    assert engine.passes == [[1, 2], [3], [4], [5], [6, 7, 8, 9]]
+    assert bounded.tokens == 0
+
+
+def test_orders_of_one_set_cost_one_reading(tiny_engine):
+    prompt = Prompt((1, 2), (3, 4, 5), (3, 4), (6,), ((2, 3, 4), (4, 5, 5)), segment=1)
+    assert cost_of(prompt) == cost_of(replace(prompt, slots=(4, 3)))
+    assert sum(cost_of(replace(prompt, segment=0, candidates=())).values()) == 5
+    assert cost_of("a text") == {}
+
+
+def test_a_queue_that_is_full_of_tokens_refuses_what_comes_and_never_what_has_begun(bounded):
+    engine, many = Held(), [1000] * (QUEUE_PASSES + 1)
+
+    def ask(first, count):
+        with bounded.admit(99, 120) as admission:
+            found = bounded.call(admission, (0, False), engine, range(count), costs=costs(*many[:count], part=first))
+            return found + bounded.call(admission, (0, False), echo, [7], costs=costs(1000, part=-1))
+
+    with ThreadPoolExecutor(2) as threads:
+        lone = threads.submit(ask, 0, QUEUE_PASSES + 1)  # more than the queue holds, and nobody else waits
+        assert engine.begun.wait(120)
+        with pytest.raises(Busy):
+            ask(100, 1)
+        engine.go.set()
+        assert lone.result()[-1] == 70
+    assert bounded.tokens == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_small_request_does_not_wait_for_large_ones_that_keep_every_worker_busy(workers):
+    batcher, engines = Batcher(Limits(workers=workers)), [Held() for _ in range(workers)]
+
+    def ask(engine, item, tokens):
+        with batcher.admit(1, 120) as admission:
+            return batcher.call(admission, (0, False), engine, [item], costs=costs(tokens, part=item))
+
+    with ThreadPoolExecutor(workers + 1) as threads:
+        large = []
+        for item, engine in enumerate(engines):
+            large.append(threads.submit(ask, engine, item, 5000))
+            assert engine.begun.wait(120)
+        waiting = threads.submit(ask, echo, 8, 5000)
+        assert ask(echo, 9, SMALL_TOKENS) == [90], "while the large ones are held"
+        assert not any(request.done() for request in (*large, waiting))
+        for engine in engines:
+            engine.go.set()
+        assert [request.result() for request in (*large, waiting)] == [[10 * item] for item in (*range(workers), 8)]
+    batcher.close(5)
+
+
+def test_a_small_window_shares_no_pass_with_a_large_one(bounded):
+    engine = Held()
+
+    def ask(item, tokens):
+        with bounded.admit(1, 120) as admission:
+            return bounded.call(admission, (0, False), engine, [item], costs=costs(tokens, part=item))
+
+    bounded.limits = replace(bounded.limits, window_tokens=9000)
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(ask, 0, 10)
+        assert engine.begun.wait(120)
+        asked = [threads.submit(ask, item, tokens) for item, tokens in ((1, 2000), (2, 10), (3, 2000))]
+        wait_until(bounded, lambda: len(bounded._jobs) == 3)
+        engine.go.set()
+        for request in (first, *asked):
+            request.result()
+    assert sorted(map(sorted, engine.passes)) == [[0], [1, 3], [2]]
+
+
+# -- work that nobody waits for
+
+
+def test_a_pass_ends_where_nobody_waits_for_it_and_not_before(bounded):
+    begun, left, ended = threading.Event(), threading.Event(), threading.Event()
+    with bounded.admit(2, 120) as admission:
+
+        def layers(batch):
+            check_wanted()  # somebody waits
+            begun.set()
+            assert left.wait(120)
+            try:
+                check_wanted()
+            finally:
+                ended.set()
+            raise AssertionError("a pass went on for nobody")
+
+        with ThreadPoolExecutor(1) as threads:
+            asked = threads.submit(bounded.call, admission, (0, False), layers, [1])
+            assert begun.wait(120)
+            assert len(bounded.ages) == 1
+            admission.cancel()
+            left.set()
+            with pytest.raises(ClientDisconnected):
+                asked.result()
+            assert ended.wait(120)
+    wait_until(bounded, lambda: not bounded._passes)
+    with bounded.admit(1, 120) as admission:
+        assert bounded.call(admission, (0, False), echo, [2]) == [20], "the worker goes on"
+
+
+def test_a_local_model_stops_at_the_next_layer(tiny_folder, bounded):
+    """The client leaves while the first layer is computed, and no second one is."""
+    served = SharedBases().open(f"hf:{tiny_folder}", EngineOptions(share_prefix=False))
+    layers, computed = served._base.engine.model.base_model.layers, []
+    assert len(layers) > 1
+    for place, layer in enumerate(layers):
+        layer.mlp.register_forward_pre_hook(lambda *_, place=place: computed.append(place) or admission.cancel())
+    bounded.limits = Limits()
+    with bounded.admit(1, 120) as admission, pytest.raises(ClientDisconnected):
+        Scorer(batched_backend(served, bounded, admission), TASK, Settings(label_mass=False)).score(some_pool(1))
+    wait_until(bounded, lambda: not bounded._passes)
+    assert computed == [0]
+
+
+@pytest.mark.parametrize(("key", "workers", "stuck"), [(None, 1, True), (None, 2, False), (7, 2, True)])
+def test_workers_are_stuck_where_passes_outlive_every_deadline(monkeypatch, key, workers, stuck):
+    """All workers of any, or the one pass at a time that an engine with an exclusive key takes."""
+    batcher, engine = Batcher(Limits(workers=workers, seconds=60)), Held()
+    with batcher.admit(1, 120) as admission, ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(batcher.call, admission, (0, False), engine, [1], key)
+        assert engine.begun.wait(120)
+        assert not batcher.is_stuck
+        monkeypatch.setattr("steadyscore.serve.batcher.time", SimpleNamespace(monotonic=lambda: time.monotonic() + 61))
+        assert batcher.is_stuck == stuck
+        engine.go.set()
+        asked.result()
+    batcher.close(5)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from tests.helpers.browser import (
     set_screen,
     wait_for_cards,
 )
-from tests.helpers.serving import app_of, listening, planted
+from tests.helpers.serving import Double, app_of, listening, model, planted
 from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.browser
@@ -72,6 +73,29 @@ def test_a_shuffle_moves_documents_scores_and_the_kept_set(browser: Any, url: st
     assert changed == {0, 1}, "the planted scorers change their mind, the steady one does not"
     press(browser, "0")
     assert shown(browser) == list("ABCDEFGH")
+
+
+def test_documents_are_shown_at_once_and_scorers_as_they_finish(browser: Any) -> None:
+    go_on = threading.Event()
+
+    def hesitate(query: str, texts: Sequence[str]) -> list[float]:
+        if query != "warm":  # before the server is ready
+            go_on.wait(60)
+        return [float(len(text)) for text in texts]
+
+    with listening(app_of(planted(name="quick"), model(Double(hesitate), name="slow"))) as address:
+        try:
+            browser.get(address)
+            wait_for_cards(browser, 1)
+            assert len(browser.find_elements("css selector", "#cards .waiting li")) == 8, "documents of the one that is scored"
+            assert [e.text for e in browser.find_elements("css selector", "#answers h3")] == ["quick"]
+        finally:
+            go_on.set()
+        wait_for_cards(browser, 2)
+        assert browser.find_elements("css selector", "#cards .waiting") == []
+        answers = [e.text for e in browser.find_elements("css selector", "#answers .answer > p")]
+        assert answers[0] != "Yes"
+        assert answers[1] == "Yes", "length knows no order"
 
 
 def test_documents_are_animated_to_their_new_place(browser: Any, url: str) -> None:
@@ -126,7 +150,7 @@ def test_everything_can_be_done_from_the_keyboard(browser: Any, url: str) -> Non
     assert {"shuffle", "first", "before", "after", "cut-0", "save-page", "save-data", "score", "orders"} <= reached
     browser.execute_script("document.activeElement.blur()")
     press(browser, "\ue014")
-    assert "order 1 of 12" in browser.find_element("id", "place").text
+    assert "order 1 of 6" in browser.find_element("id", "place").text
     assert "slot effect keeps" in browser.find_element("id", "spoken").get_attribute("textContent")
 
 
@@ -167,7 +191,7 @@ def test_a_shared_page_opens_from_disk_and_asks_nobody(browser: Any, url: str, d
     wait_for_cards(browser, 3)
     assert [e.text for e in browser.find_elements("css selector", ".figures dd")] == expected
     press(browser, "s")
-    assert "order 1 of 12" in browser.find_element("id", "place").text
+    assert "order 1 of 6" in browser.find_element("id", "place").text
     assert all(address.startswith(("file:", "data:")) for address in requested_urls(browser))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from starlette.testclient import TestClient
 
+from steadyscore.serve.schemas import TEI_FIELDS
 from steadyscore.serve.settings import Limits
 from tests.helpers.serving import DOCUMENTS, FORGETFUL_CLIENTS, QUERY, app_of, listening, model, planted
 
@@ -115,7 +116,7 @@ def test_curl_as_the_docs_print_it(url):
     assert answer["results"][0]["index"] == BEST
 
 
-SMALL = Limits(candidates=4, query_chars=24, document_chars=32, permutations=10)
+SMALL = Limits(candidates=4, query_chars=24, document_chars=32, permutations=10, window_tokens=10**6)
 """Limits whose edges cost little to try."""
 
 
@@ -132,14 +133,23 @@ def cannot_be_paired(case) -> bool:
 
 
 def beyond_the_schema(case) -> bool:
-    """Of typed questions: names and values that stand twice, and an `order` that the state has no list for."""
-    if case.path not in ("/v1/systemone", "/v1/decisions") or not isinstance(case.body, dict):
+    """What no schema states: ranks that only some documents have, TEI's fields without its texts, names and values of typed
+    questions that stand twice, and an `order` that the state has no list for.
+    """
+    if not isinstance(case.body, dict):
         return False
+    documents = case.body.get("documents") or case.body.get("text_2")
+    if any(isinstance(each, dict) and each.get("rank") for each in (documents if isinstance(documents, list) else [])):
+        return True
+    if case.path == "/rerank" and case.body.get("texts") is None and TEI_FIELDS & case.body.keys():
+        return True
     questions = case.body.get("questions")
     listed = [q for q in questions if isinstance(q, dict)] if isinstance(questions, list) else []
     names = [q["name"] for q in listed if isinstance(q.get("name"), str)]
-    choices = [[str(c.get("value")).lower() for c in q["choices"] if isinstance(c, dict)] for q in listed if "choices" in q]
-    return bool(case.body.get("order")) or any(len(set(each)) < len(each) for each in (names, *choices))
+    offered = [q["choices"] for q in listed if isinstance(q.get("choices"), list)]
+    choices = [[str(c.get("value")).lower() for c in each if isinstance(c, dict)] for each in offered]
+    twice = any(len(set(each)) < len(each) for each in (names, *choices))
+    return case.path in ("/v1/systemone", "/v1/decisions") and (bool(case.body.get("order")) or twice)
 
 
 @pytest.mark.parametrize("mode", ["positive", "negative"])

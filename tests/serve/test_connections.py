@@ -100,7 +100,7 @@ def test_a_half_sent_request_is_closed_at_its_deadline(quick_url, kind):
     assert httpx.get(f"{quick_url}/health", timeout=60).status_code == 200
 
 
-@pytest.mark.parametrize("half", [HEAD, HEAD + b"\r\n"])
+@pytest.mark.parametrize("half", [HEAD, HEAD + b"\r\n"], ids=["headers", "body"])
 def test_dripping_bytes_do_not_move_the_deadline(quick_url, half):
     with half_open(quick_url, 1, half) as (connection,), pytest.raises(OSError, match=r"reset|Broken pipe"):
         drip(connection, seconds=120)
@@ -146,6 +146,19 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off(quick_url, monkeypatc
 def test_what_is_not_http_gets_one_sentence():
     with listening(app_of(planted())) as url, half_open(url, 1, b"\x16\x03\x01 hello\r\n\r\n") as (connection,):
         assert answer_of(connection) == (400, {"message": "this is not an HTTP request."})
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["length first", "length last"])
+def test_a_request_with_two_ends_is_refused_and_nothing_behind_it_is_answered(quick_url, order):
+    """Whoever stands in front may take the other end for the right one."""
+    ends = [b"Content-Length: 4\r\n", b"Transfer-Encoding: chunked\r\n"][::order]
+    hidden = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    smuggled = b"POST /v1/rerank HTTP/1.1\r\nHost: localhost\r\n" + b"".join(ends) + b"\r\n0\r\n\r\n" + hidden
+    with half_open(quick_url, 1, smuggled) as (connection,):
+        answers = rest_of(connection)  # until the server closes
+    assert answers.count(b"HTTP/1.1 ") == 1
+    assert answers.startswith(b"HTTP/1.1 400 ")
+    assert b"the request has Content-Length and Transfer-Encoding. Send one." in answers
 
 
 @pytest.mark.parametrize("kind", HALVES)

@@ -95,7 +95,7 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_many_clients_share_passes_and_lose_nothing(tmp_path: Path, small_model: Path) -> None:
     """32 clients for three seconds; the five minutes and the throughput are for a quiet machine (`-m slow`)."""
     with serving(tmp_path, f"hf:{small_model}") as (url, process):
-        pound(url, process, 8, 1)
+        pound(url, process, 32, 1)  # threads and buffers that stay
         before = memory_of(process, "VmRSS")
         found = pound(url, process, 32, 3)
         page = httpx.get(f"{url}/metrics", timeout=60).text

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from steadyscore import __version__
 from steadyscore.commands import explore, serve
 from steadyscore.engines import EngineOptions
 from steadyscore.engines.address import open_engine
@@ -58,13 +59,13 @@ def test_a_cutoff_that_no_score_can_be_compared_with_is_wrong_usage(cutoff, caps
 
 
 def test_two_scorers_of_one_name_and_a_share_above_one_are_refused():
-    args = parse("a=synthetic:slot", "a=synthetic:none", "--monitor", "2")
+    args = parse("a=synthetic:slot", "a=synthetic:none")
     with pytest.raises(UsageError, match="two scorers are called a"):
         serve.scorers_by_name(args.scorers)
     with pytest.raises(UsageError, match=r"'=synthetic:slot' lacks a name or a scorer.*\n'a=' lacks"):
         serve.scorers_by_name(["=synthetic:slot", "a="])
-    with pytest.raises(UsageError, match="not a share"):
-        serve.server_settings(args, ["m"])
+    with pytest.raises(SystemExit):
+        parse("--monitor", "2")
 
 
 def test_explore_takes_what_serve_takes():
@@ -203,16 +204,10 @@ def test_stored_scores_cannot_be_served(monkeypatch):
         open_model("old", "scores:old.parquet")
 
 
-class Whole(Double):
-    """A system, which is fed whole texts."""
-
-    takes_whole_text = True
-
-
 @pytest.mark.parametrize(("asked", "seen"), [(None, "A title\n" + "two\nlines " * 300), (20, "A title two lines tw")])
 def test_a_system_is_shown_what_audits_show_it(monkeypatch, asked, seen):
     shown = []
-    system = Whole(lambda query, texts: [float(len(shown.append(text) or text)) for text in texts])
+    system = Double(lambda query, texts: [float(len(shown.append(text) or text)) for text in texts])
     monkeypatch.setattr("steadyscore.serve.shared_base.open_engine", lambda address, options: system)
     own, document = open_model("own", "system:own", ModelOptions(chars=asked)), {"title": "A title", "text": "two\nlines " * 300}
     with TestClient(app_of(own)) as client:
@@ -276,18 +271,26 @@ def test_the_content_order_is_a_function_of_titles_and_texts():
     assert sorted(there, key=str) == sorted(pool, key=str)
 
 
-def test_the_examples_of_deploy_are_commands_that_parse():
+def test_the_examples_of_deploy_are_commands_that_parse_and_agree():
     import shlex
 
     import yaml
 
     deploy = ROOT / "deploy"
     pods = [d for d in yaml.safe_load_all((deploy / "kubernetes.yaml").read_text()) if d["kind"] == "Deployment"]
-    assert parse(*pods[0]["spec"]["template"]["spec"]["containers"][0]["args"]).host == "0.0.0.0"
+    template = pods[0]["spec"]["template"]
+    [container] = template["spec"]["containers"]
+    asked = parse(*container["args"])
+    assert asked.host == "0.0.0.0"
+    assert template["metadata"]["annotations"]["prometheus.io/scrape"] == "true"
+    assert asked.open_metrics, "what is announced to Prometheus needs no token"
+    built = (deploy / "Containerfile").read_text()
+    assert container["image"] == f"steadyscore:{__version__}"
+    assert f"podman build -t {container['image']} " in built
+    assert f" {container['image']}\n" in built, "what is run is what was built"
     unit = next(line for line in (deploy / "steadyscore.service").read_text().splitlines() if line.startswith("ExecStart="))
-    assert parse(*shlex.split(unit)[2:]).monitor_share == 0.01
-    last = (deploy / "Containerfile").read_text().strip().splitlines()[-1]
-    assert parse(*json.loads(last.removeprefix("CMD "))).api_key_file
+    assert parse(*shlex.split(unit)[2:]).host == "127.0.0.1"
+    assert parse(*json.loads(built.strip().splitlines()[-1].removeprefix("CMD "))).api_key_file
 
 
 def test_a_share_of_the_first_stage_is_in_every_score_that_a_request_gets(adapters, tiny_folder):
@@ -309,3 +312,25 @@ def test_a_share_of_the_first_stage_is_in_every_score_that_a_request_gets(adapte
     assert open_model("mine", own, ModelOptions(first_stage=40, cutoff=0.5)).cutoff == 0.5
     with pytest.raises(SystemExit):
         parse("m=synthetic:slot", "--first-stage", "100")
+
+
+def test_the_default_scorer_takes_a_share_of_ranks_unless_it_is_turned_off(adapters, tiny_folder, monkeypatch):
+    own = f"hf:{tiny_folder}+{adapters[0]}"
+    assert open_model("mine", own).ranked is None, "only the default does"
+    monkeypatch.setattr(service, "DEFAULT", own)
+    found = open_model("mine", own)
+    assert (found.first_stage, found.cutoff, found.expected_overlap) == (None, 0.37, 0.93)
+    assert (found.ranked.first_stage, found.ranked.cutoff, found.ranked.expected_overlap) == (30, None, None)
+    assert open_model("mine", own, ModelOptions(cutoff=0.5)).ranked.cutoff == 0.5
+    assert open_model("mine", own, ModelOptions(first_stage=0)).ranked is None
+    assert open_model("mine", own, ModelOptions(first_stage=40)).first_stage == 40
+
+
+def test_a_model_that_reads_sets_is_examined_once_for_all_workers(tiny_folder, monkeypatch):
+    examined = []
+    monkeypatch.setattr("steadyscore.engines.set_probe.check", lambda engine: examined.append(engine))
+    served = open_model("sets", f"hf:{tiny_folder}", ModelOptions(prompt="set"))
+    with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        first, second = (pool.submit(served.scorer().score, instance_of(QUERY, DOCUMENTS)).result() for pool in (one, other))
+    assert len(examined) == 1
+    np.testing.assert_array_equal(first, second)

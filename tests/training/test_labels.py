@@ -31,7 +31,7 @@ def run_verb(*words: str) -> int:
     parser = argparse.ArgumentParser()
     verb.arguments(parser)
     args = parser.parse_args(words)
-    args.command = list(words)
+    args.command, args.quiet = list(words), False
     return verb.run(args)
 
 

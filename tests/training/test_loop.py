@@ -261,6 +261,7 @@ def test_a_second_process_in_the_folder_is_refused(world, tmp_path):
         (b"[4]\n", False),
         (b'"step"\n', False),
     ],
+    ids=["before", "after", "cut", "zeros", "list", "string"],
 )
 def test_a_log_keeps_the_rows_before_the_checkpoint_whatever_a_power_cut_left_behind_them(line, is_kept):
     assert record._is_row_before(5, line) == is_kept

@@ -13,12 +13,18 @@ from steadyscore.models.adapter import FILES
 from steadyscore.training.select import copy_selected, curve_points, read_points, select
 
 
-def history(qualities, tau=0.2, dispersion=0.2, se=0.01):
+def history(qualities, tau=0.2, dispersion=0.2, se=0.01, overlap=0.5):
     steps = range(0, 100 * len(qualities), 100)
     return [
-        {"step": s, "quality": q, "quality_se": se, "tau_psi": tau, "overlap": 0.5, "dispersion": dispersion if s else 0.2}
+        {"step": s, "quality": q, "quality_se": se, "tau_psi": tau, "dispersion": dispersion if s else 0.2}
+        | {"overlap": overlap, "retention": 0.3}
         for s, q in zip(steps, qualities, strict=True)
     ]
+
+
+def without_retention(entries):
+    """As earlier versions wrote them."""
+    return [{key: value for key, value in entry.items() if key != "retention"} for entry in entries]
 
 
 def grid(**runs):
@@ -41,6 +47,17 @@ def test_the_rules_side_by_side():
     assert found["highest_quality"].point == found["quality"].point
     assert (found["largest_weight"].point.folder, found["largest_weight"].point.step) == ("middle", 200)
     assert found["decision"].point.folder == "middle"  # heavy is steadier, but not within one standard error
+
+
+def test_the_overlap_of_earlier_versions_is_another_measure():
+    runs = {"a": (1, history([0.3, 0.5, 0.5], overlap=0.8)), "b": (2, history([0.3, 0.5, 0.5], overlap=0.9))}
+    assert by_rule(grid(**runs), decision="overlap")["decision"].point.folder == "b"
+    old = {name: (weight, without_retention(entries)) for name, (weight, entries) in runs.items()}
+    assert by_rule(grid(**old), decision="overlap_f1")["decision"].point.folder == "b"
+    for points, decision in ((grid(**old), "overlap"), (grid(**runs), "overlap_f1"), (grid(a=old["a"], b=runs["b"]), "overlap")):
+        with pytest.raises(InputError, match=f"a has no held-out {decision}; choose another --decision"):
+            select(points, decision)
+    assert by_rule(grid(**runs | {"c": (3, history([0.3, 0.5, 0.5], overlap=None))}))["decision"].point  # by tau_psi
 
 
 def test_a_tie_goes_to_the_earlier_step():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.window.presentation import align, markers, permutation, permutations, places, windows
+from steadyscore.window.presentation import align, count_orders, markers, permutation, permutations, places, windows
 
 sizes = st.integers(1, 40)
 ids = st.text(min_size=1, max_size=8)
@@ -18,6 +18,13 @@ def test_permutations_are_bijections_without_repeats_while_factorial_allows(n, c
     assert all(sorted(row) == list(range(n)) for row in found.tolist())
     distinct = len({tuple(row) for row in found.tolist()})
     assert distinct == min(count, math.factorial(n) if n < 10 else count)
+
+
+@given(n=sizes, count=st.integers(1, 30), seed=st.integers(0, 99), query=ids)
+def test_distinct_orders_are_the_hashed_ones_without_their_repeats(n, count, seed, query):
+    found = permutations(n, count, seed=seed, query_id=query, scheme="distinct")
+    assert len(found) == len({tuple(row) for row in found.tolist()}) == min(count, count_orders(n))
+    assert np.array_equal(found, permutations(n, count, seed=seed, query_id=query)[: len(found)])
 
 
 @given(n=sizes, seed=st.integers(0, 99), query=ids)

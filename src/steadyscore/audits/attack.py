@@ -52,13 +52,13 @@ def attack(
     >>> print(steadyscore.attack("synthetic:companion", "passages", queries=6, pool=8, match_retention=0.3))
     """
     how, names = attack_config(config or AuditConfig(), **settings), choose_attacks(attacks)
-    name, one, source = open_one(scorer, data, how.cut, "an attack")
+    name, one, source = open_one(scorer, data, how, options, "an attack")
     output = Output(None if out is None else parse_place(out), command=command)
     by = match_threshold(how.threshold, source.collection.name, 1, Reading())
     if not any(not_relevant(instance) for instance in cut_instances(source.instances(), how.cut)):
         raise InputError(NOBODY_ATTACKS)
     with working_folder(output) as folder:
-        backend = open_backend(name, one, options or EngineOptions(), Additions(), [folder / CLEAN], output)
+        backend = open_backend(name, one, options or EngineOptions())
         if isinstance(backend, Recording):
             raise InputError(
                 f"{backend.name} holds scores and reads no text, so no text can attack it. Name what gave the scores."
@@ -67,8 +67,9 @@ def attack(
         wording = Wording(plain.task, plain.settings.markers, plain.settings.prompt or "paper")
         for place, changed in attacked_sources(source, names, wording, how.cut, how.seed).items():
             run = score_collection(
-                plain, changed, folder / place, how, command=list(command), progress=bar(f"{name}, {place}", quiet)
-            )
+                plain, changed, folder / place, how, command=list(command), progress=bar(f"{name}, {place}", quiet),
+                may_fail=place != CLEAN,
+            )  # fmt: skip
             if place == CLEAN:
                 run.update_record(threshold=stored_threshold(by))
         found = load_attack(folder, attacks=names)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,9 +13,10 @@ import numpy as np
 from ..errors import InputError
 from ..machine.working_copies import local_folder, open_folder
 from ..measures.attacks import ATTACK_MEASURES, Attacked, measure_attack
-from ..measures.measurement import Cutoff, Threshold, find_cutoff
+from ..measures.measurement import find_cutoff
 from ..measures.ranking import is_relevant, rank
 from ..measures.reading import Reading
+from ..measures.threshold import Cutoff, Threshold
 from ..runs.folder import Run
 from ..runs.layout import ATTACKS_FOLDER, CLEAN, HARMLESS, RECORD_FILE
 from ..runs.table import FIRST_STAGE, Scored
@@ -22,13 +24,14 @@ from ..scoring.attacks import ATTACKS, choose_attacker, choose_attacks
 from ..terms import Array, Failure
 from .figure import Figure, mean_figure
 from .gate import Bound, Check, Gate, check_missing, make_bounds
-from .load import match_threshold
+from .load import match_threshold, own_threshold
 from .missing import failures
 from .table import html_table, text_table
 
 NOBODY_ATTACKS = "every candidate of every query is relevant, so none can attack. Use a collection with others."
 HEADER = ("attack", "measure", "value", "harmless", "beyond harmless", "queries")
-ON_TERMINAL = ("own_gain", "enters_set", "becomes_first", "pair_change", "companion_change", "companion_overlap")
+OWN = "own_gain"
+ON_TERMINAL = (OWN, "enters_set", "becomes_first", "pair_change", "companion_change", "companion_overlap")
 """Columns of the table, the first with its interval; the page and `--json` have every measure."""
 BEYOND = "beyond_"
 """Before a measure in a bound: what an attack adds to its harmless control."""
@@ -80,6 +83,8 @@ class AttackAudit:
     """Queries without a candidate that is not relevant: nobody attacks there."""
     failed: tuple[Failure, ...] = ()
     """Queries that could not be scored, with words or without: in no figure that needs them."""
+    not_measured: dict[str, str] = field(default_factory=dict)
+    """Attacks that no query was scored under, each with the reason."""
     folder: Path | None = None
 
     def __getitem__(self, attack: str) -> dict[str, Effect]:
@@ -96,6 +101,7 @@ class AttackAudit:
             "attacks": {
                 attack: {measure: effect.to_json() for measure, effect in of.items()} for attack, of in self.effects.items()
             },
+            "not_measured": self.not_measured,
             "without_attacker": list(self.without_attacker),
             "failed": [failure.to_json() for failure in self.failed],
         }
@@ -106,7 +112,7 @@ class AttackAudit:
             [attack, measure, str(effect.attack), f"{effect.harmless.value:.3f}", str(effect.beyond), effect.attack.queries]
             for attack, of in self.effects.items()
             for measure, effect in of.items()
-        ]
+        ] + [[attack, OWN, "not measured", "-", "-", 0] for attack in self.not_measured]
 
     def check(self, bounds: Sequence[Bound], allow_missing: int = 0) -> Gate:
         """Bounds on the figures: `own_gain` on that of every attack, `own_gain.instruction` on one; `beyond_own_gain` on what
@@ -121,7 +127,9 @@ class AttackAudit:
             of = {
                 attack: effects[measure] for attack, effects in self.effects.items() if measure in effects and one in ("", attack)
             }
-            absent += [] if of else [bound.measure]
+            unknown = [attack for attack in self.not_measured if one in ("", attack)]
+            absent += [] if of or unknown else [bound.measure]
+            checks += [Check(name, replace(bound, measure=f"{whole}.{attack}"), math.nan, missing) for attack in unknown]
             for attack, effect in of.items():
                 figure = effect.attack if whole == measure else effect.beyond
                 named = replace(bound, measure=f"{whole}.{attack}")
@@ -149,12 +157,13 @@ class AttackAudit:
             return write_attack_report(self, place)
 
     def __str__(self) -> str:
-        measures = [measure for measure in ON_TERMINAL if any(measure in of for of in self.effects.values())]
+        measures = [measure for measure in ON_TERMINAL if measure == OWN or any(measure in of for of in self.effects.values())]
         rows = [[attack, *(_cell(of.get(measure), measure) for measure in measures)] for attack, of in self.effects.items()]
         return "\n".join(
             [
                 f"{self.name} on {self.collection}: one hostile candidate in each of {self.queries} queries",
                 text_table(["attack", *map(self._head, measures)], rows),
+                *(f"{attack}: not measured: {why}." for attack, why in self.not_measured.items()),
                 "In brackets: the same under a neutral sentence of the same length.",
                 f"Cutoff: {self.cutoff.how}.",
             ]
@@ -163,7 +172,7 @@ class AttackAudit:
     def _head(self, measure: str) -> str:
         """A measure over the number of queries that its mean is of, where that is not all of them."""
         counts = sorted({of[measure].attack.queries for of in self.effects.values() if measure in of})
-        return measure.replace("_", "_\n", 1) + ("" if counts == [self.queries] else f"\nof {'-'.join(map(str, counts))}")
+        return measure.replace("_", "_\n", 1) + ("" if counts in ([], [self.queries]) else f"\nof {'-'.join(map(str, counts))}")
 
     __repr__ = __str__
 
@@ -173,8 +182,8 @@ class AttackAudit:
 
 def _cell(effect: Effect | None, measure: str) -> str:
     if effect is None:
-        return "-"
-    figure = str(effect.attack) if measure == ON_TERMINAL[0] else f"{effect.attack.value:.3f}"
+        return "not measured" if measure == OWN else "-"
+    figure = str(effect.attack) if measure == OWN else f"{effect.attack.value:.3f}"
     return f"{figure} ({effect.harmless.value:.3f})"
 
 
@@ -192,8 +201,8 @@ class _Before(NamedTuple):
 
     query: Scored
     attacker: int
-    is_tested: bool
-    """Whether the cutoff was fitted on other queries."""
+    cutoff: Cutoff
+    """Fitted on other queries."""
 
 
 def load_attack(folder: str | Path, *, attacks: Sequence[str] | None = None, threshold: Threshold | None = None) -> AttackAudit:
@@ -206,24 +215,27 @@ def load_attack(folder: str | Path, *, attacks: Sequence[str] | None = None, thr
     clean = Run.open(root / CLEAN)
     there = [name for name in ATTACKS if (root / ATTACKS_FOLDER / name / RECORD_FILE).exists()]
     queries = clean.read_queries()
-    by = threshold or Threshold(**clean.record.get("threshold", {}))
-    cutoff, tested = find_cutoff(queries, match_threshold(by, clean.record["collection"], 1, Reading()))
+    by = threshold or own_threshold(clean)
+    cutoff = find_cutoff(queries, match_threshold(by, clean.record["collection"], 1, Reading()))
     seed = clean.record["fingerprint"]["seed"]
     before = {
-        query.query_id: _Before(query, attacker, bool(is_tested))
-        for query, is_tested in zip(queries, tested, strict=True)
+        query.query_id: _Before(query, attacker, cutoff.of(place))
+        for place, query in enumerate(queries)
         if (attacker := _find_attacker(query, seed)) is not None
     }
     if not before:
         raise InputError(NOBODY_ATTACKS)
     effects: dict[str, dict[str, Effect]] = {}
     examples: list[tuple[float, Example]] = []
+    not_measured: dict[str, str] = {}
     runs = [clean]
     for name in choose_attacks(there if attacks is None else attacks):
         hostile, harmless = (Run.open(root / place / name) for place in (ATTACKS_FOLDER, HARMLESS))
         after, control = ({query.query_id: query for query in run.read_queries()} for run in (hostile, harmless))
         known = {id: one for id, one in before.items() if id in after and id in control}
-        effects[name] = _compare(*(_measure(known, rows, cutoff) for rows in (after, control)))
+        effects[name] = _compare(*(_measure(known, rows) for rows in (after, control)))
+        if not known:
+            not_measured[name] = next(f.reason for f in failures([hostile, harmless])).removeprefix("NotShown: ")
         examples += [_show(name, one, after[id]) for id, one in known.items()]
         runs += [hostile, harmless]
     gain, example = max(examples, key=lambda found: found[0], default=(0.0, None))
@@ -238,6 +250,7 @@ def load_attack(folder: str | Path, *, attacks: Sequence[str] | None = None, thr
         example=example if gain > 0 else None,
         without_attacker=tuple(query.query_id for query in queries if query.query_id not in before),
         failed=failures(runs),
+        not_measured=not_measured,
         folder=root,
     )
 
@@ -265,13 +278,12 @@ def _companions(one: _Before) -> Array:
     return shared
 
 
-def _measure(before: Mapping[str, _Before], after: Mapping[str, Scored], cutoff: Cutoff) -> dict[str, Array]:
+def _measure(before: Mapping[str, _Before], after: Mapping[str, Scored]) -> dict[str, Array]:
     """Measure -> (Q,) over the queries in which somebody attacks."""
     found = []
     for id, one in before.items():
         scores = _pair_rows(one, after[id])
-        kept = cutoff.retained(scores) if one.is_tested else None
-        found.append(measure_attack(Attacked(scores, one.attacker, _companions(one), kept)))
+        found.append(measure_attack(Attacked(scores, one.attacker, _companions(one), one.cutoff.retained(scores))))
     return {measure: np.array([values[measure] for values in found]) for measure in ATTACK_MEASURES}
 
 

@@ -6,21 +6,21 @@ that asks for more queries or permutations scores only what is missing.
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
-from ..collection import Data, Source, open_collection
+from ..collection import Data, Names, Source, name_columns, open_collection
 from ..engines import Backend, EngineOptions
-from ..engines.address import check_address, open_engine, parse_address
+from ..engines.address import check_address, honoured, open_engine, parse_address
 from ..engines.generator import Decoding, check_reader
 from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
+from ..machine import console
 from ..machine.disk import explaining_os_errors, lock_folder, write_record, write_tables
 from ..machine.extras import PAGE, absent_modules
 from ..machine.mirrors import Place, parse_place
@@ -28,22 +28,21 @@ from ..machine.progress import bar, job
 from ..machine.working_copies import local_folder, open_folder
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import library_values, parse_measures
-from ..measures.measurement import Threshold
 from ..measures.reading import Reading
+from ..measures.threshold import Threshold
 from ..readers.outputs import reader_label
 from ..readers.reader import ask_reader
 from ..runs.folder import Run
 from ..runs.layout import MEASURES_FILE, SUMMARY_FILE, measure_schema
 from ..runs.parts import is_record
 from ..runs.table import Scored
-from ..scoring.engine_choice import scoring_address
 from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
 from ..scoring.parts import Worker
 from ..scoring.perturbation import PERTURBATIONS, Perturbation, score_perturbed
 from ..scoring.ray_launcher import Cluster
 from ..scoring.rereads import noise_floor
-from ..scoring.score import GIVEN, AuditConfig, Cut, check_apart, check_query_ids, keep_scores, score_collection, scorer_for
+from ..scoring.score import GIVEN, AuditConfig, check_apart, check_query_ids, check_use, keep_scores, score_collection, scorer_for
 from ..scoring.scorer import PoolScorer
 from ..scoring.workers import score_on
 from ..tasks import TASKS, reader_kind
@@ -53,7 +52,7 @@ from .figure import mean_figure
 from .folders import only_run_folder, run_folders
 from .load import budget_values, load_run, match_threshold, same_evidence_control
 from .result import Audit, Audits, ReaderReport
-from .score_arrays import read_any_scores
+from .score_arrays import GivenScores, read_any_scores
 from .table import measure_tables
 
 Scorers = Any
@@ -103,7 +102,7 @@ class Output:
     """What made the run, for its record."""
     allow_scorer_change: bool = False
     """Resume a run whose scorer has changed since; the run says so."""
-    say: Callable[[str], None] = field(default=lambda remark: print(remark, file=sys.stderr))
+    say: Callable[[str], None] = field(default=console.say)
 
 
 def audit(
@@ -112,6 +111,7 @@ def audit(
     *,
     scores: Any = None,
     relevance: Any = None,
+    name: str | None = None,
     out: str | Path | None = None,
     config: AuditConfig | None = None,
     options: EngineOptions | None = None,
@@ -129,14 +129,17 @@ def audit(
     command: Sequence[str] = (),
     allow_scorer_change: bool = False,
     on: str | Cluster | None = None,
+    columns: Names = None,
     **settings: Unpack[AuditSettings],
 ) -> Audits:
     """Audit scorers on collections: quality, order instability and what their consumers decide, with intervals.
 
     scorers   an address, a callable `(query, texts) -> scores`, any object with `.predict` or `.rank`; or several of them
     data      a collection's name, a file, a list of dicts, a pandas or polars frame, a Hugging Face dataset; or several files
+    columns   which column of the data is what, where names are unknown: {"query": "question", "text": "body"}
     apart_from  collections that a scorer was trained on: data that shares a query or a passage with one is refused
     scores    measure these instead of scoring: an array (M, n) or (Q, M, n), a frame, a file, or {query id: array}
+    name      what the scores are called; otherwise their file, or "scores"
     out       keep runs, tables and the page here; the same call resumes what was stopped. None keeps nothing.
     on        "ray", "ray:auto", "ray://head:10001" or a `Cluster`: score there, into `out`, which all machines see; measure here
     settings  permutations=5, width=10, match_retention=0.3, ...: fields of the configuration by name
@@ -149,20 +152,24 @@ def audit(
     if scores is not None:
         if scorers is not None or data is not None:
             raise InputError("scores are measured as they are, without a scorer and data. Leave these out, or leave out scores.")
-        return audit_scores(scores, relevance, how.threshold, additions, output, how.reading)
-    work = AuditWork(name_scorers(scorers), list_sources(data), how, options or EngineOptions(), additions, output)
+        return audit_scores(read_any_scores(scores, relevance, name), how.threshold, additions, output, how.reading)
+    if name is not None:
+        raise InputError("name is that of scores; a scorer is named in a mapping: {name: scorer}.")
+    sources = [name_columns(one, columns) for one in list_sources(data)]
+    work = AuditWork(name_scorers(scorers), sources, how, options or EngineOptions(), additions, output)
     if on is not None:
         score_on(on, work, output.say)
-    return audit_scorers(work.scorers, work.data, how, work.options, additions, output)
+    return audit_scorers(work)
 
 
-def open_one(scorer: Any, data: Data, cut: Cut, study: str) -> tuple[str, Any, Source]:
+def open_one(scorer: Any, data: Data, config: AuditConfig, options: EngineOptions | None, study: str) -> tuple[str, Any, Source]:
     """The scorer, by its name, and the collection of a study that takes one of each; what is wrong with them at once."""
     (name, one), *others = name_scorers(scorer).items()
     if others:
         raise InputError(f"{study} takes one scorer at a time, and {len(others) + 1} were given.")
     (source,) = open_sources({name: one}, [data], Additions())
-    check_query_ids([source], cut)
+    check_query_ids([source], config.cut)
+    check_use({name: one}, config, options)
     return name, one, source
 
 
@@ -209,41 +216,31 @@ class AuditWork:
         """A worker for every scorer on every collection; a scorer is opened before the first of its collections."""
         if self.output.folder is None:
             raise InputError("workers need a run folder that all of them see. Say where it is with --out.")
-        sources = open_sources(self.scorers, self.data, self.additions)
-        check_query_ids(sources, self.config.cut)
-        check_apart(sources, self.config.cut, self.additions.apart_from)
+        sources = open_work(self)
         places = run_folders(local_folder(self.output.folder, is_record), self.scorers, sources)
         for name, scorer in self.scorers.items():
             folders = [places[name, source.name] for source in sources]
-            with job(f"loading {name}", unit=""):
-                backend = open_backend(name, scorer, self.options, self.additions, folders, self.output)
+            with job(f"loading {name}", unit="", hidden=self.quiet):
+                backend = open_backend(name, scorer, self.options)
             for source, folder in zip(sources, folders, strict=True):
                 served = mitigate(scorer_for(backend, source.collection, self.config), self.additions.mitigations)
-                yield f"{name} on {source.collection.name}", Worker(served, source, folder, self.config, self.output.command)
+                allowed = self.output.allow_scorer_change
+                worker = Worker(served, source, folder, self.config, self.output.command, allow_scorer_change=allowed)
+                yield f"{name} on {source.collection.name}", worker
 
 
-def audit_scorers(
-    scorers: Mapping[str, Any],
-    data: Sequence[Data],
-    config: AuditConfig,
-    options: EngineOptions,
-    additions: Additions,
-    output: Output,
-) -> Audits:
+def audit_scorers(call: AuditWork) -> Audits:
     """Score, measure and keep every scorer on every collection; each collection is opened once."""
-    sources = open_sources(scorers, data, additions)
-    check_query_ids(sources, config.cut)
-    check_apart(sources, config.cut, additions.apart_from)
+    config, options, additions, output = call.config, call.options, call.additions, call.output
+    sources = open_work(call)
     for source in sources:  # a run that cannot be matched is said before anything is scored
         match_threshold(config.threshold, source.collection.name, additions.serving_permutations, config.reading)
     with working_folder(output) as folder:
-        places = run_folders(folder, scorers, sources)
+        places = run_folders(folder, call.scorers, sources)
         audits: list[Audit] = []
-        for name, scorer in scorers.items():
-            with job(f"loading {name}", unit=""):
-                backend = open_backend(
-                    name, scorer, options, additions, [places[name, source.name] for source in sources], output
-                )
+        for name, scorer in call.scorers.items():
+            with job(f"loading {name}", unit="", hidden=output.quiet):
+                backend = open_backend(name, scorer, options)
             for source in sources:
                 before = next((audit for audit in audits if audit.opened is source), None)
                 address = scorer if isinstance(scorer, str) else None
@@ -276,9 +273,9 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     )  # fmt: skip
     scoring = run.record["coverage"]
     if scoring.get("tokens") and not additions.mitigations:
-        remember_speed(name, scoring["tokens"], scoring["seconds"])
+        remember_speed(work.address or name, scoring["tokens"], scoring["seconds"])
     queries = run.read_queries()
-    own_name = name if name != work.address else run.record["name"]  # a name that the caller gave stays with the run
+    own_name = scorer.name if name != work.address else run.record["name"]  # a name that the caller gave stays with the run
     by = match_threshold(config.threshold, run.record["collection"], additions.serving_permutations, config.reading)
     with lock_folder(work.folder):  # scoring has given it back
         failed = _score_additions(scorer, run, queries, work)
@@ -330,7 +327,8 @@ def _score_additions(scorer: PoolScorer, run: Run, queries: Sequence[Scored], wo
             run.write_noise(floor)
     if work.additions.perturb:
         progress = bar(f"{scorer.name}, perturbed", work.output.quiet)
-        unmoved = score_perturbed(scorer, run, work.source, work.config, list(work.additions.perturb), progress, scored=queries)
+        kinds = [kind for kind in work.additions.perturb if "markers" not in kind or "markers" in honoured(scorer.backend)]
+        unmoved = score_perturbed(scorer, run, work.source, work.config, kinds, progress, scored=queries)
         failed |= {f"perturb {kind}": failures for kind, failures in unmoved.items()}
     return {flag: failures for flag, failures in failed.items() if failures}
 
@@ -347,6 +345,16 @@ def _read(run: Run, queries: Sequence[Scored], reader: str, work: _Work) -> Read
 
 
 # -- before anything is scored
+
+
+def open_work(work: AuditWork) -> list[Source]:
+    """The collections of an audit, whose scorers, settings and cut were found to fit."""
+    config, additions = work.config, work.additions
+    sources = open_sources(work.scorers, work.data, additions)
+    check_query_ids(sources, config.cut)
+    check_apart(sources, config.cut, additions.apart_from)
+    check_use(work.scorers, config, work.options, additions.readers, additions.perturb)
+    return sources
 
 
 def open_sources(
@@ -379,18 +387,11 @@ def _open_source(data: Data, opened: list[Source], is_read: bool) -> None:
     opened.append(source)
 
 
-def open_backend(
-    name: str, scorer: Any, options: EngineOptions, additions: Additions, folders: Iterable[Path], output: Output
-) -> Backend:
-    """An opened scorer: the faster engine for an embedded model on a CPU; a run that has begun keeps its own."""
-    if not isinstance(scorer, str):
-        return open_object(scorer, name)
-    if "pine" in additions.mitigations:  # only `hf` has it
-        return open_engine(scorer, options)
-    chosen, why = scoring_address(scorer, options, folders)
-    if why:
-        output.say(why)
-    return open_engine(chosen, options)
+def open_backend(name: str, scorer: Any, options: EngineOptions) -> Backend:
+    """An opened scorer, by its address or as an object, called as the user calls it."""
+    backend = open_engine(scorer, options) if isinstance(scorer, str) else open_object(scorer, name)
+    backend.called = None if name == scorer else name
+    return backend
 
 
 def _library(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, Any]:
@@ -402,17 +403,18 @@ def _library(queries: Sequence[Scored], names: Sequence[str]) -> dict[str, Any]:
 
 
 def audit_scores(
-    scores: Any, relevance: Any, threshold: Threshold, additions: Additions, output: Output, reading: Reading | None = None
+    given: GivenScores, threshold: Threshold, additions: Additions, output: Output, reading: Reading | None = None
 ) -> Audits:
     """Measure scores that somebody else gave."""
     if threshold.retention_of is not None:
         raise InputError("scores in a file belong to no collection, so no run can be matched. Give a share to keep, such as 0.3.")
-    given = read_any_scores(scores, relevance)
     with working_folder(output) as folder:
         place = only_run_folder(folder, GIVEN, given.name)
         run = keep_scores(given.queries, given.name, given.digests, place, list(output.command))
         how = reading or Reading()
-        run.update_record(threshold=stored_threshold(threshold), reading=asdict(how))
+        run.update_record(
+            threshold=stored_threshold(threshold), reading=asdict(how), **({"notes": given.notes} if given.notes else {})
+        )
         found = load_run(run, threshold, additions.serving_permutations, reading=how, queries=given.queries)
         library = {name: mean_figure(values) for name, values in _library(found.queries, additions.ir).items()}
         kept = replace(found, figures=found.figures | library, folder=None if output.folder is None else run.folder)

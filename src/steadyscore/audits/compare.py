@@ -14,10 +14,11 @@ from ..machine.bounds import Positive
 from ..measures.decisions import NOISE
 from ..measures.gains import Gains, gains, leader_reversals, quality_by_permutation
 from ..measures.intervals import DRAWS, Interval, Scheme, benjamini_hochberg, collection_mean, mean_interval, wins
-from ..measures.measurement import Measured, Threshold
+from ..measures.measurement import Measured, fewest_permutations
 from ..measures.observations import Observation, align, combine, discordance_of, leaders, levels_table
 from ..measures.ranking import unless_nan
 from ..measures.registry import MEASURES
+from ..measures.threshold import Threshold
 from ..runs.folder import Run
 from ..runs.table import Scored
 from ..tasks import TASKS
@@ -25,9 +26,8 @@ from ..terms import Array, Readout, Ties
 from .comparison import Comparison, Contrast, Disagreement, Gain, label_of
 from .decisions import DecisionAudit, is_measure, split_decisions
 from .load import Given, check_one_threshold, collect_audits, load_runs, reading_from
-from .missing import missing_queries, missing_remark
-from .names import with_distinct_names
-from .remarks import presentation_remarks
+from .names import presentation_remarks, shared_remark, with_distinct_names
+from .remarks import failed_remarks
 from .result import Audit, Audits
 
 COMPARED = (
@@ -126,8 +126,8 @@ def compare(
     shown = {(one.quality, one.decision) for one in disagreements}
     if lost := [pair for pair in map(tuple, discordance or ()) if pair not in shown]:
         raise InputError([f"no two runs have {first} and {second} on one collection." for first, second in lost])
-    missing = [missing_remark(audit, queries) for audit in loaded if (queries := missing_queries(audit))]
-    missing += presentation_remarks(named)
+    missing = [f"{audit.collection}: {sentence}" for audit in named for sentence in failed_remarks(audit)]
+    missing += presentation_remarks(sorted(named, key=lambda audit: audit.name != against))  # each against the baseline
     missing += [
         f"{TASKS[task].label}: there is no run of {against}, so nothing is compared there."
         for task, values in by_task.items()
@@ -158,6 +158,9 @@ def _compare_decisions(
     against = baseline or audits[0].name
     names = measures or list(dict.fromkeys(name for audit in audits for name in audit.values if not name.endswith(NOISE)))
     missing = [f"{audit.name}: {len(audit.failed)} states are in no mean." for audit in audits if audit.failed]
+    for audit in (one for one in audits if one.name != against and one.collection in values.get(against, {})):
+        base = values[against][audit.collection]
+        missing += shared_remark(against, base.query_ids, audit.name, audit.query_ids, f"states of {audit.collection}")
     rows = contrasts({DECISIONS: values}, against, names, bootstrap)
     absent = [name for name in names if name not in {row.measure for row in rows}]
     if not rows or (absent and measures):
@@ -219,7 +222,7 @@ def _contrasts_of_task(
         pairs = []
         for collection in collections:
             both = [_observed(side, collection, values[side][collection], name) for side in (variant, baseline)]
-            if _share_queries(*both):
+            if {*both[0].query_ids} & {*both[1].query_ids}:
                 a, b = align(both)
                 pairs += [] if np.isnan(a.values - b.values).all() else [(a, b)]
         if not pairs:
@@ -238,12 +241,6 @@ def _observed(name: str, collection: str, measured: Measured | DecisionAudit, me
     found = measured.values.get(measure)
     ids = tuple(measured.query_ids) if found is not None else ()
     return Observation(name, "", 0, "", collection, ids, np.empty(0) if found is None else found)
-
-
-def _share_queries(one: Observation, other: Observation) -> bool:
-    if one.query_ids == other.query_ids:
-        return bool(one.query_ids)
-    return not set(one.query_ids).isdisjoint(other.query_ids)
 
 
 def disagreement(values: Values, quality: str, decision: str, task: str = "") -> Disagreement | None:
@@ -316,7 +313,7 @@ def _gains(audits: Sequence[Audit], baseline: str) -> Iterator[Gain]:
 def _gain(before: Audit, after: Audit, measure: str) -> Gains | None:
     """Of one collection, on the queries that both have; None where no query has a quality in both."""
     old, new = (_observed(audit.name, audit.collection, audit.measured, measure) for audit in (before, after))
-    if not _share_queries(old, new):
+    if not {*old.query_ids} & {*new.query_ids}:
         return None
     shaky = _observed(before.name, before.collection, before.measured, "tau_psi")
     known = [old, new, *([shaky] if shaky.query_ids else [])]
@@ -331,11 +328,11 @@ def _quality_differences(before: Audit, after: Audit, k: int) -> Array:
     def both() -> Iterator[tuple[Scored, Scored]]:
         return ((before.queries[place[new.query_id]], new) for new in after.queries if new.query_id in place and new.is_judged)
 
-    shared = min((len(query.permuted) for pair in both() for query in pair), default=0)
+    shared = fewest_permutations(query for pair in both() for query in pair)
     if not shared or _drawn(before) != _drawn(after) or None in _drawn(before):  # orders that nobody stated may be any
         return np.empty(0)
     total, count = np.zeros(shared), 0
     for start, new in both():
-        total += quality_by_permutation(new, k)[:shared] - quality_by_permutation(start, k)[:shared]
+        total += np.subtract(*(np.resize(quality_by_permutation(query, k), shared) for query in (new, start)))
         count += 1
     return total / count

@@ -65,13 +65,11 @@ class Disagreement:
     winners: dict[str, tuple[str, str]]
     """Of the discordant collections: the best by quality, the best by decision."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     def __str__(self) -> str:
-        where = f"{self.discordant} of {self.collections} collections"
+        verdict, share = ("is not", f"{self.discordant} of") if self.discordant else ("is also", "all")
         named = ", ".join(f"{name}: {first}, {second}" for name, (first, second) in self.winners.items())
-        return f"The best by {self.quality} is not the best by {self.decision} on {where}" + (f" ({named})." if named else ".")
+        where = f"{share} {self.collections} collections" + (f" ({named})." if named else ".")
+        return f"The best by {self.quality} {verdict} the best by {self.decision} on {where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +89,6 @@ class Gain:
     """Permutations, over all collections, under which the mean quality puts the other of the two ahead."""
     permutations: int
     """Permutations that were compared."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def cells(self) -> list[Any]:
         """A row of the table."""
@@ -133,10 +128,11 @@ class Comparison:
         return {
             "baseline": self.baseline,
             "contrasts": [contrast.to_json() for contrast in self.contrasts],
-            "discordance": [disagreement.to_json() for disagreement in self.disagreements],
-            **({"gains": [gain.to_json() for gain in self.gains]} if self.gains else {}),
+            "discordance": list(map(asdict, self.disagreements)),
+            **({"gains": list(map(asdict, self.gains))} if self.gains else {}),
             "missing": list(self.missing),
             "warnings": self.warnings(),
+            "remarks": self._remarks(),
         }
 
     def warnings(self) -> list[str]:
@@ -155,7 +151,7 @@ class Comparison:
 
     def __str__(self) -> str:
         parts = [
-            *(_titled(title, text_table(header, rows)) for title, header, rows in self._tables()),
+            *(f"{title}\n" * bool(title) + text_table(header, rows) for title, header, rows in self._tables()),
             *(f"{remark}\n" for remark in self._remarks()),
         ]
         return "\n".join(parts).rstrip("\n")
@@ -187,7 +183,3 @@ class Comparison:
 def label_of(task: str) -> str:
     """What messages call a task; audits of decisions have none, and go by that name."""
     return TASKS[task].label if task in TASKS else task
-
-
-def _titled(title: str, table: str) -> str:
-    return f"{title}\n{table}" if title else table

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
 from ..errors import InputError
 from ..machine.bounds import check_fields
 from ..measures.reading import Reading
+from ..measures.threshold import Threshold
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
 from ..terms import Markers, Partition, Placeholder, PromptStyle, Readout, Ties
@@ -33,7 +34,7 @@ class OrderSettings(TypedDict, total=False):
     prompt: PromptStyle | None
     fit: str
     instruction: str | None
-    cutoff: float | None
+    cutoff: float | Literal["f1"] | None
     match_retention: float | str | Path | None
     keep_first: int | None
     keep_share: float | None
@@ -60,6 +61,8 @@ _PLACES = {
     **dict.fromkeys(("seed", "chars", "permutations", "scheme", "noise_floor", "noise_reads"), "config"),
 }
 """Setting -> the part of a configuration that it stands in."""
+_RULES: dict[str, Any] = dict.fromkeys(("cutoff", "retention", "retention_of", "keep_first", "keep_share")) | {"half": False}
+"""What says which candidates are kept, each in its own way."""
 
 
 def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
@@ -73,8 +76,9 @@ def configure(config: AuditConfig, **settings: Any) -> AuditConfig:
         else:
             plain = value.item() if isinstance(value, np.generic) else value  # numbers of numpy are no JSON
             changes[_PLACES[name]][_THRESHOLD.get(name, name)] = plain
-    fixed = [name for name in ("cutoff", "match_retention") if settings.get(name) is not None]
-    mistakes = ["cutoff and match_retention each say where the cutoff is. Give one of them."] if len(fixed) > 1 else []
+    if changes["threshold"].keys() & _RULES.keys() or config.threshold == Threshold():  # what is given takes its place
+        changes["threshold"] = _RULES | changes["threshold"]
+    mistakes: list[str] = []
     for part, values in changes.items():
         try:
             if part == "config":

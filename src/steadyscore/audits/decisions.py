@@ -36,6 +36,7 @@ from ..terms import Array, Failure
 from ..window.prompt import CHARS_PER_TOKEN
 from .decision_run import AS_GIVEN, Asked, DecisionRun, find_decision_folders
 from .figure import Figure, beside_floor, mean_figure
+from .remarks import answer_remarks
 from .table import html_table, text_table
 
 CALIBRATION = "calibration_error"
@@ -132,6 +133,7 @@ class DecisionAudit:
 
     def __str__(self) -> str:
         said = [f"{channel}: {what}" for channel, what in self.channels.items()]
+        said += answer_remarks(self.name, self.name.partition(":")[2].partition("@")[0], self.spent)
         return "\n".join([f"{self.name} on {self.collection}", text_table(HEADER, self.rows()), *said])
 
     __repr__ = __str__
@@ -152,6 +154,7 @@ def audit_decisions(
     file: str | Path,
     folder: str | Path,
     *,
+    name: str | None = None,
     permutations: int = 10,
     seed: int = 0,
     options: EngineOptions | None = None,
@@ -161,6 +164,7 @@ def audit_decisions(
 
     scorer        systemone:<model>@<base url> or decisions:<model>@<base url>
     file          JSONL or JSON (docs/decisions-file.md), or the embedded `tickets`
+    name          what the model is called in tables; otherwise its address
     permutations  other presentations per state and channel; fewer where there are fewer
     """
     rows = read_rows(file)
@@ -173,7 +177,7 @@ def audit_decisions(
         "repeats": REPEATS,
     }
     with open_folder(folder) as out, lock_folder(out):
-        about = {"name": model.name, "collection": Path(file).stem, "states": len(rows)}
+        about = {"name": name or model.name, "collection": Path(file).stem, "states": len(rows)}
         run = DecisionRun.create_or_resume(out, fingerprint, **about)
         failed: list[Failure] = []
         waiting = [number for number in range(len(rows)) if not run.has(number)]

@@ -16,9 +16,8 @@ from ..readers.estimate import estimate_reader
 from ..scoring.estimate import Estimate, estimate, is_hosted
 from ..scoring.mitigations import mitigate
 from ..scoring.rate import Rate, time_windows
-from ..scoring.score import AuditConfig, scorer_for
-from ..scoring.sizing import FleetQuestion, Sizing, size_fleet
-from .audit import Additions, Output, open_backend
+from ..scoring.score import AuditConfig, check_use, scorer_for
+from .audit import Additions, open_backend
 from .table import text_table
 
 HEADER = ("scorer", "data", "queries", "windows", "tokens (about)", "time (about)", "cost (about)")
@@ -34,26 +33,6 @@ class AuditEstimate:
     readers: dict[str, Estimate]
     timed: Rate | str
     """What was timed for it, or why nothing was."""
-    workers: Sizing | None = None
-    """What it is for workers on many machines, where that was asked."""
-
-    def fleet_text(self) -> str:
-        """The table of workers, below what it is a table of; empty where nothing was asked."""
-        sizing = self.workers
-        if sizing is None:
-            return ""
-        parts = "1 part" if sizing.parts == 1 else f"{sizing.parts:,} parts"
-        about = f"{self.scorer} on {self.data}: {parts} of up to {sizing.largest_part:,} windows"
-        about += f", about {_bytes(sizing.part_bytes)} of parts and as much of a table"
-        if sizing.seconds_per_window is None:
-            return f"\n{about}.\n"
-        opened = "" if sizing.opening is None else f", {sizing.opening:.1f} s to open the scorer"
-        rows = [
-            [f"{f.workers:,}", f"{f.hours:.2f}", f"{f.busy_share:.0%}", f"{f.tail_seconds:.0f} s", f.tail_parts, _cost(f.cost)]
-            for f in sizing.fleets
-        ]
-        table = text_table(("workers", "hours", "busy", "tail", "parts in it", "cost"), rows)
-        return f"\n{about}; {sizing.seconds_per_window:.4g} s a window{opened}.\n{table}{sizing.hours_text()}"
 
     @property
     def total_cost(self) -> float | None:
@@ -64,7 +43,6 @@ class AuditEstimate:
         return {
             "scorer": self.scorer, "data": self.data, **asdict(self.scoring), "readers": readers, "total_cost": self.total_cost,
             **({"timed": asdict(self.timed)} if isinstance(self.timed, Rate) else {"timed": None, "not_timed": self.timed}),
-            **({} if self.workers is None else {"workers": self.workers.to_json()}),
         }  # fmt: skip
 
     def rows(self) -> list[list[Any]]:
@@ -97,7 +75,7 @@ class AuditEstimates:
         whole = _sum_known(part.total_cost for part in self.parts)
         if whole is not None and len(rows) > 1:
             table += f"\n\nall together, where the price is known: about {whole:.2f}"
-        return "\n".join([table, *filter(None, (part.fleet_text() for part in self.parts))]).rstrip("\n")
+        return table
 
 
 def estimate_audit(
@@ -106,23 +84,11 @@ def estimate_audit(
     config: AuditConfig,
     additions: Additions,
     options: EngineOptions | None = None,
-    workers: FleetQuestion | None = None,
 ) -> AuditEstimates:
     """Windows, tokens, time and money of an audit. A scorer that does not charge is opened, and a few windows are timed."""
-    how = options or EngineOptions()
-    parts = (part for scorer in scorers for part in _estimate_scorer(scorer, sources, config, additions, how))
-    return AuditEstimates(
-        tuple(parts if workers is None else (_size(part, sources, config, additions, workers) for part in parts))
-    )
-
-
-def _size(
-    part: AuditEstimate, sources: Sequence[Source], config: AuditConfig, additions: Additions, question: FleetQuestion
-) -> AuditEstimate:
-    source = next(source for source in sources if source.name == part.data)
-    timed = part.timed if isinstance(part.timed, Rate) else None
-    sizing = size_fleet(part.scorer, source, config, additions.mitigations, timed, part.scoring.seconds, question)
-    return replace(part, workers=sizing)
+    how, scorers = options or EngineOptions(), list(scorers)
+    check_use({name: name for name in scorers}, config, how, additions.readers, additions.perturb)
+    return AuditEstimates(tuple(part for scorer in scorers for part in _estimate_scorer(scorer, sources, config, additions, how)))
 
 
 def _estimate_scorer(
@@ -150,7 +116,7 @@ def _time_scorer(
     try:
         with job(f"timing {address}", unit=""):
             began = time.perf_counter()
-            backend = open_backend(address, address, options, additions, [], Output(say=lambda remark: None))
+            backend = open_backend(address, address, options)
             opening = time.perf_counter() - began
             scorers = [mitigate(scorer_for(backend, source.collection, config), additions.mitigations) for source in sources]
             rates = [
@@ -167,19 +133,6 @@ def _sum_known(costs: Iterable[float | None]) -> float | None:
     """The sum of what is known; None where nothing is."""
     known = [cost for cost in costs if cost is not None]
     return sum(known) if known else None
-
-
-def _cost(cost: float | None) -> str:
-    return "-" if cost is None else f"{cost:,.2f}"
-
-
-def _bytes(count: float) -> str:
-    """A size as one says it: 12 kB, 3.4 GB."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
 
 
 def _money(address: str, cost: float | None) -> str:

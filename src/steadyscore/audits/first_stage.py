@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..measures.intervals import Interval
-from ..measures.measurement import EachChanged, Measured, Threshold, measure, rank_by_pool
+from ..measures.measurement import EachChanged, Measured, measure, rank_by_pool
 from ..measures.registry import MEASURES
+from ..measures.threshold import Threshold
 from ..runs.layout import RunRecord
 from ..runs.table import Scored
 from ..tasks import TASKS, Task
@@ -52,8 +53,9 @@ def measure_first_stage(
     ranked = EachChanged(queries, rank_by_pool)
     if ranked_by is None or next(iter(ranked), None) is None:
         return None
-    measured = measure(ranked, by if by.cutoff is None else replace(by, cutoff=None), {*task.columns, task.quality})
-    names = [name for name in task.columns if by.cutoff is None or "cutoff" not in MEASURES[name].needs]
+    is_fixed = by.cutoff not in (None, "f1")
+    measured = measure(ranked, by, {*task.columns, task.quality})
+    names = [name for name in task.columns if not is_fixed or "cutoff" not in MEASURES[name].needs]
     figures = {name: mean_figure(measured.values[name]) for name in names if name in measured.values}
     gain = paired_gain(task.quality, scorer, measured)
     return FirstStage(ranked_by, figures, gain)

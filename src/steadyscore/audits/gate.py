@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from html import escape
 from typing import Any, cast
 from xml.etree import ElementTree
 
 from ..errors import GateFailed, InputError, UsageError
-from ..measures.measurement import Threshold
-from ..measures.reading import Reading
+from ..machine.bounds import parse_number
+from ..measures.ranking import unless_nan
+from ..measures.threshold import Threshold
 from ..runs.folder import Run
 from ..terms import Readout, Ties
 from .decisions import DecisionAudit, is_measure, split_decisions
 from .load import Given, collect_audits, load_run, reading_from
-from .missing import missing_queries, missing_remark
+from .missing import missing_queries
+from .remarks import NAMED
 from .result import Audit
 from .table import html_table, text_table
 
 MISSING = "missing queries"
 HEADER = ("run", "bound", "value", "result")
+TOLERANCE = 1e-9
+"""What a sum of fractions may miss a bound by and still meet it: 1/3 + 1/3 + 1/3 + 0 over 4 is a little below 0.25."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +36,21 @@ class Bound:
     least: float | None = None
     most: float | None = None
 
+    @property
+    def number(self) -> float:
+        return cast(float, self.most if self.least is None else self.least)
+
     def holds(self, value: float) -> bool:
-        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+        return (self.number - value if self.least is None else value - self.number) >= -TOLERANCE
+
+    def shown(self, value: float, digits: int = 3) -> str:
+        """A value with as many digits as it takes to see that it fails."""
+        while not self.holds(value) and self.holds(float(f"{value:.{digits}f}")):
+            digits += 1
+        return f"{value:.{digits}f}"
 
     def __str__(self) -> str:
-        return f"{self.measure} >= {self.least:g}" if self.least is not None else f"{self.measure} <= {self.most:g}"
+        return f"{self.measure} {'<=' if self.least is None else '>='} {self.number:.10g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +63,8 @@ class Check:
     value: float
     missing: int
     """Queries of the run that are in no mean."""
+    remarks: tuple[str, ...] = ()
+    """What must be known to read the value."""
 
     @property
     def ok(self) -> bool:
@@ -59,10 +76,14 @@ class Check:
         if self.bound.measure == MISSING:
             missing = "1 query is" if self.missing == 1 else f"{self.missing} queries are"
             return f"{missing} missing. Run the same command again, or accept that with --allow-missing"
-        return f"{self.bound} fails with {self.value:.4f}"
+        return f"{self.bound} " + (
+            "is not measured" if math.isnan(self.value) else f"fails with {self.bound.shown(self.value, 4)}"
+        )
 
     def to_json(self) -> dict[str, Any]:
-        return {"run": self.run, "bound": str(self.bound), "value": self.value, "ok": self.ok, "missing": self.missing}
+        value = unless_nan(self.value)
+        row = {"run": self.run, "bound": str(self.bound), "value": value, "ok": self.ok, "missing": self.missing}
+        return row | {"remarks": list(self.remarks)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +91,11 @@ class Gate:
     """Every bound on every run. True where all hold; prints as the table of `steadyscore gate`."""
 
     checks: tuple[Check, ...]
-    remarks: tuple[str, ...] = ()
-    """What must be known to read the values."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What must be known to read the values, each sentence once."""
+        return tuple(dict.fromkeys(remark for check in self.checks for remark in check.remarks))
 
     @property
     def ok(self) -> bool:
@@ -100,7 +124,7 @@ class Gate:
         return cast(bytes, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
 
     def _rows(self) -> list[list[Any]]:
-        return [[check.run, str(check.bound), check.value, "ok" if check.ok else "FAILED"] for check in self.checks]
+        return [[c.run, str(c.bound), c.bound.shown(c.value), "ok" if c.ok else "FAILED"] for c in self.checks]
 
     def __str__(self) -> str:
         return "\n".join([text_table(HEADER, self._rows()), *self.remarks])
@@ -108,7 +132,7 @@ class Gate:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html_table(HEADER, self._rows())
+        return html_table(HEADER, self._rows()) + "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
 
 
 def gate(
@@ -126,46 +150,33 @@ def gate(
     allow_missing  queries of each run that may be in no mean, as they could not be scored or read
     threshold, serving_permutations, readout, ties  how folders are measured; audits stay as they were measured
     """
-    bounds = make_bounds(min or {}, max or {})
-    return check_bounds(audits, bounds, allow_missing, threshold, serving_permutations, reading_from(readout, ties))
+    bounds, reading = make_bounds(min or {}, max or {}), reading_from(readout, ties)
 
-
-def check_bounds(
-    given: Sequence[Given],
-    bounds: Sequence[Bound],
-    allow_missing: int,
-    threshold: Threshold | None,
-    serving_permutations: int,
-    reading: Reading | None,
-) -> Gate:
     def load(runs: Sequence[Run]) -> list[Audit]:
         return [load_run(run, threshold, serving_permutations, reading=reading) for run in runs]
 
-    decided, scored = split_decisions(given)
+    decided, scored = split_decisions(audits)
     is_measured_anew = (threshold, serving_permutations, reading) != (None, 1, None)
-    audits = collect_audits(scored, load, is_measured_anew=is_measured_anew)
-    if not audits and not decided:
+    loaded = collect_audits(scored, load, is_measured_anew=is_measured_anew)
+    if not loaded and not decided:
         raise InputError("there is nothing to check. Give audits, or run folders.")
     checks: list[Check] = []
-    remarks: list[str] = []
-    for audit in audits:
+    for audit in loaded:
         missing = missing_queries(audit, [bound.measure for bound in bounds])
-        checks += _check(audit, bounds, len(missing))
-        if missing:
-            checks.append(check_missing(_name(audit), len(missing), allow_missing))
-            remarks.append(missing_remark(audit, missing))
-        remarks += audit.remarks()
+        others = ", ".join([query_id for query_id in missing if query_id not in audit.measured.coverage.failed][:NAMED])
+        unread = [f"{_name(audit)}: a reader or a perturbation misses {others}, which are in no mean of it."] if others else []
+        remarks = [*unread, *audit.remarks()]
+        checks += [replace(check, remarks=tuple(remarks)) for check in _check(audit, bounds, len(missing), allow_missing)]
     for one in decided:
-        checks += _check(one, bounds, len(one.failed))
-        if one.failed:
-            checks.append(check_missing(_name(one), len(one.failed), allow_missing))
-    return Gate(tuple(checks), tuple(dict.fromkeys(remarks)))
+        checks += _check(one, bounds, len(one.failed), allow_missing)
+    return Gate(tuple(checks))
 
 
-def _check(audit: Audit | DecisionAudit, bounds: Sequence[Bound], missing: int) -> list[Check]:
+def _check(audit: Audit | DecisionAudit, bounds: Sequence[Bound], missing: int, allowed: int) -> list[Check]:
     if absent := [bound.measure for bound in bounds if bound.measure not in audit.figures]:
         raise InputError(f"{audit.folder or _name(audit)} has no {', '.join(absent)}; it has {', '.join(audit.figures)}.")
-    return [Check(_name(audit), bound, audit.figures[bound.measure].value, missing) for bound in bounds]
+    checks = [Check(_name(audit), bound, audit.figures[bound.measure].value, missing) for bound in bounds]
+    return [*checks, *([check_missing(_name(audit), missing, allowed)] if missing else [])]
 
 
 def check_missing(run: str, missing: int, allowed: int) -> Check:
@@ -201,21 +212,20 @@ def parse_bounds(
     listed: str = "`steadyscore measures list` prints them",
 ) -> list[Bound]:
     """Bounds as typed, `name=value`; every mistake at once."""
-    bounds, mistakes = [], []
+    bounds: list[Bound] = []
+    mistakes = []
     for flag, texts in (("--min", least), ("--max", most)):
         for text in texts:
             name, _, number = text.partition("=")
+            value = parse_number(number)
+            bound = Bound(name, least=value) if flag == "--min" else Bound(name, most=value)
             if not is_known(name):
                 mistakes.append(f"{flag} {text}: unknown measure {name!r}; {listed}.")
-                continue
-            try:
-                value = float(number)
-            except ValueError:
-                value = math.nan
-            if not math.isfinite(value):
+            elif math.isnan(value):
                 mistakes.append(f"{flag} {text}: write a number, for example {flag} {name}=0.8.")
-                continue
-            bounds.append(Bound(name, least=value) if flag == "--min" else Bound(name, most=value))
+            elif any((other.measure, other.least is None) == (name, bound.least is None) for other in bounds):
+                mistakes.append(f"{flag} {text}: {name} has such a bound already. Give one.")
+            bounds.append(bound)
     if mistakes or not bounds:
         raise UsageError("\n".join(mistakes or ["a gate needs at least one bound, for example --min overlap=0.8."]))
     return bounds

@@ -13,9 +13,18 @@ from ..collection import Source
 from ..engines.generator import Decoding
 from ..errors import InputError
 from ..measures.answers import EVIDENCE
-from ..measures.measurement import Cutoff, Measured, Threshold, average_permutations, fitted_retention, measure, with_scores
-from ..measures.reading import Reading
+from ..measures.measurement import (
+    EachChanged,
+    Measured,
+    average_permutations,
+    fewest_permutations,
+    fitted_retention,
+    measure,
+    with_scores,
+)
+from ..measures.reading import Reading, has_ties, reverse_ties
 from ..measures.registry import MEASURES
+from ..measures.threshold import Cutoff, Threshold
 from ..readers.outputs import (
     ReaderResult,
     SameEvidence,
@@ -29,7 +38,7 @@ from ..runs.compact import CompactQueries
 from ..runs.folder import Run, find_runs
 from ..runs.layout import RunRecord
 from ..runs.table import Scored
-from ..tasks import TASKS
+from ..tasks import TASKS, Task
 from ..terms import Readout, Ties
 from .figure import Floor, mean_figures
 from .first_stage import measure_first_stage
@@ -81,6 +90,9 @@ def collect_audits(
     given: Sequence[Given], load: Callable[[Sequence[Run]], list[Audit]], *, is_measured_anew: bool
 ) -> list[Audit]:
     """Audits as they are, and those of the runs in and below folders, loaded together and measured as was asked."""
+    given = [one for part in given for one in (part if isinstance(part, list | tuple) else [part])]
+    if odd := [one for one in given if not isinstance(one, Audits | Audit | str | Path)]:
+        raise InputError(f"a {type(odd[0]).__name__} is not an audit and not a folder of runs. Give audits or folders.")
     runs = {place: find_runs([one]) for place, one in enumerate(given) if isinstance(one, str | Path)}
     if len(runs) < len(given) and is_measured_anew:
         raise InputError(
@@ -140,7 +152,16 @@ def load_run(
         readers=read,
         reader=reader,
         first_stage=measure_first_stage(scored, record, by, task, measured),
+        ties_reversed=_reverse_ties(served, by, task) if how.ties == "id" else {},
     )
+
+
+def _reverse_ties(queries: Sequence[Scored], by: Threshold, task: Task) -> dict[str, float]:
+    """The task's measures where the larger id goes first of two with equal scores; nothing where no two are equal."""
+    if not any(map(has_ties, queries)):
+        return {}
+    values = measure(EachChanged(queries, reverse_ties), by, task.columns).values
+    return {name: float(np.nanmean(found)) for name, found in values.items()}
 
 
 ONE_FOR_ALL = "Give one for all: --match-retention SHARE, --keep-share SHARE, --keep-first K or --cutoff X|f1."
@@ -163,7 +184,7 @@ def share_threshold(audits: Sequence[Audit]) -> bool:
 
 def own_threshold(run: Run) -> Threshold:
     """What the run was last audited with, so that a gate, a comparison or a page decides as the audit did."""
-    return Threshold(**run.record.get("threshold", {}))
+    return Threshold.stored(run.record.get("threshold", {}))
 
 
 def match_threshold(by: Threshold, collection: str, serving_permutations: int, reading: Reading) -> Threshold:
@@ -179,12 +200,12 @@ def match_threshold(by: Threshold, collection: str, serving_permutations: int, r
         named = ", ".join(str(run.folder) for run in fitting)
         raise InputError(f"{by.retention_of} holds {len(fitting)} runs on {collection}. Name the one to match: {named}.")
     (run,) = fitting
-    tuned = replace(by, retention_of=None, retention=None)
+    tuned = Threshold(cutoff="f1", protocol=by.protocol, seed=by.seed)
     queries = serve_ensembles(read_queries(run.read_queries(), reading), serving_permutations)
     cutoff = measure(queries, tuned).cutoff
     if cutoff.value is None:
         raise InputError(f"{run.folder} has no cutoff whose retention could be matched: {cutoff.how}.")
-    return replace(tuned, retention=fitted_retention(queries, cutoff.value, tuned))
+    return replace(by, retention_of=None, retention=fitted_retention(queries, cutoff.value, tuned))
 
 
 def own_reading(run: Run) -> Reading:
@@ -225,7 +246,8 @@ def measure_run(
     beside = run.read_perturbed(measured.query_ids) if is_as_scored else {}
     beside |= read.values if read else {}
     known = {name: values for name, values in beside.items() if not np.isnan(values).all()}
-    measured = replace(measured, values=measured.values | known)
+    failed = {failure["query_id"]: failure["reason"] for failure in run.record.get("coverage", {}).get("failed", [])}
+    measured = replace(measured, values=measured.values | known, coverage=replace(measured.coverage, failed=failed))
     is_undecided = is_ranking(run.record) and not measured.cutoff.is_per_query
     return _without_threshold(measured, run.record) if is_undecided else measured
 
@@ -269,7 +291,7 @@ def budget_values(
     """
     how = reading or Reading()
     queries = read_queries(queries, how)
-    budgets = range(1, min(most, *(len(query.permuted) for query in queries)) + 1)
+    budgets = range(1, min(most, fewest_permutations(queries)) + 1)
     read = reader_results(run, [query.query_id for query in queries])
     by_budget = {}
     for budget in budgets:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -45,11 +45,3 @@ def failures(runs: Iterable[Run]) -> tuple[Failure, ...]:
     """What could not be scored in some runs, each query once."""
     failed = [Failure(**failure) for run in runs for failure in run.record["coverage"]["failed"]]
     return tuple({failure.query_id: failure for failure in failed}.values())
-
-
-def missing_remark(audit: Audit, missing: Sequence[str]) -> str:
-    """One sentence about them."""
-    queries = audit.record.get("coverage", {}).get("queries", len(missing))
-    named = ", ".join(missing[:10]) + (", ..." if len(missing) > 10 else "")
-    where = f"{audit.name} on {audit.collection}"
-    return f"{where} misses {len(missing)} of {queries} queries, which are in no mean: {named}."

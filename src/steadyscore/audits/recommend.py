@@ -16,34 +16,21 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError, UsageError
+from ..machine.bounds import parse_number
 from ..machine.mirrors import name_of
-from ..measures.measurement import Threshold
+from ..measures.measurement import fewest_permutations
 from ..measures.registry import MEASURES
+from ..measures.threshold import Threshold
 from ..models.adapter import shipped_findings
 from ..runs.folder import Run, find_run
 from ..scoring.mitigations import count_windows
-from .figure import Figure, paired_gain
+from .figure import paired_gain
+from .gate import Bound
 from .load import check_one_threshold, load_run
-from .missing import missing_queries, missing_remark
-from .names import with_distinct_names
-from .remarks import not_ahead, presentation_remarks
+from .names import presentation_remarks, with_distinct_names
+from .remarks import failed_remarks, not_ahead, trained_otherwise
 from .result import Audit
 from .table import html_table, text_table
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A measure and the value it must reach."""
-
-    measure: str
-    bound: float
-
-    def is_reached(self, value: float) -> bool:
-        return value >= self.bound if MEASURES[self.measure].better == "higher" else value <= self.bound
-
-    def __str__(self) -> str:
-        sign = "at least" if MEASURES[self.measure].better == "higher" else "at most"
-        return f"{self.measure} {sign} {self.bound:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,38 +55,35 @@ class Option:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def cells(self) -> list[Any]:
+    def cells(self, target: Bound) -> list[Any]:
         """A row of the table."""
+        value = None if self.value is None else target.shown(self.value)
         interval = "-" if self.low is None else f"[{self.low:.3f}, {self.high:.3f}]"
         reached = {None: "not measured", False: "no", True: "yes"}[self.is_reached]
         windows = "-" if self.windows is None else f"{self.windows:.1f}"
         certain = "yes, whole interval" if self.is_certain and self.is_reached else reached
-        return [self.scorer, self.serving_permutations, windows, self.value, interval, self.quality, certain]
+        return [self.scorer, self.serving_permutations, windows, value, interval, self.quality, certain]
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> Bound:
     """`overlap=0.8`: at least for a measure where higher is better, at most where lower is."""
     name, _, bound = text.partition("=")
     mistakes = []
     if name not in MEASURES or MEASURES[name].better == "neither":
         known = ", ".join(m.name for m in MEASURES.values() if m.value and m.better != "neither")
         mistakes.append(f"target {text!r} is not a measure with a better side. Known: {known}.")
-    try:
-        value = float(bound)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    if math.isnan(value := parse_number(bound)):
         mistakes.append(f"target {text!r} has no value. Write it as measure=value, for example overlap=0.8.")
     if mistakes:
         raise UsageError("\n".join(mistakes))
-    return Target(name, value)
+    return Bound(name, least=value) if MEASURES[name].better == "higher" else Bound(name, most=value)
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
     """Every measured way of serving against a target. Prints as the table of `steadyscore recommend`."""
 
-    target: Target
+    target: Bound
     options: tuple[Option, ...]
     """Cheapest first; among equally cheap ones those that reach the target, then the better quality."""
     quality: str
@@ -119,7 +103,7 @@ class Recommendation:
     def to_json(self) -> dict[str, Any]:
         """As `steadyscore recommend --json` prints it."""
         return {
-            "target": {"measure": self.target.measure, "value": self.target.bound},
+            "target": {"measure": self.target.measure, "value": self.target.number},
             "recommended": None if self.best is None else self.best.to_json(),
             "options": [option.to_json() for option in self.options],
             "missing": list(self.missing),
@@ -132,13 +116,13 @@ class Recommendation:
         return ("scorer", "K", "windows/query", self.target.measure, "95 % interval", self.quality, "reached")
 
     def __str__(self) -> str:
-        table = text_table(self.header, [option.cells() for option in self.options])
+        table = text_table(self.header, [option.cells(self.target) for option in self.options])
         return "\n".join([table, *self.sentences])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        table = html_table(self.header, [option.cells() for option in self.options])
+        table = html_table(self.header, [option.cells(self.target) for option in self.options])
         return table + "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences)
 
     @property
@@ -149,17 +133,18 @@ class Recommendation:
     @property
     def conclusion(self) -> str:
         """What to serve, in one sentence."""
+        wanted = str(self.target).replace(">=", "at least").replace("<=", "at most")
         if self.best is None:
             most = max(option.serving_permutations for option in self.options)
-            return f"{self.target}: not reached by any run, nor by averaging up to K = {most} permutations of the pilot."
+            return f"{wanted}: not reached by any run, nor by averaging up to K = {most} permutations of the pilot."
         budget = self.best.serving_permutations
         way = f"averaging K = {budget} permutations" if budget > 1 else "one permutation"
         price = "its windows not known" if self.best.windows is None else f"{self.best.windows:.1f} windows a query"
-        return f"{self.target}: {self.best.scorer}, {way}, {price}."
+        return f"{wanted}: {self.best.scorer}, {way}, {price}."
 
 
 def recommend(
-    pilot: str | Path | Run, *others: str | Path | Run, target: str | Target, threshold: Threshold | None = None
+    pilot: str | Path | Run, *others: str | Path | Run, target: str | Bound, threshold: Threshold | None = None
 ) -> Recommendation:
     """Every measured way of serving against a target such as `overlap=0.8`, from runs on one collection.
 
@@ -182,7 +167,7 @@ def recommend(
             f"{first.folder} has {', '.join(audits[0].figures)}."
         )
     options.sort(key=_price_then_merit)
-    missing = [missing_remark(audit, queries) for audit in each_once if (queries := missing_queries(audit))]
+    missing = [f"{audit.collection}: {sentence}" for audit in each_once for sentence in failed_remarks(audit)]
     missing += presentation_remarks(each_once)
     advice, findings = _advice(each_once), [sentence for audit in each_once for sentence in _findings(audit)]
     return Recommendation(wanted, tuple(options), audits[0].task.quality, tuple(missing), tuple(advice), tuple(findings))
@@ -190,16 +175,18 @@ def recommend(
 
 def _advice(audits: Sequence[Audit]) -> list[str]:
     """What a choice among these runs should know beyond the target."""
-    below = [sentence for audit in audits for sentence in not_ahead(audit)]
+    below = [sentence for audit in audits for sentence in (*trained_otherwise(audit), *not_ahead(audit))]
     pairs = ((free, other) for free in audits for other in audits if _is_order_free(free) and not _is_order_free(other))
     return [*below, *(sentence for free, other in pairs for sentence in _better_and_steadier(free, other))]
 
 
 def _findings(audit: Audit) -> list[str]:
+    """What the card of a shipped adapter says of it; nothing of any other scorer."""
     identity = audit.record["fingerprint"].get("scorer", {}).get("adapter")
-    found = shipped_findings(identity) if identity else []
-    verdicts = {True: "helps", False: "does not help"}
-    return [f"{audit.name} {verdicts[one['helps']]} on {one['collection']}: {one['sentence']}" for one in found]
+    found = [f"{'helps' if one['helps'] else 'does not help'} on {one['collection']}: {one['sentence']}"
+             for one in (shipped_findings(identity) if identity else [])]  # fmt: skip
+    purpose = ["shows the method on two cores and does not compete with larger scorers."] if found else []
+    return [f"{audit.name} {sentence}" for sentence in purpose + found]
 
 
 def _is_order_free(audit: Audit) -> bool:
@@ -215,9 +202,9 @@ def _better_and_steadier(free: Audit, other: Audit) -> list[str]:
         return []
     way = "scores every candidate alone" if free.record["fingerprint"].get("width") == 1 else "reads the pool as a set"
     lead = f"{quality} {ahead.value:+.3f} [{ahead.low:+.3f}, {ahead.high:+.3f}]"
-    settled = "" if ahead.low > 0 else ", not settled"
+    better = f"better ({lead})" if ahead.low > 0 else f"ahead, which {ahead.queries} queries do not settle ({lead})"
     moves = f"tau_psi {steadiness[0]:.3f} against {steadiness[1]:.3f}"
-    return [f"{free.name}, which {way}, is both better ({lead}{settled}) and steadier ({moves}) than {other.name}."]
+    return [f"{free.name}, which {way}, is steadier than {other.name} ({moves}) and {better}."]
 
 
 def _check_one_collection(pilot: Run, others: Sequence[Run]) -> None:
@@ -230,7 +217,7 @@ def _check_one_collection(pilot: Run, others: Sequence[Run]) -> None:
 def _at_every_budget(pilot: Run, threshold: Threshold | None) -> list[Audit]:
     """The pilot as it is served at K = 1, 2, ...: a flip needs two disjoint ensembles."""
     queries = pilot.read_queries()
-    most = max(min(len(query.permuted) for query in queries) // 2, 1)
+    most = max(fewest_permutations(queries) // 2, 1)
     return [load_run(pilot, threshold, budget, queries=queries) for budget in range(1, most + 1)]
 
 
@@ -253,10 +240,10 @@ def _price_then_merit(option: Option) -> tuple[float, float, bool, float]:
     return windows, option.windows or option.serving_permutations, not option.is_reached, -(option.quality or 0)
 
 
-def _option(audit: Audit, target: Target, price: float | None) -> Option:
+def _option(audit: Audit, target: Bound, price: float | None) -> Option:
     reached, quality = audit.figures.get(target.measure), audit.figures.get(audit.task.quality)
     # The unlucky end of the interval decides whether a target is reached beyond doubt.
-    worst = None if reached is None else _unlucky(reached, target)
+    worst = None if reached is None else reached.high if target.least is None else reached.low
     return Option(
         scorer=audit.name,
         run=name_of(audit.folder) if audit.folder else "-",
@@ -266,10 +253,6 @@ def _option(audit: Audit, target: Target, price: float | None) -> Option:
         low=None if reached is None else reached.low,
         high=None if reached is None else reached.high,
         quality=None if quality is None else quality.value,
-        is_reached=None if reached is None else target.is_reached(reached.value),
-        is_certain=None if worst is None else target.is_reached(worst),
+        is_reached=None if reached is None else target.holds(reached.value),
+        is_certain=None if worst is None else target.holds(worst),
     )
-
-
-def _unlucky(figure: Figure, target: Target) -> float | None:
-    return figure.low if MEASURES[target.measure].better == "higher" else figure.high

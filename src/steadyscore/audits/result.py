@@ -16,8 +16,9 @@ from ..collection import Source, open_collection
 from ..errors import InputError, SteadyscoreError
 from ..machine.mirrors import name_of
 from ..machine.working_copies import open_folder
-from ..measures.measurement import Measured, Threshold
+from ..measures.measurement import Measured
 from ..measures.reading import Reading
+from ..measures.threshold import Threshold
 from ..readers.outputs import Outputs, ReaderResult
 from ..runs.layout import RunRecord
 from ..runs.table import Scored
@@ -95,6 +96,8 @@ class Audit:
     """Every measure at each serving budget, where that was asked for."""
     first_stage: FirstStage | None = None
     """The order of the pools, measured alike; None where it is not a ranking or the run does not know it."""
+    ties_reversed: dict[str, float] = field(default_factory=dict)
+    """The task's measures where the larger id goes first of two with equal scores; empty where no two are equal."""
 
     def __getitem__(self, measure: str) -> Figure:
         return self.figures[measure]
@@ -110,6 +113,7 @@ class Audit:
             "cutoff": self.measured.cutoff.to_json(),
             "first_stage": None if self.first_stage is None else self.first_stage.to_json(),
             "warnings": self.warnings(),
+            "remarks": self.remarks(),
             "slot_profile": self.measured.slot_profile,
             **({} if self.serving_permutations == 1 else {"serving_permutations": self.serving_permutations}),
             **({} if self.reading.is_plain else {"reading": asdict(self.reading)}),
@@ -171,7 +175,7 @@ class Audits(Sequence[Audit]):
     def to_json(self) -> dict[str, Any]:
         rows = [audit.to_json() for audit in self]
         single = {key: rows[0][key] for key in ("measures", "coverage", "cutoff")} if len(rows) == 1 else {}
-        return {**single, "runs": rows}
+        return {**single, "remarks": self.remarks(), "runs": rows}
 
     @property
     def table(self) -> str:
@@ -228,7 +232,7 @@ def _stored_source(record: RunRecord) -> Source | None:
     if "source" not in record or scored_from is None:
         return None
     try:
-        source = open_collection(record["source"])
+        source = open_collection(record["source"], record.get("columns"), quiet=True)
         return source if source.digest == scored_from else None
     except (SteadyscoreError, OSError):
         return None

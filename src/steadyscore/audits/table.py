@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from html import escape
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from ..machine.console import harmless
+from ..machine.names import without_common
 from ..measures.registry import MEASURES
 from ..runs.layout import measure_schema
 from .figure import Figure
@@ -24,12 +27,13 @@ CHANCE = "chance"
 """The row of a random order."""
 ON_REQUEST = tuple(name for name, measure in MEASURES.items() if {"reader", "perturbed"} & set(measure.needs))
 """Measures that only a reader or a perturbation brings: columns of the table where they were measured."""
-
+PAIRS = tuple(name for name, measure in MEASURES.items() if "pair" in measure.needs)
+"""Measures of two candidates: columns where every pool has two."""
 
 CHANCE_TAU_PSI = 0.5
 """Two random rankings disagree on every other pair."""
 LONG_SCORER = 24
-"""Characters of a scorer's name on a terminal: of a longer one both ends are shown, where that tells the rows apart."""
+"""Characters of a scorer's name on a terminal: of longer ones, what they have in common and then their middle is left out."""
 WIDE_NAME = 9
 """A column of plain numbers is not wider than this: a longer name is broken behind its underscore."""
 
@@ -68,7 +72,8 @@ def _text_figures(audits: list[Audit]) -> str:
 def _columns(audits: list[Audit]) -> list[str]:
     measured = dict.fromkeys(name for audit in audits for name in audit.figures)
     library = [name for name in measured if name not in MEASURES]
-    return [*audits[0].task.columns, *(name for name in ON_REQUEST if name in measured), *library]
+    pairs = PAIRS if all(audit.measured.coverage.few_orders.get(2) == len(audit.queries) for audit in audits) else ()
+    return [*audits[0].task.columns, *(name for name in (*pairs, *ON_REQUEST) if name in measured), *library]
 
 
 def _labelled(audits: list[Audit]) -> list[tuple[str, dict[str, Figure]]]:
@@ -101,10 +106,22 @@ def _shown(figure: Figure | None, is_plain: bool) -> str:
 
 
 def _short_names(names: Sequence[str]) -> Sequence[str]:
-    """Names as short as a terminal wants them; all whole, where that would make two alike."""
-    half = (LONG_SCORER - 3) // 2
-    short = [name if len(name) <= LONG_SCORER else f"{name[: half + 1]}...{name[-half:]}" for name in names]
-    return short if len(set(short)) == len(set(names)) else names
+    """Long names without the words that all have at their ends, then without their middle; whole, where two would be alike."""
+    long = [name for name in dict.fromkeys(names) if len(name) > LONG_SCORER]
+    words = [re.findall(r"\w+|\W", name) for name in long]
+    apart = without_common(words) if len(long) > 1 else words
+    own = [["...", *some] for some in apart] if all(apart) and apart != words else words
+    short = {name: name for name in names} | dict(zip(long, map(_both_ends, own), strict=True))
+    return [short[name] for name in names] if len({*short.values()}) == len({*names}) else names
+
+
+def _both_ends(words: Sequence[str]) -> str:
+    """A name in words, or as many of its first and last ones as fit."""
+    ends = (("".join(words[:i]), "".join(words[j:])) for i in range(1, len(words)) for j in range(i + 1, len(words)))
+    fitting = [both for both in ends if len("".join(both)) <= LONG_SCORER - 3]
+    if len("".join(words)) <= LONG_SCORER or not fitting:
+        return "".join(words)
+    return "...".join(max(fitting, key=lambda both: (min(map(len, both)), len("".join(both)))))
 
 
 def _broken(name: str) -> str:
@@ -136,7 +153,7 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return f"{value:.3f}" if isinstance(value, float) else harmless(str(value)).replace("\n", " ")
 
 
 def _is_number(cell: str) -> bool:

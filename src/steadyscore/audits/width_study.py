@@ -24,7 +24,7 @@ from ..scoring.conditions import CONDITIONS, Condition, has_fixed_answer, under_
 from ..scoring.score import AuditConfig, score_collection, scorer_for
 from ..tasks import TASKS
 from ..terms import Failure
-from .audit import Additions, Output, open_backend, open_one, working_folder
+from .audit import Output, open_backend, open_one, working_folder
 from .configuration import AuditSettings, configure
 from .figure import Figure, mean_figure
 from .missing import failures
@@ -91,10 +91,10 @@ def study_width(
     >>> print(steadyscore.study_width("smollm2-135m", "passages", queries=4, pool=6, width=3, permutations=2))
     """
     how = configure(config or AuditConfig(), **settings)
-    name, one, source = open_one(scorer, data, how.cut, "a width study")
+    name, one, source = open_one(scorer, data, how, options, "a width study")
     output = Output(None if out is None else parse_place(out), command=command)
     with working_folder(output) as folder:
-        backend = open_backend(name, one, options or EngineOptions(), Additions(), [folder / "companions"], output)
+        backend = open_backend(name, one, options or EngineOptions())
         if isinstance(backend, Recording):
             raise InputError(f"{backend.name} holds scores of one width. Name what gave them, or read finished runs with --runs.")
         plain = scorer_for(backend, source.collection, how)

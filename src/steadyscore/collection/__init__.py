@@ -1,20 +1,21 @@
-"""Collections: a file of instances, one JSON line each, under an optional header line.
+"""Collections: a file of instances, one JSON line each, under an optional header line; or any table that people have.
 
-A collection is addressed by NAME (embedded in the package, or built into the cache) or by FILE (.jsonl, .jsonl.gz).
-Files are read and written as streams: nothing here holds more than one instance, and a file appears whole or not at all.
-The loaders of public formats stand beside: passages, multidoc_qa, responses, claims; the paper's collections in catalogue.
+A collection is addressed by NAME (embedded in the package, or built into the cache), FILE or FOLDER. Files of our own format are
+read and written as streams: nothing here holds more than one instance, and a file appears whole or not at all. Other tables are
+held in memory (tables, columns, rows); the loaders of public formats are passages, multidoc_qa, responses and claims.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
+import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,23 @@ from ..machine.disk import cache_folder as cache_root
 from ..machine.mirrors import is_address
 from ..machine.stores import local_file
 from ..terms import Collection, Instance, TaskName
-from . import memory
 from .catalogue import CATALOGUE
-from .files import Mistakes, Unreadable, encode_line, lines, parse_line
+from .columns import OURS
+from .files import Mistakes, Report, Unreadable, encode_line, lines, parse_line
 from .format import collection_from, header_mistakes, header_record, id_of, instance_from, instance_mistakes, instance_record
+from .rows import is_of_the_format, read_pools
+from .tables import Table, read_rows, read_table, table_kind
 
 EMBEDDED = Path(__file__).parent / "embedded"
 SCHEMA = Path(__file__).parent / "schema.json"
 SUFFIXES = (".jsonl", ".jsonl.gz")
 
+log = logging.getLogger("steadyscore")
+
 Data = Any
-"""What `open_collection` takes: a name, a file, a `Source`, or rows in memory (docs/python-api.md)."""
+"""What `open_collection` takes: a name, a file, a folder, a `Source`, or rows in memory (docs/python-api.md)."""
+Names = Mapping[str, str] | None
+"""Which column of a table is what, where that is not to be recognised: a name of ours -> the column."""
 
 
 def cache_folder() -> Path:
@@ -65,6 +72,7 @@ class Source:
     read: Callable[[], Iterator[Instance]]
     """A new pass over everything that is stored."""
     digest_of: Callable[[], str]
+    columns: Names = None
 
     def instances(self, *, reserve: bool = False) -> Iterator[Instance]:
         """A new pass over the instances.
@@ -83,21 +91,84 @@ class Source:
         return self.digest_of()[:16]
 
 
-def open_collection(data: Data) -> Source:
-    """Open a NAME, a FILE, or instances that are in memory already (a list of dicts, a frame, a `Dataset`)."""
+def open_collection(data: Data, columns: Names = None, *, quiet: bool = False) -> Source:
+    """Open a NAME, a FILE, a FOLDER, or rows that are in memory already (a list of dicts, a frame, a `Dataset`).
+
+    columns  which column is what, where names are not known: {"query": "question", "text": "body"}
+    quiet    do not say what was recognised
+    """
     if isinstance(data, Source):
         return data
     if not isinstance(data, str | Path):
-        return from_records(data)
+        return from_records(data, columns=columns)
     path = path_of(data)
+    is_folder = path.is_dir() and not any(path.glob("*.arrow"))
+    if not is_folder and not _is_own(path):
+        return _from_table(read_table(path), str(data), columns, quiet, name=_stem(path.absolute().name))
+    if columns:
+        raise InputError(f"{data} is of a format whose names are fixed. Leave out --columns.")
+    if is_folder:
+        return _open_folder(str(data), path, quiet)
     return Source(str(data), _header(path), lambda: read_instances(path), lambda: sha256(path))
 
 
-def from_records(data: Any, name: str = "data", task: TaskName = "passage_reranking", **header: Any) -> Source:
-    """A collection in memory: a list of dicts, a pandas or polars frame, an Arrow table, a Hugging Face dataset."""
-    records = memory.read_records(data)
-    collection = Collection(name=name, task=task, queries=len(records), **header)
-    return Source(name, collection, lambda: map(instance_from, records), lambda: memory.digest(records))
+def from_records(data: Any, name: str = "data", task: TaskName | None = None, columns: Names = None, **header: Any) -> Source:
+    """A collection in memory: a list of dicts, a pandas or polars frame, an Arrow table, a Hugging Face dataset.
+
+    task  a name of `tasks.TASKS`; None takes the one that the columns speak of
+    """
+    about = header | ({"task": task} if task else {})
+    return _from_table(Table(list(enumerate(read_rows(data), 1))), name, columns, name=name, **about)
+
+
+def _from_table(table: Table, address: str, columns: Names, quiet: bool = False, **header: Any) -> Source:
+    records, found, lacks = read_pools(table, columns or {})
+    names = {name.rpartition(".")[2] for name in (*found.roles.values(), *found.ignored)}
+    if not quiet and (table.file or not names <= OURS):
+        for remark in filter(None, (str(found), lacks)):
+            _say_once(f"{address}: {remark}")
+    about: dict[str, Any] = {"task": found.task, "queries": len(records)}
+    return Source(address, Collection(**about | header), lambda: map(instance_from, records), lambda: _digest(records), columns)
+
+
+def _open_folder(address: str, folder: Path, quiet: bool) -> Source:
+    """BEIR or TREC files with the run that is among them, or BM25, as their first stage; in memory."""
+    from .build import BuildRequest, folder_format, from_folder, own_collection
+
+    format, split = folder_format(folder)
+    known, report = replace(own_collection(folder.absolute().name, format), split=split), Report()
+    collection, found = from_folder(folder, BuildRequest(known), report)
+    records = [instance_record(instance) for instance in found]
+    stage = (collection.details or {})["first_stage"]["kind"]
+    counts = [f"{count:,} {what}" for what, count in (report.dropped + report.notes).items()]
+    if not quiet:
+        _say_once("; ".join([f"{address}: {format} files, first stage {stage}", *counts]))
+    collection = replace(collection, queries=len(records))
+    return Source(address, collection, lambda: map(instance_from, records), lambda: _digest(records))
+
+
+def _digest(records: Iterable[dict[str, Any]]) -> str:
+    return hashlib.sha256(b"".join(map(encode_line, records))).hexdigest()
+
+
+@cache
+def _say_once(sentence: str) -> None:
+    """However often a command opens its data."""
+    log.warning(sentence)
+
+
+def name_columns(data: Data, columns: Names) -> Data:
+    """Data whose columns are named, opened; other data as it is."""
+    return open_collection(data, columns) if columns else data
+
+
+def keep_as_file(data: Data, columns: Names = None) -> str:
+    """A file with what is in memory, or in a table whose columns are named; in the cache, under its content."""
+    source = open_collection(data, columns)
+    path = cache_root() / "rows" / f"{source.collection.name}-{source.digest}.jsonl"
+    if not is_there(path):
+        write(path, source.collection, source.instances(reserve=True))
+    return str(path)
 
 
 def read_instances(path: str | Path) -> Iterator[Instance]:
@@ -115,17 +186,23 @@ def read_instances(path: str | Path) -> Iterator[Instance]:
         yield instance
     if not seen:
         raise InputError(check(path))
-    if (stated := _stated_queries(path)) not in (None, len(seen)):
+    if (stated := _header(path).queries) not in (None, len(seen)):
         raise InputError(
             f"{path} holds {len(seen):,} queries and its header counts {stated:,}, so it was cut short or changed. "
             'Copy or build it again, or correct "queries" in its first line.'
         )
 
 
-def check(path: str | Path) -> list[str]:
+def check(path: str | Path, columns: Names = None) -> list[str]:
     """Every mistake of a file as "FILE:LINE: what is wrong"; an empty list is a file that can be used."""
     path = Path(path)
     header, found = None, Mistakes()
+    try:
+        if columns or path.is_dir() or not _is_own(path):
+            open_collection(path, columns)
+            return []
+    except InputError as error:
+        return error.mistakes
     try:
         header = _header(path)
     except InputError as error:
@@ -193,17 +270,19 @@ def path_of(source: str | Path) -> Path:
         return Path(source)
     if path := location(source):
         return path
+    if table_kind(Path(source)) or is_there(source):
+        return Path(source)
     known = names()
     whole, _, part = source.partition(".")
     if source in known or (whole in CATALOGUE and part in CATALOGUE[whole].parts):
         raise InputError(f"{source} is not on this machine yet. Get it with: steadyscore data get {whole}")
     near = difflib.get_close_matches(source, known, n=1, cutoff=0.6)
-    hint = f"Did you mean {near[0]}?" if near else "A file ends in .jsonl or .jsonl.gz."
+    hint = f"Did you mean {near[0]}?" if near else "Nor is there such a file or folder."
     raise InputError(f"no collection is named {source}. {hint} All names: steadyscore data list")
 
 
 def _stem(name: str) -> str:
-    return name.removesuffix(".gz").removesuffix(".jsonl")
+    return Path(name.removesuffix(".gz")).stem if table_kind(Path(name)) else name
 
 
 def _records(path: Path) -> Iterator[tuple[int, Any]]:
@@ -218,6 +297,14 @@ def _is_header(record: Any) -> bool:
     return isinstance(record, dict) and "collection" in record
 
 
+def _is_own(path: Path) -> bool:
+    """Whether a file is of our format, by its first line; what is no JSON at all is told as if it were."""
+    if table_kind(path) != ".jsonl":
+        return False
+    record = parse_line(next(lines(path), (0, b"null"))[1])
+    return _is_header(record) or not isinstance(record, dict | list) or is_of_the_format(record)
+
+
 def _header(path: Path) -> Collection:
     """The header line, or, without one, a passage-reranking collection named as the file."""
     number, line = next(lines(path), (0, b""))
@@ -228,13 +315,6 @@ def _header(path: Path) -> Collection:
     if found:
         raise InputError([f"{path}:{number}: {mistake}" for mistake in found])
     return collection_from(record["collection"])
-
-
-def _stated_queries(path: Path) -> int | None:
-    """How many queries the header counts."""
-    _, line = next(lines(path))
-    header = parse_line(line)
-    return collection_from(header["collection"]).queries if _is_header(header) else None
 
 
 def _at_depth(instance: Instance, depth: int) -> Instance:

@@ -14,7 +14,7 @@ from ..errors import InputError, SteadyscoreError
 from ..machine.disk import sha256
 from ..machine.extras import check_installed
 from ..terms import Collection, Instance, TaskName, Verdict
-from . import multidoc_qa, open_collection, passages, read_instances, responses
+from . import multidoc_qa, open_collection, passages, responses
 from .catalogue import WEB, Known
 from .claims import read_verdicts
 from .files import Report, convert_records, records
@@ -59,6 +59,19 @@ def own_collection(name: str, format: str) -> Known:
     """The row of somebody's own collection."""
     task: TaskName = LAYOUTS[format][0] if format in LAYOUTS else "passage_reranking"
     return Known(name, task, "evaluation", 0, 0, WEB, format, "not stated", "own files", "", first_stage="bm25")
+
+
+def folder_format(folder: Path) -> tuple[str, str]:
+    """Format and split of a folder of public files, by their names."""
+    splits = [path.name.partition(".")[0] for path in folder.glob("qrels/*.tsv*")]
+    if any(folder.glob("corpus.jsonl*")) and any(folder.glob("queries.jsonl*")):
+        return "beir", splits[0] if len(splits) == 1 else "test"
+    if any(path.is_file() for names in passages.ROLES["trec"].values() for name in names for path in folder.glob(name)):
+        return "trec", "test"
+    parts = sorted({path.parent.name for path in folder.glob("*/*.arrow")})
+    advice = f"name one of its parts: {', '.join(parts)}" if parts else "give a file, or a folder of BEIR files (corpus.jsonl, "
+    known = "" if parts else "queries.jsonl, qrels/), of TREC files (topics, docs, qrels, run) or of a saved Hugging Face dataset"
+    raise InputError(f"{folder} holds no data that is known; {advice}{known}.")
 
 
 def from_folder(folder: Path, request: BuildRequest, report: Report) -> tuple[Collection, Iterator[Instance]]:
@@ -146,14 +159,13 @@ def _leave_out_shared(found: Iterator[Instance], request: BuildRequest, report: 
 def _own_lines(path: Path, request: BuildRequest, report: Report) -> tuple[Collection, Iterator[Instance]]:
     """A file of our own format, checked and rewritten with a header that counts and signs it."""
     file = path if path.is_file() else _record_files(path, ("*.jsonl*",))[0]
-    collection = open_collection(file).collection
+    source = open_collection(file)
+    collection = source.collection
     details = {**(collection.details or {}), "sources": _checksums([file]), "dropped": report.dropped}
     renamed = replace(collection, name=request.known.name, chars=request.chars or collection.chars, details=details)
-    found = read_instances(file)
+    found = source.instances(reserve=True)
     if request.known.sample is not None:
-        chosen = set(
-            sample_ids((instance.id for instance in read_instances(file)), request.known.sample, request.seed, request.spare)
-        )
+        chosen = set(sample_ids((each.id for each in source.instances()), request.known.sample, request.seed, request.spare))
         found = (instance for instance in found if instance.id in chosen)
     return renamed, _raise_mistakes_at_end(_leave_out_shared(found, request, report), report)
 

@@ -27,6 +27,9 @@ PIECE = 1 << 20  # characters of an array that are read at once
 BETWEEN = re.compile(r"[, \t\r\n]*")  # the elements of an array
 MOST_MISTAKES, SHOWN = 1000, 20  # of a file: one that is broken as a whole has a mistake in every line
 
+PLACE = re.compile(r"(.*?(?::|\brow |\brecord ))([0-9]+): (.*)", re.S)
+VARIABLE = re.compile(r"(?<= is ).*(?=, not )|'[^']*'|\([^)]*\)|[0-9]+")  # what differs between mistakes of one kind
+
 
 def first_mistakes(mistakes: list[str], most: int = SHOWN) -> list[str]:
     """As many as a reader wants to see, and how many more there are."""
@@ -34,11 +37,26 @@ def first_mistakes(mistakes: list[str], most: int = SHOWN) -> list[str]:
 
 
 class Mistakes(list[str]):
-    """Mistakes as they are met; at MOST_MISTAKES they are raised, so that a broken file does not fill memory with them."""
+    """Mistakes as they are met, each "PLACE: what is wrong"; those of one kind are one sentence with the first three places.
+
+    At MOST_MISTAKES they are raised, so that a broken file does not fill memory with them.
+    """
+
+    def __init__(self, mistakes: Iterable[str] = ()) -> None:
+        super().__init__()
+        self._kinds: dict[str, tuple[int, str, list[str]]] = {}
+        self._count = 0
+        self.extend(mistakes)
 
     def append(self, mistake: str) -> None:
-        super().append(mistake)
-        if len(self) >= MOST_MISTAKES:
+        place = PLACE.fullmatch(mistake)
+        kind, number = (place[1] + VARIABLE.sub("", place[3]), place[2]) if place else (mistake, "")
+        index, first, numbers = self._kinds.setdefault(kind, (len(self), mistake, []))
+        numbers += [] if number in numbers[-1:] else [number]
+        more = f" (so in {len(numbers):,} places: {', '.join(numbers[:3])}{', ...' * (len(numbers) > 3)})"
+        self[index : index + 1] = [first + more * (len(numbers) > 1)]
+        self._count += 1
+        if self._count >= MOST_MISTAKES:
             raise InputError([*self[:SHOWN], f"... and more; reading stopped after {MOST_MISTAKES:,} mistakes."])
 
     def extend(self, mistakes: Iterable[str]) -> None:
@@ -103,7 +121,7 @@ def _why_not_json(error: ValueError | RecursionError) -> str:
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Number and bytes of every line that is not blank, without line end and byte order mark; gzip by its ending."""
-    with _explaining_read_errors(path), open_unpacked(path) as file:
+    with explaining_read_errors(path), open_unpacked(path) as file:
         for number, line in enumerate(iter(lambda: file.readline(LONGEST_RECORD), b""), 1):
             if len(line) == LONGEST_RECORD:
                 raise InputError(f"{path}:{number}: the line is longer than {LONGEST_RECORD >> 20} MB. Give one record per line.")
@@ -122,19 +140,24 @@ def text_lines(path: Path, report: Report) -> Iterator[tuple[str, str]]:
 
 
 def records(paths: Iterable[Path], report: Report) -> Iterator[tuple[str, Any]]:
-    """Place and value of every record of JSON Lines, of a JSON array (read piece by piece) or of a Parquet file."""
+    """Place and value of every record of files."""
     for path in paths:
-        if path.suffix == ".parquet":
-            found = ((f"{path}: record {number}", record) for number, record in enumerate(_parquet(path), 1))
-        elif _is_array(path):
-            found = ((f"{path}: record {number}", record) for number, record in enumerate(_array(path), 1))
-        else:
-            found = ((f"{path}:{number}", parse_line(line)) for number, line in lines(path))
-        for where, record in found:
+        start, found = numbered_records(path)
+        for number, record in found:
             if isinstance(record, Unreadable):
-                report.mistakes.append(f"{where}: {record}")
+                report.mistakes.append(f"{start}{number}: {record}")
             else:
-                yield where, record
+                yield f"{start}{number}", record
+
+
+def numbered_records(path: Path) -> tuple[str, Iterator[tuple[int, Any]]]:
+    """How places are named before their number, and the records of JSON Lines, of a JSON array (read piece by piece) or of a
+    Parquet file, numbered."""
+    if path.suffix.lower() == ".parquet":
+        return f"{path}: record ", enumerate(_parquet(path), 1)
+    if _is_array(path):
+        return f"{path}: record ", enumerate(_array(path), 1)
+    return f"{path}:", ((number, parse_line(line)) for number, line in lines(path))
 
 
 def convert_records(
@@ -205,14 +228,14 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
 
 def _is_array(path: Path) -> bool:
     """Whether a file begins as a JSON array does; one may be a single line of any length."""
-    with _explaining_read_errors(path), open_unpacked(path) as file:
+    with explaining_read_errors(path), open_unpacked(path) as file:
         return file.read(1 << 16).removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"[")
 
 
 def _array(path: Path) -> Iterator[Any]:
     """The elements of a JSON array, one at a time: public QA files hold half a gigabyte in one."""
     decoder = json.JSONDecoder()
-    with _explaining_read_errors(path), io.TextIOWrapper(open_unpacked(path), encoding="utf-8-sig") as file:
+    with explaining_read_errors(path), io.TextIOWrapper(open_unpacked(path), encoding="utf-8-sig") as file:
         rest = file.read(PIECE).lstrip().removeprefix("[")
         at = 0
         while True:
@@ -235,7 +258,7 @@ def _array(path: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def _explaining_read_errors(path: Path) -> Iterator[None]:
+def explaining_read_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:

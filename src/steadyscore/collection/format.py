@@ -98,13 +98,13 @@ HEADER_RULES: dict[str, Rule] = {
 }
 
 
-def _mistakes(record: Any, rules: dict[str, Rule], required: Iterable[str], *, closed: bool = True) -> list[str]:
+def rule_mistakes(record: Any, rules: dict[str, Rule], required: Iterable[str], *, closed: bool = True) -> list[str]:
     """Every broken rule; null stands for an absent optional key; a closed record has no key beside its rules."""
     if not isinstance(record, dict):
-        return [f"{_show_value(record)} is not a JSON object"]
+        return [f"{show_value(record)} is not a JSON object"]
     found = [f'"{key}" is missing' for key in required if record.get(key) is None]
     found += [
-        f'"{key}" is {_show_value(value)}, not {must_be}'
+        f'"{key}" is {show_value(value)}, not {must_be}'
         for key, (holds, must_be) in rules.items()
         if (value := record.get(key)) is not None and not holds(value)
     ]
@@ -113,7 +113,7 @@ def _mistakes(record: Any, rules: dict[str, Rule], required: Iterable[str], *, c
     return found
 
 
-def _show_value(value: Any) -> str:
+def show_value(value: Any) -> str:
     """A value as a message shows it: short enough for one line."""
     if isinstance(value, list | dict):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
@@ -126,12 +126,12 @@ def _repeated(values: Iterable[Any]) -> list[Any]:
 
 
 def header_mistakes(header: Any) -> list[str]:
-    return [f"header: {mistake}" for mistake in _mistakes(header, HEADER_RULES, ("name", "task"), closed=False)]
+    return [f"header: {mistake}" for mistake in rule_mistakes(header, HEADER_RULES, ("name", "task"), closed=False)]
 
 
 def instance_mistakes(record: Any) -> list[str]:
     """Every mistake of one line, in the order of its keys."""
-    found = _mistakes(record, INSTANCE_RULES, ("id", "query", "candidates"))
+    found = rule_mistakes(record, INSTANCE_RULES, ("id", "query", "candidates"))
     candidates = record.get("candidates") if isinstance(record, dict) else None
     if not isinstance(candidates, list):
         return found
@@ -139,7 +139,7 @@ def instance_mistakes(record: Any) -> list[str]:
         where = f"candidate {place}"
         if isinstance(candidate, dict) and is_id(candidate.get("id")):
             where += f" ({candidate['id']})"
-        found += [f"{where}: {mistake}" for mistake in _mistakes(candidate, CANDIDATE_RULES, ("id", "text"))]
+        found += [f"{where}: {mistake}" for mistake in rule_mistakes(candidate, CANDIDATE_RULES, ("id", "text"))]
     fields = [candidate for candidate in candidates if isinstance(candidate, dict)]
     ids = [str(candidate["id"]) for candidate in fields if is_id(candidate.get("id"))]
     ranks = [rank for candidate in fields if _is_count(rank := candidate.get("rank"), 1)]

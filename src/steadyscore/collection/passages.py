@@ -57,10 +57,10 @@ def find(folder: Path, format: str, split: str) -> Files:
             mistakes.append(f"{folder}: there is no {role} file; a {format} folder has {' or '.join(wanted)}.")
         if role != "corpus" and len(matches) > 1:
             several = ", ".join(path.name for path in matches)
-            mistakes.append(f"{folder}: {several} could all be the {role}; leave one, or choose with --split.")
+            mistakes.append(f"{folder}: {several} could all be the {role}; leave one, or choose with --split of `data build`.")
         found[role] = matches
     if format == "beir" and not found["qrels"] and (splits := sorted(path.stem for path in folder.glob("qrels/*.tsv"))):
-        mistakes.append(f"{folder}: qrels/{split}.tsv is absent; choose with --split among {', '.join(splits)}.")
+        mistakes.append(f"{folder}: qrels/{split}.tsv is absent; choose with --split of `data build` among {', '.join(splits)}.")
     if mistakes:
         raise InputError(mistakes)
     qrels, run = (next(iter(found[role]), None) for role in ("qrels", "run"))

@@ -74,7 +74,7 @@ def ppe(record: dict[str, Any], number: int) -> Instance:
     if len(keys) != len(scores):
         raise ValueError(f"{len(keys)} responses but {len(scores)} scores")
     both = [(record[key], 3 if score else 0) for key, score in zip(keys, scores, strict=True) if (record[key] or "").strip()]
-    order = [both[place] for place in _hash_order(id, len(both))]
+    order = [both[place] for place in hash_order(id, len(both))]
     kept = [[pair for pair in order if pair[1] == gold][:PPE_EACH] for gold in (3, 0)]
     if not all(kept):
         raise Dropped("no correct or no wrong response")
@@ -107,10 +107,10 @@ def _instance(id: str, prompt: str, pairs: Iterable[tuple[str, int]], *, hashed:
     if not all(isinstance(text, str) and text.strip() for text, _ in responses):
         raise Dropped("an empty response")
     if hashed:
-        responses = [responses[place] for place in _hash_order(id, len(responses))]
+        responses = [responses[place] for place in hash_order(id, len(responses))]
     pool = tuple(Candidate(f"{id}-r{place}", text, relevance=gold) for place, (text, gold) in enumerate(responses, 1))
     return Instance(id, prompt.strip(), pool)
 
 
-def _hash_order(id: str, size: int) -> list[int]:
+def hash_order(id: str, size: int) -> list[int]:
     return sorted(range(size), key=lambda place: hashlib.sha256(f"{id}\t{place}".encode()).digest())

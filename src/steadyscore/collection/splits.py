@@ -6,11 +6,13 @@ import hashlib
 import random
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..errors import InputError
 from ..terms import Instance
+from . import Data, open_collection
+
+EXAMPLES = 3
 
 
 def sample_ids(ids: Iterable[str], size: int, seed: int = 42, spare: int = 0) -> list[str]:
@@ -84,30 +86,24 @@ def shared_queries(one: Iterable[Instance], other: Iterable[Instance]) -> list[s
     return found
 
 
-class SharedPassages(NamedTuple):
-    shared: int
-    """Candidates whose text the other collection has too."""
-    candidates: int
-    examples: tuple[str, ...]
-    """The first three, in words."""
+def shared_mistakes(name: str, instances: Callable[[], Iterable[Instance]], others: Sequence[Data]) -> list[str]:
+    """One sentence for each collection that shares a query (by id or text) or a candidate (by text) with these instances.
 
-
-def find_shared_passages(one: Iterable[Instance], other: Iterable[Instance]) -> SharedPassages:
-    """How many candidates of `other` have a text that a candidate of `one` has too."""
-    texts = {text_key(candidate.text) for instance in one for candidate in instance.pool}
-    candidates = shared = 0
-    examples: list[str] = []
-    for instance in other:
-        for candidate in instance.pool:
-            candidates += 1
-            if text_key(candidate.text) in texts:
-                shared += 1
-                if len(examples) < 3:
-                    examples.append(f"candidate {candidate.id!r} of query {instance.id!r}")
-    return SharedPassages(shared, candidates, tuple(examples))
-
-
-def shared_passages(one: Iterable[Instance], other: Iterable[Instance]) -> list[str]:
-    """`find_shared_passages` as a sentence; empty where nothing is shared."""
-    shared, candidates, examples = find_shared_passages(one, other)
-    return [f"{shared:,} of {candidates:,} candidates have a text that is in both, such as {examples[0]}"] if shared else []
+    instances  called for each pass over them, so that large data need not fit in memory
+    """
+    mistakes = []
+    for other in map(open_collection, others):
+        queries = shared_queries(other.instances(), instances())
+        texts = {text_key(candidate.text) for instance in other.instances() for candidate in instance.pool}
+        candidates, passages = 0, list[str]()
+        for candidates, (query, one) in enumerate(((each.id, one) for each in instances() for one in each.pool), 1):  # noqa: B007
+            passages += [f"candidate {one.id!r} of query {query!r}"] if text_key(one.text) in texts else []
+        if queries or passages:
+            kept = EXAMPLES - bool(passages)  # one example of a candidate, where there is one
+            examples = "; ".join([*queries[:kept], *passages][:EXAMPLES])
+            shared = "1 query" if len(queries) == 1 else f"{len(queries):,} queries"
+            mistakes.append(
+                f"{name} is not apart from {other.name}: it shares {shared} and {len(passages):,} of {candidates:,} candidates "
+                f"with it, such as: {examples}. Leave these out of one of the two, or name other data."
+            )
+    return mistakes

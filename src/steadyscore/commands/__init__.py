@@ -8,19 +8,21 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from ..audits.remarks import failed_remark, failed_remarks
 from ..audits.result import Audits
 from ..audits.table import text_table
 from ..engines import EngineOptions, Price
 from ..errors import UsageError
+from ..machine.bounds import parse_number
+from ..machine.console import say
 from ..machine.extras import PAGE, absent_modules, install_line
 from ..machine.mirrors import Place, is_address, name_of
-from ..measures.measurement import Threshold
 from ..measures.reading import Reading
+from ..measures.threshold import Threshold
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
 from ..scoring.starts import start_remarks, unwatched_parts
@@ -87,12 +89,6 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_watch(args: argparse.Namespace, *scorers: str) -> None:
-    """Files are watched for scorers that are files themselves; for others the flag would promise something."""
-    if args.watch and not any(scorer.startswith(("python:", "command:")) for scorer in scorers):
-        refuse("--watch names files behind a python: or command: scorer; leave it out for others.")
-
-
 def settings_of(args: argparse.Namespace) -> Settings:
     # How much of a text is kept is a matter of the collection, so --chars goes to the audit's own settings.
     return from_flags(Settings, args, partition=args.partition.replace("-", "_"), chars=Settings().chars)
@@ -109,9 +105,11 @@ THRESHOLD_FLAGS = ("cutoff", "match_retention", "keep_first", "keep_share", "thr
 
 def add_threshold(parser: argparse.ArgumentParser) -> None:
     """How the threshold consumer gets its cutoff."""
-    group = parser.add_argument_group("threshold (default: what the run was audited with; a new one: F1-tuned)")
+    group = parser.add_argument_group(
+        "threshold (default: what the run was audited with; a new one: a cutoff fitted on other queries to keep 30 % of the pool)"
+    )
     either = group.add_mutually_exclusive_group()
-    add_field(either, Threshold, "cutoff", type=_cutoff, metavar="X|f1", help="a fixed threshold, or the F1-tuned one")
+    add_field(either, Threshold, "cutoff", type=_cutoff, metavar="X|f1")
     add_field(
         either,
         Threshold,
@@ -119,7 +117,7 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
         flag="--match-retention",
         type=_share_or_run,
         metavar="SHARE|RUN",
-        help="tune it to keep this share of the pool, or the share that the F1-tuned cutoff of a run keeps on each collection",
+        help="fit it to keep this share of the pool, or the share that the F1-tuned cutoff of a run keeps on each collection",
     )
     add_field(either, Threshold, "keep_first", metavar="K")
     add_field(either, Threshold, "keep_share", type=_share, metavar="SHARE")
@@ -127,19 +125,13 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
 
 
 def _cutoff(text: str) -> float | Literal["f1"]:
-    if text == "f1":
-        return "f1"
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    if text != "f1" and math.isnan(parse_number(text)):
         raise argparse.ArgumentTypeError(f"{text} is not a score: give a number, or f1")
-    return value
+    return "f1" if text == "f1" else parse_number(text)
 
 
 def _share(text: str) -> float:
-    if not 0 < (value := float(text)) < 1:
+    if not 0 < (value := parse_number(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a share: give a number between 0 and 1, for example 0.3")
     return value
 
@@ -147,11 +139,7 @@ def _share(text: str) -> float:
 def _share_or_run(text: str) -> float | str:
     if is_address(text) or Path(text).is_dir():
         return text
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < 1:
+    if not 0 < (value := parse_number(text)) < 1:
         raise argparse.ArgumentTypeError(
             f"{text} is not a share and not a run folder: give a number between 0 and 1, for example 0.3, or a run"
         )
@@ -190,7 +178,7 @@ def threshold_of(args: argparse.Namespace) -> Threshold | None:
         return None
     share, run = (None, args.match_retention) if isinstance(args.match_retention, str) else (args.match_retention, None)
     return Threshold(
-        cutoff=None if args.cutoff == "f1" else args.cutoff,
+        cutoff=args.cutoff,
         protocol=args.threshold_protocol or "midpoints",
         retention=share,
         retention_of=run,
@@ -215,7 +203,7 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 def note(*words: object) -> None:
     """A remark for the person at the terminal: never on stdout."""
-    print(*words, file=sys.stderr)
+    say(" ".join(map(str, words)))
 
 
 def can_draw_page(out: Place) -> bool:
@@ -231,8 +219,7 @@ def note_failed(failed: Sequence[Failure], of: str, done: str = "scored") -> int
     """Name the queries that somebody's code failed on; the exit code of a command that finished without them."""
     if not failed:
         return 0
-    named = ", ".join(f"{failure.query_id} ({failure.reason})" for failure in failed[:10])
-    note(f"{len(failed)} of {of} could not be {done}: {named}.")
+    note(failed_remark(failed, of, done))
     return 4
 
 
@@ -247,21 +234,16 @@ def refuse(*mistakes: str) -> None:
 
 def name_failed(audits: Audits) -> int:
     """Name what could not be scored, in the runs, beside them and by their readers; the exit code."""
-    codes = [0]
-    for audit in audits:
-        scoring = audit.record["coverage"]
-        failed = [Failure(**failure) for failure in scoring["failed"]]
-        codes.append(note_failed(failed, f"{scoring['queries']} queries of {audit.name}"))
-        beside = {f"scored for --{flag}": failures for flag, failures in audit.failed.items()}
-        read = {f"read by {reader}": report.failed for reader, report in audit.reader_reports.items()}
-        codes += [note_failed(failures, f"the queries of {audit.name}", done) for done, failures in (beside | read).items()]
-    return max(codes)
+    failed = [sentence for audit in audits for sentence in failed_remarks(audit)]
+    for sentence in failed:
+        note(sentence)
+    return 4 if failed else 0
 
 
 def print_audits(audits: Audits, as_json: bool) -> None:
     """Tables, remarks and the page's address; or one JSON object."""
     if as_json:
-        print_json(audits.to_json() | page_of(audits))
+        print_json(audits.to_json() | ({"report": name_of(audits.page)} if audits.page else {}))
         return
     for audit in audits:
         for remark in start_remarks(audit.record) + unwatched_parts(audit.record):
@@ -276,7 +258,3 @@ def print_below(audits: Audits, of: str | None = None) -> None:
     print("".join(f"{sentence}\n" for sentence in audits.remarks(of)), end="")
     if audits.page:
         print(f"report: {name_of(audits.page)}")
-
-
-def page_of(audits: Audits) -> dict[str, str]:
-    return {"report": name_of(audits.page)} if audits.page else {}

@@ -7,8 +7,9 @@ import argparse
 from ..audits.attack import attack, estimate_attack
 from ..audits.attack_result import LISTED, is_attack_measure, load_attack
 from ..audits.gate import parse_bounds
+from ..collection import name_columns
 from ..machine.mirrors import below, name_of, parse_place
-from ..measures.measurement import Threshold
+from ..measures.threshold import Threshold
 from ..scoring.attacks import ATTACKS
 from ..scoring.score import AuditConfig, Cut
 from . import (
@@ -27,15 +28,16 @@ from . import (
     settings_of,
     threshold_of,
 )
-from .flags import add_field, mode_mistakes
+from .flags import add_columns, add_field, mode_mistakes, scorers_by_name
 
 READ_WITH_RUNS = ("runs", "attacks", "min", "max", "allow_missing", "no_report", "json", *THRESHOLD_FLAGS)
 """The flags that say something about a finished attack."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--scorer", metavar="ADDRESS", help="what to attack")
-    parser.add_argument("--data", metavar="NAME|FILE", help="the collection to score")
+    parser.add_argument("--scorer", metavar="[NAME=]ADDRESS", help="what to attack")
+    parser.add_argument("--data", metavar="NAME|FILE|FOLDER", help="the collection to score")
+    add_columns(parser)
     parser.add_argument(
         "--out", type=parse_place, metavar="DIR", help="where the runs and the page go; the same command resumes them"
     )
@@ -74,14 +76,16 @@ def run(args: argparse.Namespace) -> int:
             seed=args.seed, settings=settings_of(args), chars=args.chars, cut=Cut(args.queries, args.pool),
             threshold=threshold_of(args) or Threshold(),
         )  # fmt: skip
+        ((name, address),) = scorers_by_name([args.scorer]).items()
+        data = name_columns(args.data, args.columns)
         if args.dry_run:
-            estimates = estimate_attack(args.scorer, args.data, args.attacks, config, engine_options(args))
+            estimates = estimate_attack(address, data, args.attacks, config, engine_options(args))
             print_json(estimates.to_json()) if args.json else print(estimates)
             return 0
         out = args.out
         found = attack(
-            args.scorer, args.data, attacks=args.attacks, out=out, config=config, options=engine_options(args), quiet=args.json,
-            command=args.command,
+            {name: address}, data, attacks=args.attacks, out=out, config=config, options=engine_options(args),
+            quiet=args.quiet, command=args.command,
         )  # fmt: skip
     page = None if args.no_report or not can_draw_page(out) else found.report(below(out, "report"))
     gate = found.check(bounds, args.allow_missing)

@@ -9,14 +9,16 @@ from typing import get_args
 from ..audits.audit import Additions, AuditWork, Output, audit_scorers, audit_scores
 from ..audits.load import reading_from
 from ..audits.result import Audit
+from ..audits.score_arrays import read_any_scores
 from ..audits.table import text_table
+from ..collection import name_columns
 from ..engines.generator import Decoding
 from ..machine.disk import is_there
 from ..machine.mirrors import parse_place
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import parse_measures
-from ..measures.measurement import Threshold
 from ..measures.reading import Reading
+from ..measures.threshold import Threshold
 from ..scoring.mitigations import MITIGATIONS
 from ..scoring.perturbation import PERTURBATIONS
 from ..scoring.score import AuditConfig, Cut
@@ -31,25 +33,22 @@ from . import (
     add_threshold,
     add_watch,
     can_draw_page,
-    check_watch,
     engine_options,
     examples,
     name_failed,
     note,
-    page_of,
     print_audits,
     print_below,
-    print_json,
     refuse,
     settings_of,
     threshold_of,
 )
 from .audit_decisions import READ_WITH_DECISIONS, run_decisions
-from .flags import add_field, add_fields, mode_mistakes, positive
-from .workers import add_dry_run, add_workers, print_estimate, run_workers, size_mistakes
+from .flags import add_columns, add_field, add_fields, mode_mistakes, positive, scorers_by_name
+from .workers import actor_mistakes, add_dry_run, add_workers, print_estimate, run_workers
 
 READ_WITH_SCORES = (
-    "scores", "relevance", "out", "no_report", "json", "ir", "serving_permutations", "readout", "ties", *THRESHOLD_FLAGS,
+    "scores", "relevance", "name", "out", "no_report", "json", "ir", "serving_permutations", "readout", "ties", *THRESHOLD_FLAGS,
 )  # fmt: skip
 """The flags of an audit that say something about a file of scores."""
 QUERY_IDS = "only these queries: ids with commas between them, or a file with one on each line"
@@ -67,10 +66,11 @@ def query_ids(text: str) -> tuple[str, ...]:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--scorer", action="append", default=[], metavar="ADDRESS", help="what to audit; repeat it to compare")
+    parser.add_argument("--scorer", action="append", default=[], metavar="[NAME=]ADDRESS", help="what to audit; can be repeated")
     parser.add_argument(
-        "--data", action="append", default=[], metavar="NAME|FILE", help="collection to score; repeat it for several"
+        "--data", action="append", default=[], metavar="NAME|FILE|FOLDER", help="collection to score; repeat it for several"
     )
+    add_columns(parser)
     parser.add_argument(
         "--scores",
         metavar="FILE",
@@ -78,6 +78,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="measure this score file (Parquet, CSV, JSONL, or one TREC run per permutation) instead of scoring",
     )
     parser.add_argument("--relevance", metavar="FILE", help="TREC qrels for --scores")
+    parser.add_argument("--name", help="what --scores are called (default: what the names of the files begin with)")
     parser.add_argument(
         "--decisions",
         metavar="FILE",
@@ -171,24 +172,26 @@ def run(args: argparse.Namespace) -> int:
         return run_decisions(args, mode_mistakes(mode, arguments, args, READ_WITH_DECISIONS))
     if args.scores:
         return _audit_scores(args)
+    is_renamed = args.mitigation and {"markers", "held-out-markers"} & {*args.perturb}
     refuse(
         *(["--scorer is missing: say what to audit, for example --scorer smollm2-135m."] if not args.scorer else []),
         *(["--data is missing: name a collection or a file; `steadyscore data list` prints the names."] if not args.data else []),
         *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
         *(["--relevance judges --scores; the data of a scorer carries its own."] if args.relevance else []),
-        *([TIED] if _tied(args) else []),
+        *(["--name is that of --scores; name a scorer as --scorer NAME=ADDRESS."] if args.name is not None else []),
+        *([TIED] if args.ties == "input" and (args.serving_permutations > 1 or args.curve) else []),
         *([_too_many(args)] if args.serving_permutations > args.permutations else []),
-        *(["--perturb markers measures the scorer itself; leave out --mitigation."] if _renamed(args) else []),
-        *([] if args.dry_run else size_mistakes(args)),
+        *(["--perturb markers measures the scorer itself; leave out --mitigation."] if is_renamed else []),
+        *actor_mistakes(args),
     )
-    check_watch(args, *args.scorer)
-    scorers, config = {address: address for address in args.scorer}, config_of(args)
+    scorers, config = scorers_by_name(args.scorer), config_of(args)
+    data = [name_columns(one, args.columns) for one in args.data]
     if args.dry_run:
-        return print_estimate(args, args.data, config, additions_of(args), engine_options(args))
-    work = AuditWork(scorers, args.data, config, engine_options(args), additions_of(args), output_of(args))
+        return print_estimate(args, data, config, additions_of(args), engine_options(args))
+    work = AuditWork(scorers, data, config, engine_options(args), additions_of(args), output_of(args))
     if (code := run_workers(args, work)) is not None:
         return code
-    audits = audit_scorers(scorers, args.data, config, work.options, work.additions, work.output)
+    audits = audit_scorers(work)
     print_audits(audits, args.json)
     return name_failed(audits)
 
@@ -209,7 +212,7 @@ def additions_of(args: argparse.Namespace) -> Additions:
 
 def output_of(args: argparse.Namespace) -> Output:
     report = args.out is not None and not args.no_report and can_draw_page(args.out)
-    return Output(args.out, report, args.json, args.command, args.allow_scorer_change, note)
+    return Output(args.out, report, args.quiet, args.command, args.allow_scorer_change, note)
 
 
 def _too_many(args: argparse.Namespace) -> str:
@@ -220,26 +223,18 @@ def _too_many(args: argparse.Namespace) -> str:
 TIED = "--ties input has no meaning in a mean of several orders: leave it out, or --serving-permutations and --curve."
 
 
-def _tied(args: argparse.Namespace) -> bool:
-    return bool(args.ties == "input" and (args.serving_permutations > 1 or args.curve))
-
-
-def _renamed(args: argparse.Namespace) -> bool:
-    return bool(args.mitigation) and bool({"markers", "held-out-markers"} & set(args.perturb))
-
-
 def _audit_scores(args: argparse.Namespace) -> int:
     refuse(*mode_mistakes("--scores measures a file and scores nothing", arguments, args, READ_WITH_SCORES))
     parse_measures(args.ir)
     threshold = threshold_of(args) or Threshold()
     reading = reading_from(args.readout, args.ties)
-    audits = audit_scores(args.scores, args.relevance, threshold, additions_of(args), output_of(args), reading)
+    given = read_any_scores(args.scores, args.relevance, args.name)
+    audits = audit_scores(given, threshold, additions_of(args), output_of(args), reading)
     if args.json:
-        whole = audits.to_json()
-        print_json({key: whole[key] for key in ("measures", "coverage", "cutoff")} | page_of(audits))
+        print_audits(audits, as_json=True)
         return 0
     print(_measures_table(audits[0]))
-    print_below(audits, Path(args.scores[0]).name)
+    print_below(audits, Path(args.scores[0]).name if args.name is None and len(args.scores) == 1 else given.name)
     return 0
 
 

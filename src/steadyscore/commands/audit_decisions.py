@@ -9,6 +9,7 @@ from ..audits.folders import decision_folders
 from ..machine.mirrors import name_of
 from ..machine.working_copies import open_folder
 from . import can_draw_page, engine_options, note_failed, print_json, refuse
+from .flags import scorers_by_name
 
 READ_WITH_DECISIONS = (
     "decisions", "scorer", "out", "dry_run", "no_report", "json", "permutations", "seed",
@@ -27,7 +28,7 @@ def run_decisions(args: argparse.Namespace, unread: list[str]) -> int:
         *(["--out is missing: say where the run goes."] if args.out is None and not args.dry_run else []),
         *unread,
     )
-    options = engine_options(args)
+    options, scorers = engine_options(args), scorers_by_name(args.scorer)
     if args.dry_run:
         plan = plan_decisions(args.decisions, args.permutations, args.seed, options.price)
         print_json(plan.to_json()) if args.json else print(plan)
@@ -36,15 +37,16 @@ def run_decisions(args: argparse.Namespace, unread: list[str]) -> int:
     with open_folder(args.out) as out:
         audits = [
             audit_decisions(
-                scorer,
+                address,
                 args.decisions,
                 folder,
+                name=None if name == address else name,
                 permutations=args.permutations,
                 seed=args.seed,
                 options=options,
-                quiet=args.json,
+                quiet=args.quiet,
             )
-            for scorer, folder in zip(args.scorer, decision_folders(out, args.scorer), strict=True)
+            for (name, address), folder in zip(scorers.items(), decision_folders(out, [*scorers]), strict=True)
         ]
         page = None
         if draws_page:

@@ -16,14 +16,14 @@ from ..collection.catalogue import CATALOGUE, Known, count_mistake
 from ..collection.export import EXPORT_FORMATS, export
 from ..collection.files import Report
 from ..collection.first_stage import parse_first_stage
-from ..collection.splits import shared_passages, shared_queries, split_parts
+from ..collection.splits import shared_mistakes, split_parts
 from ..errors import InputError, UsageError
 from ..machine.disk import scratch_beside
 from ..machine.names import PLAIN_RULE, is_plain_name
 from ..machine.progress import bar
 from ..terms import Collection, Instance
 from . import add_json, examples, note, print_json, print_table
-from .flags import local_path, positive
+from .flags import add_columns, local_path, positive
 
 SPARE = 1000
 """Queries drawn beyond what the parts of a training pool need; the texts that recur are far fewer."""
@@ -37,19 +37,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         add_json(added)
         return added
 
+    def add_source(added: argparse.ArgumentParser) -> None:
+        added.add_argument("source", metavar="NAME|FILE|FOLDER")
+        add_columns(added)
+
     action("list", "every collection with a name, whether it is on this machine, and how to get it")
     get = action("get", "download a collection of the paper and bring it into our format")
     get.add_argument("name", metavar="NAME", help="a name of `data list`")
     _add_build_flags(get)
     checking = action("check", "report every mistake of a collection with its line, and its count against the paper's table")
-    checking.add_argument("source", metavar="NAME|FILE")
+    add_source(checking)
     checking.add_argument(
         "--apart-from",
         metavar="NAME|FILE",
         help="also report queries (by id or text) and candidates (by text) that this has too",
     )
     show = action("show", "the card of a collection: sizes, golds, chance level, filters, licence, provenance")
-    show.add_argument("source", metavar="NAME|FILE")
+    add_source(show)
     build = action("build", "convert files on disk; every mistake is listed before anything is written")
     build.add_argument("name", metavar="NAME", help="a name of `data list`, or your own name together with --format")
     build.add_argument(
@@ -59,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument("--split", metavar="NAME", help="which judgements: qrels/NAME.tsv (default: test)")
     _add_build_flags(build)
     export_flags = action("export", "write a collection, or its first queries, for other tools")
-    export_flags.add_argument("source", metavar="NAME|FILE")
+    add_source(export_flags)
     export_flags.add_argument("--format", choices=EXPORT_FORMATS, default="trec")
     export_flags.add_argument("--queries", type=positive, metavar="N", help="the first N only: subsets of one file are nested")
     export_flags.add_argument("--out", type=local_path, required=True, metavar="FOLDER|FILE", help="a folder; for jsonl a file")
@@ -183,17 +187,16 @@ def _write_parts(out: Path, collection: Collection, found: Iterable[Instance], s
 
 def _check(args: argparse.Namespace) -> int:
     path = path_of(args.source)
-    found = check(path)
+    found = check(path, args.columns)
     if not found:
-        collection = open_collection(path).collection
-        queries = collection.queries if collection.queries is not None else sum(1 for _ in read_instances(path))
-        verdicts = sum(1 for instance in read_instances(path) if instance.verdict) if collection.name in CATALOGUE else 0
+        source = open_collection(path, args.columns)
+        collection, instances = source.collection, source.instances
+        queries = collection.queries if collection.queries is not None else sum(1 for _ in instances())
+        verdicts = sum(1 for instance in instances() if instance.verdict) if collection.name in CATALOGUE else 0
         mistake = count_mistake(collection.name, queries, collection.details or {}, verdicts)
         found = [f"{path}: {mistake}"] if mistake else []
         if args.apart_from:
-            others = open_collection(args.apart_from).instances
-            shared = [look(others(), read_instances(path)) for look in (shared_queries, shared_passages)]
-            found += [f"{path}: {mistake}" for mistakes in shared for mistake in mistakes]
+            found += shared_mistakes(str(path), instances, [args.apart_from])
     if args.json:
         print_json({"file": str(path), "mistakes": found})
         return 1 if found else 0
@@ -206,7 +209,7 @@ def _check(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     from ..collection.card import collection_card
 
-    source = open_collection(args.source)
+    source = open_collection(args.source, args.columns)
     collection, instances = source.collection, source.instances
     made = collection_card(collection, bar(f"card of {collection.name}")(instances(), collection.queries))
     if args.json:
@@ -218,7 +221,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    source = open_collection(args.source)
+    source = open_collection(args.source, args.columns)
     collection, instances = source.collection, source.instances(reserve=args.format == "jsonl")
     found = bar(f"export of {collection.name}")(islice(instances, args.queries), args.queries or collection.queries)
     if args.format == "jsonl":

@@ -15,6 +15,7 @@ from ..models.embedded import EMBEDDED, is_present
 from ..runs.folder import Run, find_folders, versions
 from ..runs.inspection import Finding, inspect_results, inspect_run
 from . import add_engine, add_json, engine_options, examples, print_json, print_table
+from .flags import scorers_by_name
 
 if TYPE_CHECKING:
     from ..engines import Backend, Engine
@@ -28,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="check these run folders, or folders that hold some, and nothing else",
     )
-    parser.add_argument("--scorer", default="smollm2-135m", metavar="ADDRESS", help="what to probe (default smollm2-135m)")
+    parser.add_argument("--scorer", default="smollm2-135m", metavar="[NAME=]ADDRESS", help="what to probe (default smollm2-135m)")
     parser.add_argument(
         "--reference",
         metavar="ADDRESS",
@@ -72,6 +73,7 @@ def _inspect(folder: Path) -> list[Finding]:
 
 
 def check_machine(args: argparse.Namespace) -> int:
+    (args.scorer,) = scorers_by_name([args.scorer]).values()
     rows: list[dict[str, Any]] = [
         {"check": f"version of {name}", "result": value, "ok": True} for name, value in versions().items()
     ]

@@ -10,6 +10,9 @@ from ..models.embedded import embedded_scorers
 from . import add_engine, examples
 from .serve import add_server, serve
 
+SHOWN_FIRST = ("smollm2-135m", "smollm2-135m-single", "smollm2-135m-set")
+"""Ticked when the page opens: off the shelf, distilled in one order, without an order."""
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -31,4 +34,5 @@ def run(args: argparse.Namespace) -> int:
         if not args.no_browser:  # a moment later, when the server listens
             threading.Timer(1.0, webbrowser.open, [url]).start()
 
-    return serve(args.scorers or embedded_scorers(), args, show)
+    others = (name for name in embedded_scorers() if name not in SHOWN_FIRST)
+    return serve(args.scorers or [*SHOWN_FIRST, *others], args, show)

@@ -10,15 +10,19 @@ import argparse
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from ..machine.bounds import AboveZero, NotNegative, Percentage, Positive, bound_mistake
+from ..collection.columns import parse_columns
+from ..errors import InputError, UsageError
+from ..machine.bounds import AboveZero, NotNegative, Positive, bound_mistake
+from ..machine.credentials import check_credentials
 from ..machine.mirrors import is_address
+from ..models.embedded import embedded_scorers
 
 T = TypeVar("T")
 
@@ -66,11 +70,48 @@ def mode_mistakes(
     return [f"{mode}; leave out {', '.join(typed)}."] if typed else []
 
 
+def as_flag(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """A reader of values whose refusal is wrong usage."""
+
+    def read(text: str) -> T:
+        try:
+            return parse(text)
+        except InputError as mistake:
+            raise argparse.ArgumentTypeError(str(mistake)) from mistake
+
+    return read
+
+
+def add_columns(parser: argparse.ArgumentParser) -> None:
+    what = "which column of the data is what, where names are unknown, as query=question,text=body"
+    parser.add_argument("--columns", type=as_flag(parse_columns), metavar="NAME=COLUMN,...", help=what)
+
+
 def local_path(text: str) -> Path:
     """A path of this machine, for what is never written into a store."""
     if is_address(text):
         raise argparse.ArgumentTypeError(f"{text} is the address of a store; give a path of this machine")
     return Path(text)
+
+
+def scorers_by_name(scorers: Sequence[str]) -> dict[str, str]:
+    """The addresses in `[NAME=]ADDRESS` by name; without one, the address is the name."""
+    addresses: dict[str, str] = {}
+    mistakes = []
+    for scorer in scorers:
+        check_credentials(scorer)  # names and addresses are printed, logged and sent to clients
+        name, sign, address = scorer.partition("=")
+        model, plus, _ = name.partition("+")
+        if not sign or {":", "/"} & {*name} or (plus and model in embedded_scorers()):  # an address that happens to hold the sign
+            name, address = scorer, scorer
+        if not (name and address):
+            mistakes.append(f"{scorer!r} lacks a name or a scorer. Write NAME=SCORER, or the scorer alone.")
+        elif name in addresses:
+            mistakes.append(f"two scorers are called {name}. Name them: NAME=SCORER.")
+        addresses[name] = address
+    if mistakes:
+        raise UsageError("\n".join(mistakes))
+    return addresses
 
 
 # -- what a field says of its flag
@@ -154,5 +195,4 @@ def converter(hint: Any) -> Callable[[str], Any]:
 positive = converter(Positive)
 not_negative = converter(NotNegative)
 above_zero = converter(AboveZero)
-percentage = converter(Percentage)
 finite = converter(float)

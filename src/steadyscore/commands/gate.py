@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..audits.gate import check_bounds, parse_bounds
-from ..audits.load import reading_from
+from ..audits.gate import gate, parse_bounds
 from ..machine.disk import atomic
 from ..machine.mirrors import parse_place
 from . import add_allow_missing, add_budget, add_json, add_reading, add_threshold, examples, print_json, threshold_of
@@ -31,8 +30,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     bounds = parse_bounds(args.min, args.max)
-    how = (threshold_of(args), args.serving_permutations, reading_from(args.readout, args.ties))
-    checked = check_bounds(args.runs, bounds, args.allow_missing, *how)
+    checked = gate(
+        *args.runs, min={bound.measure: bound.number for bound in bounds if bound.least is not None},
+        max={bound.measure: bound.number for bound in bounds if bound.least is None}, allow_missing=args.allow_missing,
+        threshold=threshold_of(args), serving_permutations=args.serving_permutations, readout=args.readout, ties=args.ties,
+    )  # fmt: skip
     if args.junit:
         with atomic(args.junit) as stream:
             stream.write(checked.to_junit())

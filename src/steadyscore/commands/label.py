@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..audits.audit import Additions
+from ..collection import name_columns
 from ..machine.mirrors import parse_place
 from ..scoring.score import AuditConfig, Cut
 from ..training.labelling import LabelConfig, LabelWork, label, orders_of
@@ -14,7 +15,6 @@ from . import (
     add_presentation,
     add_scorer_change,
     add_watch,
-    check_watch,
     engine_options,
     examples,
     note,
@@ -24,15 +24,16 @@ from . import (
     refuse,
     settings_of,
 )
-from .flags import add_field, add_fields, from_flags
-from .workers import add_dry_run, add_workers, print_estimate, run_workers, size_mistakes
+from .flags import add_columns, add_field, add_fields, from_flags, scorers_by_name
+from .workers import actor_mistakes, add_dry_run, add_workers, print_estimate, run_workers
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--scorer", metavar="ADDRESS", help="the teacher: a scorer address, or `judgements`")
+    source.add_argument("--scorer", metavar="[NAME=]ADDRESS", help="the teacher: a scorer address, or `judgements`")
     source.add_argument("--from", dest="start", metavar="DIR", help="derive from these labels instead of scoring")
-    parser.add_argument("--data", required=True, metavar="NAME|FILE", help="the training collection")
+    parser.add_argument("--data", required=True, metavar="NAME|FILE|FOLDER", help="the training collection")
+    add_columns(parser)
     add_field(parser, LabelConfig, "teacher_orders", metavar="T")
     add_fields(parser, LabelConfig, "scale judged_top")
     add_field(parser, LabelConfig, "recalibrate_to", metavar="DIR")
@@ -57,28 +58,31 @@ DERIVED = "--shard, --on and --dry-run are for a teacher's scoring; labels that 
 
 
 def run(args: argparse.Namespace) -> int:
-    check_watch(args, args.scorer or "")
+    name, args.scorer = next(iter(scorers_by_name([args.scorer] if args.scorer else []).items()), (args.start, None))
     config, options = from_flags(LabelConfig, args), engine_options(args)
     shown = AuditConfig(settings=settings_of(args), chars=args.chars, cut=from_flags(Cut, args))
     is_derived = args.start or args.scorer == "judgements"
     refuse(
         *([DERIVED] if is_derived and (args.shard or args.on or args.dry_run) else []),
-        *([] if args.dry_run else size_mistakes(args)),
+        *actor_mistakes(args),
     )
+    data = name_columns(args.data, args.columns)
     if args.dry_run:
-        return print_estimate(args, args.data, orders_of(config, shown), Additions(), options)
-    work = LabelWork(args.scorer, args.data, parse_place(args.out), config, shown, options, args.json, args.command)
+        return print_estimate(args, data, orders_of(config, shown), Additions(), options)
+    work = LabelWork(
+        args.scorer, data, parse_place(args.out), config, shown, options, args.quiet, args.command, args.allow_scorer_change
+    )
     if (code := run_workers(args, work)) is not None:
         return code
     labelled = label(
         args.scorer,
-        args.data,
+        data,
         args.out,
         start=args.start,
         config=config,
         shown=shown,
         options=options,
-        quiet=args.json,
+        quiet=args.quiet,
         command=args.command,
         allow_scorer_change=args.allow_scorer_change,
         say=note,
@@ -87,4 +91,4 @@ def run(args: argparse.Namespace) -> int:
         print_json(labelled.to_json())
     else:
         print_table(["label set", "value"], (labelled.to_json() | {"failed": len(labelled.failed)}).items())
-    return note_failed(labelled.failed, f"{labelled.queries} queries of {args.start or args.scorer}", "labelled")
+    return note_failed(labelled.failed, f"{labelled.queries} queries of {name}", "labelled")

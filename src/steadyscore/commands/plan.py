@@ -41,9 +41,10 @@ def run(args: argparse.Namespace) -> int:
     measured = audit.measured
     if args.measure not in measured.values:
         raise InputError(f"{args.run_folder} has no {args.measure}; it has {', '.join(measured.values)}.")
-    tested = ~np.isnan(measured.values[args.measure])
-    queries = [q for q, mine in zip(audit.queries, tested, strict=True) if mine]
-    pairs = [pair_values(q, args.measure, measured.cutoff) for q in queries]
+    tested, most = ~np.isnan(measured.values[args.measure]), measured.coverage.permutations[-1]
+    counted = [(place, query) for place, query in enumerate(audit.queries) if tested[place]]
+    whole = [query.query_id for _, query in counted if query.has_every_order and len(query.permuted) < most]
+    pairs = [pair_values(q, args.measure, measured.cutoff.of(place)) for place, q in counted if q.query_id not in whole]
     components = pilot(pairs)
     rows = required_queries(components, args.margin)
     is_quality = args.measure.startswith("ndcg")  # planned over permutations, as every other measure; reported in one order
@@ -60,7 +61,8 @@ def run(args: argparse.Namespace) -> int:
             }
         )
         return 0
-    size = f"{components.queries} queries, {components.permutations} permutations"
+    small = f"; {len(whole)} pools of which every order was shown left out" if whole else ""
+    size = f"{components.queries} queries, {components.permutations} permutations{small}"
     which = ", mean over the permutations," if is_quality else ""
     print(f"{args.measure}{which} is {components.value:.3f} in the pilot ({size}).")
     print(f"For a half-width of {args.margin:g} it needs one of:\n")

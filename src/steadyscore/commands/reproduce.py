@@ -202,9 +202,9 @@ def _run(args: argparse.Namespace, plan: Plan, choices: Choices, store: Store) -
     options = engine_options(args)
     if args.on:
         shared = SharedJobs(independent_groups(plan.jobs), store, choices, options, args.command)
-        do_on_ray(shared, cluster_of(args), note, quiet=args.json)
+        do_on_ray(shared, cluster_of(args), note, quiet=args.quiet)
     jobs = jobs_of_share(plan.jobs, args.shard) if args.shard else plan.jobs
-    failed = do_all(jobs, Workshop(store, choices, options, args.command, quiet=args.json), note)
+    failed = do_all(jobs, Workshop(store, choices, options, args.command, quiet=args.quiet), note)
     done = len(jobs) - len(failed)
     if args.json:
         print_json({"runs": len(jobs), "done": done, "failed": failed})
@@ -227,7 +227,7 @@ def _show(args: argparse.Namespace, artifacts: list[Artifact], choices: Choices,
 
 
 def _gallery(args: argparse.Namespace, artifacts: list[Artifact], choices: Choices, store: Store) -> int:
-    made = write_gallery(artifacts, store, choices, args.out, bar("gallery", args.json, "artifact"))
+    made = write_gallery(artifacts, store, choices, args.out, bar("gallery", args.quiet, "artifact"))
     if args.json:
         print_json({"page": str(made.page), "artifacts": [state.as_json() for state in made.states]})
         return 0

@@ -8,37 +8,39 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from ..audits.audit import Additions
-from ..collection import open_collection
+from ..collection import Data, name_columns, open_collection
 from ..collection.trec import falling_scores
 from ..errors import InputError
 from ..machine.disk import atomic
 from ..machine.mirrors import beside, parse_place
 from ..machine.working_copies import local_file_to_write
-from ..models.embedded import DEFAULT
+from ..models.embedded import DEFAULT, FIRST_STAGE_SHARE
 from ..scoring.rankings import Place, Rankings, RankingWork, rank_collection
 from ..scoring.score import AuditConfig, Cut, cut_instances
+from ..scoring.starts import start_remarks
 from . import (
     add_engine,
     add_json,
     add_presentation,
     add_scorer_change,
     add_watch,
-    check_watch,
     engine_options,
     examples,
+    note,
     note_failed,
     print_json,
     print_table,
     refuse,
     settings_of,
 )
-from .flags import positive
-from .workers import add_dry_run, add_workers, print_estimate, run_workers, size_mistakes
+from .flags import add_columns, positive, scorers_by_name
+from .workers import actor_mistakes, add_dry_run, add_workers, print_estimate, run_workers
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--scorer", default=DEFAULT, metavar="ADDRESS", help=f"what scores (default {DEFAULT})")
-    parser.add_argument("--data", required=True, metavar="NAME|FILE", help="collection to score")
+    parser.add_argument("--scorer", default=DEFAULT, metavar="[NAME=]ADDRESS", help=f"what scores (default {DEFAULT})")
+    parser.add_argument("--data", required=True, metavar="NAME|FILE|FOLDER", help="collection to score")
+    add_columns(parser)
     parser.add_argument("--format", choices=["table", "trec", "jsonl"], default="table", help="what is printed or written")
     parser.add_argument(
         "--out",
@@ -47,6 +49,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="write here instead of stdout; until it is whole, scores are kept in FILE.parts",
     )
     parser.add_argument("--top", type=positive, metavar="K", help="only the first K of each query")
+    parser.add_argument(
+        "--mitigation",
+        action="append",
+        metavar="NAME[:N]",
+        help="serve the scorer in another way, as in `audit`; none: by itself "
+        f"(default: first-stage:{FIRST_STAGE_SHARE} with {DEFAULT} where a first stage ranked the pools, else none)",
+    )
     add_dry_run(parser)
     add_scorer_change(parser)
     add_workers(parser)
@@ -62,35 +71,42 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    check_watch(args, args.scorer)
+    ((name, address),) = scorers_by_name([args.scorer]).items()
     needs_file = (args.shard or args.on) and args.out is None and not args.dry_run
     refuse(
         *(["--out is missing: workers keep their parts beside the file that all of them see."] if needs_file else []),
-        *([] if args.dry_run else size_mistakes(args)),
+        *actor_mistakes(args),
     )
     config = AuditConfig(settings=settings_of(args), chars=args.chars, cut=Cut(args.queries, args.pool))
+    data = name_columns(args.data, args.columns)
     if args.format == "trec":
-        _check_ids(args.data, config.cut)
+        _check_ids(data, config.cut)
     folder = None if args.out is None else beside(args.out, ".parts")
+    asked = args.mitigation if args.mitigation is None else [name for name in args.mitigation if name != "none"]
     work = RankingWork(
-        args.scorer, args.data, folder, config, engine_options(args), args.json, args.command, args.allow_scorer_change
+        address, data, folder, config, engine_options(args), args.quiet, args.command, args.allow_scorer_change, asked
     )
     if args.dry_run:
-        return print_estimate(args, work.data, work.one_order, Additions(), work.options)
+        return print_estimate(args, work.data, work.one_order, Additions(asked or ()), work.options)
     if (code := run_workers(args, work)) is not None:
         return code
     with rank_collection(work, args.top) as rankings:
+        if asked is None and rankings.to_json()["mitigations"]:
+            note(f"{FIRST_STAGE_SHARE} % of each score is the first stage's rank; --mitigation none leaves it out.")
+        for remark in start_remarks(rankings.run.record):
+            note(f"{name}: {remark}")
         _write(args, rankings)
-        return note_failed(rankings.failed, f"{rankings.queries} queries of {args.scorer}")
+        return note_failed(rankings.failed, f"{rankings.queries} queries of {name}")
 
 
-def _check_ids(data: str, cut: Cut) -> None:
+def _check_ids(data: Data, cut: Cut) -> None:
     """Refuse ids that would be several columns of a TREC run, before anything is scored."""
-    instances = cut_instances(open_collection(data).instances(), cut)
+    source = open_collection(data)
+    instances = cut_instances(source.instances(), cut)
     ids = (id for instance in instances for id in (instance.id, *(candidate.id for candidate in instance.pool)))
     if (odd := next((id for id in ids if id.split() != [id]), None)) is not None:
         raise InputError(
-            f"{data}: the id {odd!r} holds a blank, which a TREC run cannot. Choose --format jsonl, or ids without blanks."
+            f"{source.name}: the id {odd!r} holds a blank, which a TREC run cannot. Choose --format jsonl, or ids without blanks."
         )
 
 

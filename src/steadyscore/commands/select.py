@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
             [
                 c.rule,
                 *(
-                    (p.folder, p.weight, p.step, p.quality, p.measures["tau_psi"], p.measures["overlap"])
+                    (p.folder, p.weight, p.step, p.quality, p.measures["tau_psi"], p.measures.get("overlap"))
                     if (p := c.point)
                     else [None] * 6
                 ),

@@ -8,17 +8,17 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any
 
 from ..engines.address import check_address
-from ..machine.credentials import check_credentials
 from ..machine.extras import SERVER, check_installed
 from ..models.embedded import DEFAULT
-from ..serve.settings import Limits, ServerSettings, default_workers, read_keys, require_token_on_public_host
+from ..scoring.score import AuditConfig, check_use
+from ..scoring.scorer import Settings
+from ..serve.settings import Limits, ModelOptions, ServerSettings, default_workers, read_keys, require_token_on_public_host
 from ..tasks import TASKS
-from ..terms import PromptStyle
 from . import add_engine, engine_options, examples, note, refuse
-from .flags import above_zero, finite, from_flags, percentage, positive
+from .flags import above_zero, add_field, add_fields, from_flags, positive, scorers_by_name
 
 if TYPE_CHECKING:
     from ..serve.service import Model
@@ -28,6 +28,7 @@ LIMITS = [
     ("--max-requests", "requests", "N", "requests in flight, then 429"),
     ("--max-body", "body_bytes", "BYTES", "size of a body"),
     ("--queue-windows", "queue_windows", "N", "windows waiting or running, then 429"),
+    ("--window-tokens", "window_tokens", "N", "tokens of a window, then 422, and of the windows handed to the engine at once"),
     ("--batch-windows", "batch_windows", "N", "windows handed to the engine at once"),
     ("--request-timeout", "seconds", "SECONDS", "from a whole request to its answer"),
     ("--head-timeout", "head_seconds", "SECONDS", "for the head of a request, then 408"),
@@ -59,115 +60,38 @@ def _port(text: str) -> int:
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", default="127.0.0.1", help="address to bind (default 127.0.0.1)")
-    parser.add_argument("--port", type=_port, default=8000, help="port (default 8000)")
-    parser.add_argument(
-        "--task",
-        choices=[name for name, task in TASKS.items() if task.prompt_task == name],
-        help="rubric (default: the adapter's, else passages)",
-    )
-    parser.add_argument(
-        "--width", type=positive, metavar="B", help="documents per prompt (default: the adapter's, else the task's)"
-    )
-    parser.add_argument(
-        "--chars",
-        type=positive,
-        metavar="N",
-        help="characters kept of each document (default: the adapter's, else 1200; all for a system)",
-    )
-    parser.add_argument(
-        "--prompt",
-        choices=get_args(PromptStyle),
-        help="how a window is worded and read (default: the adapter's, else the paper's)",
-    )
-    parser.add_argument(
-        "--fit",
-        choices=["refuse", "shrink"],
-        default="refuse",
-        help="a window too long for the model: refuse it, or cut its documents further",
-    )
-    parser.add_argument(
-        "--cutoff",
-        type=finite,
-        metavar="X",
-        help="cutoff of a decision that names none (default: the adapter's)",
-    )
-    parser.add_argument(
-        "--first-stage",
-        type=percentage,
-        metavar="P",
-        help="percentage of each score that a document's place in the request makes up, where a first stage ranked them, "
-        "for example 30 (default: none)",
-    )
-    parser.add_argument(
-        "--alias",
-        dest="aliases",
-        action="append",
-        default=[],
-        metavar="NAME=MODEL",
-        help="further name for a served model, for clients whose model name is fixed; can be repeated",
-    )
-    parser.add_argument("--any-model", action="store_true", help="answer to any model name; the server has one model")
+    add_field(parser, ServerSettings, "host")
+    add_field(parser, ServerSettings, "port", type=_port, metavar="PORT")
+    tasks = [name for name, task in TASKS.items() if task.prompt_task == name]
+    add_field(parser, ModelOptions, "task", choices=tasks)
+    add_field(parser, ModelOptions, "width", metavar="B")
+    add_fields(parser, ModelOptions, "chars prompt fit cutoff")
+    add_field(parser, ModelOptions, "first_stage", metavar="P")
+    repeated: dict[str, Any] = {"action": "append", "default": [], "type": str}
+    add_field(parser, ServerSettings, "aliases", flag="--alias", dest="aliases", metavar="NAME=MODEL", **repeated)
+    add_field(parser, ServerSettings, "any_model")
     access = parser.add_argument_group("access")
     access.add_argument("--api-key-file", type=Path, metavar="FILE", help="bearer tokens, one a line")
-    access.add_argument(
-        "--allowed-host",
-        dest="allowed_hosts",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="name that a Host header may hold, besides this machine's own; can be repeated (default: on a public address any)",
-    )
-    access.add_argument("--insecure", action="store_true", help="bind a public address without a token")
+    add_field(access, ServerSettings, "allowed_hosts", flag="--allowed-host", dest="allowed_hosts", metavar="NAME", **repeated)
+    add_fields(access, ServerSettings, "insecure open_metrics")
     limits = parser.add_argument_group("limits")
     for flag, field, unit, words in LIMITS:
         default = getattr(Limits(), field)
         kind = above_zero if isinstance(default, float) else positive
         limits.add_argument(flag, dest=field, type=kind, default=default, metavar=unit, help=f"{words} (default {default:,.0f})")
-    limits.add_argument(
-        "--workers",
-        type=positive,
-        default=default_workers(),
-        metavar="N",
-        help="forward passes at the same time on a CPU (default 2, or as many as OMP_NUM_THREADS leaves cores for)",
-    )
-    limits.add_argument(
-        "--monitor",
-        dest="monitor_share",
-        type=float,
-        default=0.0,
-        metavar="SHARE",
-        help="share of requests scored again in idle time (default 0)",
-    )
+    add_field(limits, Limits, "workers", default=default_workers(), type=positive)
+    add_field(limits, ServerSettings, "monitor_share", flag="--monitor", dest="monitor_share", metavar="SHARE")
 
 
 def open_models(scorers: list[str], args: argparse.Namespace) -> dict[str, Model]:
     """Every model by the name requests give; adapters of one base share it."""
-    from ..serve.service import ModelOptions, open_model
+    from ..serve.service import open_model
     from ..serve.shared_base import SharedBases
 
     # An answer from the cache would stand for an endpoint that has changed since, or is gone.
     options = replace(engine_options(args), cache=False)
     bases, asked = SharedBases(args.workers), from_flags(ModelOptions, args)
     return {name: open_model(name, address, asked, options, bases) for name, address in scorers_by_name(scorers).items()}
-
-
-def scorers_by_name(scorers: list[str]) -> dict[str, str]:
-    """The addresses in `[NAME=]ADDRESS` by name; without one, the address is the name."""
-    addresses: dict[str, str] = {}
-    mistakes = []
-    for scorer in scorers:
-        check_credentials(scorer)  # names and addresses are printed, logged and sent to clients
-        name, sign, address = scorer.partition("=")
-        if not sign or ":" in name or "/" in name:  # an address that happens to hold the sign
-            name, address = scorer, scorer
-        if not (name and address):
-            mistakes.append(f"{scorer!r} lacks a name or a scorer. Write NAME=SCORER, or the scorer alone.")
-        elif name in addresses:
-            mistakes.append(f"two scorers are called {name}. Name them: NAME=SCORER.")
-        addresses[name] = address
-    refuse(*mistakes)
-    return addresses
 
 
 def read_aliases(given: list[str], names: Collection[str], any_model: bool) -> tuple[tuple[str, str], ...]:
@@ -188,8 +112,6 @@ def read_aliases(given: list[str], names: Collection[str], any_model: bool) -> t
 
 
 def server_settings(args: argparse.Namespace, names: Collection[str]) -> ServerSettings:
-    share = args.monitor_share
-    refuse(*([] if 0 <= share <= 1 else [f"--monitor {share:g} is not a share. Give a number from 0 to 1."]))
     return from_flags(
         ServerSettings,
         args,
@@ -208,6 +130,8 @@ def serve(scorers: list[str], args: argparse.Namespace, ready: Callable[[str], N
     check_installed("A server", *SERVER)
     for address in addresses.values():
         check_address(address)
+    presented = from_flags(Settings, args, chars=Settings().chars)
+    check_use(addresses, AuditConfig(settings=presented, chars=args.chars), engine_options(args))
     from ..serve.server import bind_socket, build_server, log_to_stderr, reload_on_hangup
 
     listener = bind_socket(settings.host, settings.port)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from ..collection import name_columns
 from ..training.teachers import study_teachers
 from . import add_json, examples, print_json
+from .flags import add_columns
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +19,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("LABELS", "RUN"),
         help="a label folder, and the run of the student that was trained on it; once for every teacher",
     )
-    parser.add_argument("--data", metavar="NAME|FILE", help="the training collection, for the quality of the labels themselves")
+    parser.add_argument("--data", metavar="NAME|FILE|FOLDER", help="the training collection, for the labels' own quality")
+    add_columns(parser)
     add_json(parser)
     examples(
         parser,
@@ -27,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    study = study_teachers([(labels, student) for labels, student in args.pair], args.data)
+    study = study_teachers([(labels, student) for labels, student in args.pair], name_columns(args.data, args.columns))
     if args.json:
         print_json(study.to_json())
     else:

@@ -12,11 +12,11 @@ from ..training.launcher import Launch, launch_command
 from ..training.recipe import FIELDS, TrainConfig, recipe_names
 from ..training.train import read_config, train
 from . import add_json, examples, print_json, print_table
-from .flags import add_field, positive
+from .flags import add_columns, add_field, positive
 
 METAVARS = {
     "base": "ADDRESS",
-    "data": "NAME|FILE",
+    "data": "NAME|FILE|FOLDER",
     "labels": "DIR|judgements",
     "out": "DIR",
     "layers": "FIRST-LAST",
@@ -39,6 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             add_field(parser, TrainConfig, name, is_unset=True, nargs="+", type=str, metavar="NAME|FILE")
         else:
             add_field(parser, TrainConfig, name, is_unset=True, **how)
+    add_columns(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="check everything, print steps, tokens, memory and measured time, and stop"
     )
@@ -76,7 +77,8 @@ def _widths(text: str) -> tuple[int, ...]:
 
 def config_of(args: argparse.Namespace) -> TrainConfig:
     """The recipe, then the flags that were typed."""
-    return read_config(args.recipe, {name: value for name in FIELDS if (value := getattr(args, name)) is not None})
+    typed = {name: value for name in FIELDS if (value := getattr(args, name)) is not None}
+    return read_config(args.recipe, typed, args.columns)
 
 
 def run(args: argparse.Namespace) -> int:

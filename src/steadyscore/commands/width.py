@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 
 from ..audits.width_study import load_width_study, study_width
+from ..collection import name_columns
 from ..machine.mirrors import parse_place
 from ..scoring.score import AuditConfig, Cut
 from . import add_engine, add_json, add_presentation, engine_options, examples, note_failed, print_json, refuse, settings_of
-from .flags import add_field, add_fields, mode_mistakes
+from .flags import add_columns, add_field, add_fields, mode_mistakes, scorers_by_name
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--scorer", metavar="ADDRESS", help="what to study")
-    parser.add_argument("--data", metavar="NAME|FILE", help="the collection to score")
+    parser.add_argument("--scorer", metavar="[NAME=]ADDRESS", help="what to study")
+    parser.add_argument("--data", metavar="NAME|FILE|FOLDER", help="the collection to score")
+    add_columns(parser)
     parser.add_argument("--out", type=parse_place, metavar="DIR", help="where the four runs go; the same command resumes them")
     parser.add_argument(
         "--runs",
@@ -45,9 +47,10 @@ def run(args: argparse.Namespace) -> int:
             permutations=args.permutations, seed=args.seed, scheme=args.scheme, settings=settings_of(args), chars=args.chars,
             cut=Cut(args.queries, args.pool),
         )  # fmt: skip
+        data = name_columns(args.data, args.columns)
         study = study_width(
-            args.scorer, args.data, out=args.out, config=config, options=engine_options(args), quiet=args.json,
-            command=args.command,
+            scorers_by_name([args.scorer]), data, out=args.out, config=config, options=engine_options(args),
+            quiet=args.quiet, command=args.command,
         )  # fmt: skip
     if args.json:
         print_json(study.to_json())

@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from ..audits.audit import Additions, list_sources, open_sources
 from ..audits.estimate import estimate_audit
 from ..collection import Data
 from ..engines import EngineOptions
-from ..errors import InputError
 from ..scoring.parts import Share
 from ..scoring.ray_launcher import Cluster
 from ..scoring.score import AuditConfig, check_apart, check_query_ids
-from ..scoring.sizing import FleetQuestion
 from ..scoring.workers import Work, score_on, score_share
 from . import note, note_failed, price, print_json, print_table
-from .flags import positive
-
-T = TypeVar("T")
-
-
-def as_flag(parse: Callable[[str], T]) -> Callable[[str], T]:
-    """A reader of values whose refusal is wrong usage."""
-
-    def read(text: str) -> T:
-        try:
-            return parse(text)
-        except InputError as mistake:
-            raise argparse.ArgumentTypeError(str(mistake)) from mistake
-
-    return read
+from .flags import as_flag, positive, scorers_by_name
 
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
-    """Who scores, where it is not this process alone, and how many of them a dry run is asked about."""
+    """Who scores, where it is not this process alone."""
     group = add_launch(
         parser, "be worker I of N: score its parts into --out, which all see; the same command without --shard collects"
     )
-    group.add_argument("--hours", type=_hours, metavar="H", help="with --dry-run: the workers that are needed to end in H hours")
-    group.add_argument("--hourly-price", type=price, metavar="PRICE", help="with --dry-run: what one worker costs an hour")
+    for gone in ("--hours", "--hourly-price"):
+        group.add_argument(gone, type=_divide_yourself, help=argparse.SUPPRESS)
 
 
 def add_launch(parser: argparse.ArgumentParser, share: str) -> argparse._ArgumentGroup:
@@ -75,12 +57,12 @@ def add_dry_run(parser: argparse.ArgumentParser) -> None:
 def print_estimate(
     args: argparse.Namespace, data: Sequence[Data] | Data, config: AuditConfig, additions: Additions, options: EngineOptions
 ) -> int:
-    """What a verb that scores would cost, and what its parts are for workers where a flag speaks of them."""
-    scorers = args.scorer if isinstance(args.scorer, list) else [args.scorer]
-    sources = open_sources({name: name for name in scorers}, list_sources(data), additions, is_plan=True)
+    """What a verb that scores would cost."""
+    scorers = scorers_by_name(args.scorer if isinstance(args.scorer, list) else [args.scorer])
+    sources = open_sources(scorers, list_sources(data), additions, is_plan=True)
     check_query_ids(sources, config.cut)
     check_apart(sources, config.cut, additions.apart_from)
-    estimates = estimate_audit(scorers, sources, config, additions, options, fleet_question(args))
+    estimates = estimate_audit(scorers.values(), sources, config, additions, options)
     if args.json:
         print_json(estimates.to_json())
     else:
@@ -88,25 +70,8 @@ def print_estimate(
     return 0
 
 
-def _hours(text: str) -> float:
-    if not 0 < (value := float(text)) < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a time: give hours, more than 0")
-    return value
-
-
-def fleet_question(args: argparse.Namespace) -> FleetQuestion | None:
-    """What a dry run is asked about workers; None where no flag speaks of them."""
-    if not (args.shard or args.on or args.actors or args.hours or args.hourly_price is not None):
-        return None
-    workers = args.shard.workers if args.shard else args.actors
-    return FleetQuestion(workers, args.hours, args.hourly_price, in_shares=args.shard is not None)
-
-
-def size_mistakes(args: argparse.Namespace) -> list[str]:
-    """Flags that mean something in a dry run only, or there and on a cluster."""
-    asked = {"--hours": args.hours, "--hourly-price": args.hourly_price}
-    sizes = [f"{flag} sizes a cluster: add --dry-run, or leave it out." for flag, value in asked.items() if value is not None]
-    return sizes + actor_mistakes(args)
+def _divide_yourself(text: str) -> None:
+    raise argparse.ArgumentTypeError("the flag is gone: --dry-run tells the time of one worker, docs/scale.md what many take")
 
 
 def actor_mistakes(args: argparse.Namespace) -> list[str]:

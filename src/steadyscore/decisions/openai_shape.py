@@ -25,8 +25,7 @@ from .questions import (
     UnusableAnswer,
     check_count,
     check_fields,
-    read_distribution,
-    read_named_option,
+    read_decided,
     read_object,
     read_optional_text,
     read_probability,
@@ -204,7 +203,10 @@ def read_answers(questions: tuple[Question, ...], body: Any) -> Response:
         count = len(given) if isinstance(given, list) else "no"
         raise UnusableAnswer([f"{count} answers came back for {len(questions)} questions"])
     mistakes: list[str] = []
-    read = tuple(_read_answer(i, q, a, mistakes) for i, (q, a) in enumerate(zip(questions, given, strict=True), 1))
+    named = {answer["name"]: answer for answer in given if isinstance(answer, dict) and isinstance(answer.get("name"), str)}
+    asked = [q.id if len(given) > 1 else None for q in questions]  # one answer needs no name
+    joined = [answer if name is None else named.get(name) for name, answer in zip(asked, given, strict=True)]
+    read = tuple(_read_answer(i, q, a, mistakes) for i, (q, a) in enumerate(zip(questions, joined, strict=True), 1))
     if mistakes:
         raise UnusableAnswer(mistakes)
     model = body.get("model")
@@ -214,7 +216,7 @@ def read_answers(questions: tuple[Question, ...], body: Any) -> Response:
 def _read_answer(number: int, question: Question, given: Any, mistakes: list[str]) -> Answer | Refusal:
     what = f"question {question.id or number}"
     if not isinstance(given, dict):
-        mistakes.append(f"{what}: the answer is not an object")
+        mistakes.append(f"{what} has no answer" if given is None else f"{what}: the answer is not an object")
         return Refusal()
     if given.get("name") not in (None, question.id):
         mistakes.append(f"{what}: the answer in its place is that of {given['name']!r}")
@@ -230,25 +232,22 @@ def _read_answer(number: int, question: Question, given: Any, mistakes: list[str
     names: list[Any] = (
         [option.value for option in question.options] if isinstance(question, Choice) else list(range(len(question.levels)))
     )
-    before = len(mistakes)
-    probabilities = _read_probabilities(given.get("probabilities"), names)
+    labels = [level.label for level in question.levels] if isinstance(question, Score) else [None] * len(names)
+    probabilities = _read_probabilities(given.get("probabilities"), names, labels)
     if probabilities is None:
         mistakes.append(f"{what}: the probabilities are not those of {', '.join(map(str, names))}")
         return Refusal()
-    found = read_distribution(probabilities, what, mistakes)
-    if isinstance(question, Choice) and len(mistakes) == before and "choice" in given:
-        return Answer(found, named=read_named_option(given["choice"], names, found, what, mistakes))
-    return Answer(found)
+    return read_decided(question, given, names, probabilities, what, mistakes)
 
 
-def _read_probabilities(given: Any, names: list[Any]) -> list[Any] | None:
+def _read_probabilities(given: Any, names: list[Any], labels: list[Any]) -> list[Any] | None:
     """The probability of each outcome, each exactly once and in any order; None where they are not these outcomes."""
     if not isinstance(given, list) or len(given) != len(names):
         return None
     found: list[Any] = []
-    for name in names:  # True == 1 in Python: the type must be the same too
+    for name, label in zip(names, labels, strict=True):  # True == 1 in Python: the type must be the same too
         entries = [e for e in given if isinstance(e, dict) and type(e.get("value")) is type(name) and e["value"] == name]
-        if len(entries) != 1:
+        if len(entries) != 1 or (label is not None and (entries[0].get("label") or label) != label):
             return None
         found.append(entries[0].get("probability"))
     return found

@@ -7,7 +7,6 @@ still a scale. Everything is a function of (seed, state id, channel).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -78,8 +77,7 @@ def _may_turn(case: Case, question: Question, channel: Channel) -> bool:
 
 def _other_orders(n: int, count: int, seed: int, key: str) -> list[Order]:
     """Distinct orders of n things, the given one left out; as many as there are, up to `count`."""
-    most = math.factorial(n) if n < 13 else count + 1
-    rows = permutations(n, min(count + 1, most), seed=seed, query_id=key)
+    rows = permutations(n, count + 1, seed=seed, query_id=key, scheme="distinct")
     return [order for row in rows if (order := tuple(int(i) for i in row)) != tuple(range(n))][:count]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 Kind = Literal["noul", "choice", "score"]
@@ -213,15 +213,25 @@ def read_distribution(values: Sequence[Any], what: str, mistakes: list[str]) -> 
     return found
 
 
-def read_named_option(
-    given: Any, names: Sequence[Any], probabilities: Sequence[float], what: str, mistakes: list[str]
-) -> int | None:
-    """Which option the server names; None where it is the first of the likeliest."""
-    place = next((i for i, name in enumerate(names) if name == given and type(name) is type(given)), None)
-    if place is None:
-        mistakes.append(f"{what}: the choice {_short(given)} is not among the options")
-        return None
-    return None if place == probabilities.index(max(probabilities)) else place
+def read_decided(
+    question: Question, given: dict[str, Any], names: Sequence[Any], values: Sequence[Any], what: str, mistakes: list[str]
+) -> Answer:
+    """The probabilities of an answer, with what the server itself reads off them: its option, or a score that must be theirs."""
+    before = len(mistakes)
+    answer = Answer(read_distribution(values, what, mistakes))
+    if len(mistakes) > before or given.get(question.kind) is None:
+        return answer
+    stated = given[question.kind]
+    if isinstance(question, Choice):
+        place = next((i for i, name in enumerate(names) if name == stated and type(name) is type(stated)), None)
+        if place is None:
+            mistakes.append(f"{what}: the choice {_short(stated)} is not among the options")
+        return answer if place == answer.best else replace(answer, named=place)
+    own = answer.probabilities[0] if isinstance(question, Noul) else answer.expected_level
+    slack = 10 * SLACK * (len(values) - 1)
+    if not isinstance(stated, int | float) or not own - slack <= stated <= own + slack:
+        mistakes.append(f"{what}: the {question.kind} is {_short(stated)}, and its probabilities make it {own:.4g}")
+    return answer
 
 
 def read_usage(usage: Any) -> Usage:

@@ -24,8 +24,7 @@ from .questions import (
     UnusableAnswer,
     check_count,
     check_fields,
-    read_distribution,
-    read_named_option,
+    read_decided,
     read_object,
     read_optional_text,
     read_probability,
@@ -200,7 +199,7 @@ def _read_answer(key: str, question: Question, given: Any, mistakes: list[str]) 
     if given.get("type", question.kind) != question.kind:
         mistakes.append(f"question {key} is a {question.kind}, its answer a {given['type']!r}")
         return Refusal()
-    what, before = f"question {key}", len(mistakes)
+    what = f"question {key}"
     names = [str(level) for level in range(len(question.outcomes))] if isinstance(question, Score) else list(question.outcomes)
     probabilities = given.get("probabilities")
     if isinstance(question, Noul) and probabilities is None:
@@ -209,10 +208,9 @@ def _read_answer(key: str, question: Question, given: Any, mistakes: list[str]) 
     if not isinstance(probabilities, dict) or sorted(probabilities) != sorted(names):
         mistakes.append(f"{what}: the probabilities are not those of {', '.join(names)}")
         return Refusal()
-    found = read_distribution([probabilities[name] for name in names], what, mistakes)
-    if isinstance(question, Choice) and len(mistakes) == before and "choice" in given:
-        return Answer(found, named=read_named_option(given["choice"], names, found, what, mistakes))
-    return Answer(found)
+    if isinstance(question, Score) and given.get("legend") not in (None, dict(zip(names, question.outcomes, strict=True))):
+        mistakes.append(f"{what}: the legend is not that of the levels asked about")
+    return read_decided(question, given, names, [probabilities[name] for name in names], what, mistakes)
 
 
 def _with_diagnostics(answer: Answer, key: str, given: Any, mistakes: list[str]) -> Answer:

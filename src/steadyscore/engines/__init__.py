@@ -8,6 +8,7 @@ positions. A `Reranker` gives one score per text and nothing else: what lets use
 from __future__ import annotations
 
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,6 +24,9 @@ from ..window.readout import SlotLogits
 
 if TYPE_CHECKING:
     from .endpoint import Endpoint
+
+# OpenMP reads it when torch is loaded: a thread that waits for its partner leaves the core to others instead of spinning.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +101,9 @@ class EngineOptions:
     price: Price | None = None
     """Cost of a million prompt and written tokens."""
     cache: bool = True
-    """Keep an endpoint's answers on disk, so that no question is paid for twice."""
+    """Keep an endpoint's answers on disk while a run is scored, so that going on with it pays for no question twice."""
     watch: tuple[str, ...] = ()
-    """Files behind a `python:` or `command:` scorer that a run watches besides those it finds itself."""
+    """Files behind a `python:` or `command:` scorer that a run watches besides its module or program."""
 
     def __post_init__(self) -> None:
         mistakes = field_mistakes(self)
@@ -113,13 +117,13 @@ class Backend(ABC):
     """Whatever scores: everything that the code asks of it, with what holds where a backend has nothing to say."""
 
     name: str
-    """As messages and reports call it: mostly its address."""
+    """As messages call it: mostly its address."""
+    called: str | None = None
+    """What the user calls it in tables and reports, where that is not its own name."""
     capabilities: Capabilities
     options: EngineOptions = EngineOptions()
     trained_settings: TrainedSettings = TrainedSettings()
     """The presentation an adapter was trained with; empty without one."""
-    takes_whole_text: bool = False
-    """Whether candidates are given to it as they are, line breaks and all, unless a number of characters is asked for."""
     width: int | None = None
     """Candidates that it takes at once by itself; None: the task's width for a grader, the whole pool for a reranker."""
     encoder: Encoder | None = None
@@ -146,8 +150,8 @@ class Backend(ABC):
         return Watch(unwatched=("What answers at the endpoint is not watched: it may change while its address stays.",))
 
     def spent(self) -> dict[str, float]:
-        """What was asked since it was opened and what that cost; empty where nothing is charged."""
-        return {}
+        """What was asked of an endpoint since it was opened and what that cost; empty where there is none."""
+        return {} if self.endpoint is None else dict(self.endpoint.counts)
 
     def spent_since(self, before: dict[str, float]) -> dict[str, float]:
         """What was spent since `spent()` gave `before`."""
@@ -182,7 +186,8 @@ class Engine(Grader):
 
 
 class Reranker(Backend):
-    """Anything that gives a list of texts one score each, jointly or one by one.
+    """Anything that gives a list of texts one score each, jointly or one by one. It gets every text as it is, line breaks and
+    all, unless a number of characters is asked for.
 
     One that gives only an order has `gives="ranking"` and returns n - rank.
     """

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import InputError
 from ..machine.credentials import check_credentials
 from ..machine.extras import check_installed
-from . import Backend, Engine, EngineOptions
+from . import Backend, Engine, EngineOptions, Grader, Recording
 
 if TYPE_CHECKING:
     from .hf import TransformersEngine
@@ -27,28 +28,40 @@ class Kind(NamedTuple):
     """Those it needs instead for a server, as in `vllm:<model>@<base url>`."""
     variants: tuple[str, ...] = ()
     """What may follow the kind after a plus, as in `rerank+tei:`."""
-    grades: bool = False
-    """Whether it is a `Grader`, which takes windows of the task's width; a reranker takes the whole pool."""
+    honours: frozenset[str] = frozenset()
+    """Fields of `Settings` and `EngineOptions` that say something to it; `prompt` to a `Grader`, a reranker has none."""
+    server_honours: frozenset[str] = frozenset()
+    """Those of its server, where they are others."""
 
 
-HF, SERVED = ("torch", "transformers"), ("httpx", "transformers")
-"""A local model; the tokenizer of a model behind a server."""
+HF, SERVED, GGUF = ("torch", "transformers"), ("httpx", "transformers"), ("llama_cpp", "transformers", "gguf")
+"""A local model; the tokenizer of a model behind a server; a local file."""
+POOL = frozenset({"width", "chars", "partition"})
+TEXT = POOL | {"prompt", "markers", "marker_seed", "instruction"}
+IDS = TEXT | {"placeholder", "fit"}
+"""What is shown to a reranker; to a grader as text; to one that takes token ids."""
+WEIGHTS = frozenset({"device", "dtype", "batch_tokens", "trust_remote_code"})
+VLLM = IDS | {"dtype", "tensor_parallel", "trust_remote_code", "allow_base_mismatch"}
+HTTP = frozenset({"concurrency", "rate", "retries", "timeout"})
+PAID = HTTP | {"price", "cache"}
+TOKENS = IDS | HTTP | {"tokenizer", "trust_remote_code", "dtype"}
+"""Of a server that takes token ids; the precision is that of its comparison with `hf`."""
 
 KINDS: dict[str, Kind] = {
-    "hf": Kind("hf", "TransformersEngine.open", HF, grades=True),
-    "vllm": Kind("vllm", "open_vllm", ("vllm", "transformers"), SERVED, ("classifier", "token-ids", "top-k"), grades=True),
-    "sglang": Kind("token_server", "open_sglang", SERVED, SERVED, grades=True),
-    "openai": Kind("chat", "open_openai", ("httpx",), ("httpx",), ("logprobs",), grades=True),
-    "systemone": Kind("decision_model", "open_systemone", ("httpx",), ("httpx",), grades=True),
-    "decisions": Kind("decision_model", "open_decisions", ("httpx",), ("httpx",), grades=True),
-    "rerank": Kind("rerank_endpoint", "open_rerank", ("httpx",), ("httpx",), ("cohere", "jina", "tei")),
-    "llamacpp": Kind("llamacpp", "open_llamacpp", ("llama_cpp", "transformers", "gguf"), (*SERVED, "gguf"), grades=True),
-    "system": Kind("systems", "open_system"),
-    "python": Kind("python_scorer", "open_python"),
-    "command": Kind("command_scorer", "open_command"),
+    "hf": Kind("hf", "TransformersEngine.open", HF, honours=IDS | WEIGHTS | {"allow_base_mismatch"}),
+    "vllm": Kind("vllm", "open_vllm", ("vllm", "transformers"), SERVED, ("classifier", "token-ids", "top-k"), VLLM, TOKENS),
+    "sglang": Kind("token_server", "open_sglang", SERVED, SERVED, honours=TOKENS),
+    "openai": Kind("chat", "open_openai", ("httpx",), ("httpx",), ("logprobs",), TEXT | PAID),
+    "systemone": Kind("decision_model", "open_systemone", ("httpx",), ("httpx",), honours=TEXT | PAID),
+    "decisions": Kind("decision_model", "open_decisions", ("httpx",), ("httpx",), honours=TEXT | PAID),
+    "rerank": Kind("rerank_endpoint", "open_rerank", ("httpx",), ("httpx",), ("cohere", "jina", "tei"), POOL | HTTP),
+    "llamacpp": Kind("llamacpp", "open_llamacpp", GGUF, (*SERVED, "gguf"), (), IDS | {"device"}, TOKENS),
+    "system": Kind("systems", "open_system", honours=POOL | WEIGHTS, server_honours=POOL | PAID),
+    "python": Kind("python_scorer", "open_python", honours=POOL | {"watch"}),
+    "command": Kind("command_scorer", "open_command", honours=POOL | {"watch", "timeout"}),
     "scores": Kind("replay", "open_scores"),
     "first-stage": Kind("first_stage", "open_first_stage"),
-    "synthetic": Kind("synthetic", "open_synthetic"),
+    "synthetic": Kind("synthetic", "open_synthetic", honours=POOL),
 }
 
 
@@ -99,6 +112,28 @@ def needed_modules(address: Address) -> tuple[str, ...]:
 
         return (*kind.modules, "peft") if "+" in rest or rest in shipped_adapters() else kind.modules
     return kind.server_modules if "@http" in rest else kind.modules
+
+
+def honoured(scorer: Any) -> frozenset[str]:
+    """Fields of `Settings` and `EngineOptions` that say something to an address, an opened backend or a Python value."""
+    if isinstance(scorer, str):
+        name, _, rest = parse_address(scorer)
+        return ("@http" in rest and KINDS[name].server_honours) or KINDS[name].honours
+    if isinstance(scorer, Grader):
+        return IDS if isinstance(scorer, Engine) else TEXT | ({"placeholder"} if scorer.reads_skeleton else set())
+    return frozenset() if isinstance(scorer, Recording) else POOL
+
+
+def refuse_unhonoured(asked: Iterable[str], scorers: Mapping[str, Any]) -> None:
+    """Refuse fields (also `perturb markers`) that say nothing to any scorer; where one says something to some, name the rest."""
+    flags = {f"--{'no-' * (name == 'cache')}{name.replace('_', '-')}": name.split()[-1].split("-")[-1] for name in asked}
+    fields = {name: honoured(scorer) for name, scorer in scorers.items()}
+    if idle := [flag for flag, field in flags.items() if not any(field in of for of in fields.values())]:
+        it = "it" if len(idle) == 1 else "them"
+        raise InputError(f"{', '.join(idle)} would change nothing of {', '.join(scorers)}. Leave {it} out.")
+    for name, of in fields.items():
+        if idle := [flag for flag, field in flags.items() if field not in of]:
+            print(f"{', '.join(idle)}: nothing changes for {name}.", file=sys.stderr)
 
 
 def open_engine(address: str, options: EngineOptions | None = None, *, check_parity: bool = True) -> Backend:

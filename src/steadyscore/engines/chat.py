@@ -12,7 +12,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from ..window.readout import SlotLogits
 from . import Capabilities, EngineOptions, Grader, Price
 from .endpoint import Endpoint, Refused, TooLong, field, number, split_model_and_base
 from .generator import Generator
+from .token_server import slot_log_probabilities
 from .wire import Malformed
 
 T = TypeVar("T")
@@ -62,13 +63,7 @@ class HostedEngine(Grader, Generator):
         return self.endpoint.map(self._grade, prompts)
 
     def spent(self) -> dict[str, float]:
-        """What was asked and what it cost: requests, retries, cached answers, tokens, and money where a price is known."""
-        money = (
-            {}
-            if self.endpoint.options.price is None
-            else {"cost": token_cost(self.tokens["prompt"], self.tokens["completion"], self.endpoint.options.price)}
-        )
-        return {**self.endpoint.counts, **{f"{what}_tokens": count for what, count in self.tokens.items()}, **money}
+        return spent_tokens(self.endpoint, self.tokens)
 
     def _grade(self, prompt: PromptText) -> SlotLogits:
         read = parse_grade_logprobs if self.logprobs else parse_grades
@@ -180,8 +175,7 @@ def parse_grade_logprobs(markers: Sequence[str], answer: Any) -> SlotLogits:
         if absent := [g for g in GRADES if spelling.format(g) not in given]:
             raise Malformed(f"grade {absent[0]} is not among the {len(given)} alternatives at [{marker}]")
         rows.append([number(given[spelling.format(g)], "a log-probability") for g in GRADES])
-    logits = np.array(rows)
-    return SlotLogits(logits, np.exp(logits).sum(axis=1))
+    return slot_log_probabilities(rows)
 
 
 def parse_label(labels: Sequence[str], answer: Any) -> list[float]:
@@ -208,6 +202,13 @@ def parse_label_logprobs(labels: Sequence[str], answer: Any) -> list[float]:
     if not any(begun):
         raise Malformed(f"no label: none of the {len(given)} alternatives to {field(first, 'token')!r} begins one")
     return [float(np.logaddexp.reduce(found)) if found else -math.inf for found in begun]
+
+
+def spent_tokens(endpoint: Endpoint, tokens: Mapping[str, int]) -> dict[str, float]:
+    """What was asked and what it cost: requests, retries, cached answers, tokens, and money where a price is known."""
+    price = endpoint.options.price
+    cost = {} if price is None else {"cost": token_cost(tokens["prompt"], tokens["completion"], price)}
+    return {**endpoint.counts, **{f"{what}_tokens": count for what, count in tokens.items()}, **cost}
 
 
 def token_cost(prompt_tokens: float, completion_tokens: float, price: Price) -> float:

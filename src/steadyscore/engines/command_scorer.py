@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 import threading
 import time
 import uuid
@@ -19,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UnusableScorer
+from ..machine.console import say
+from ..machine.json_keys import keys_once
 from . import Capabilities, EngineOptions, Reranker, ScorerFailed, Watch
 from .endpoint import number
 from .program import Guard, Program
-from .sources import digest, named_files, watch_script
+from .python_scorer import named_files
 from .wire import Malformed
 
 SLOW = 1.0
@@ -46,16 +47,11 @@ class CommandReranker(Reranker):
         weakref.finalize(self, self._running.close)
 
     def identity(self) -> dict[str, Any]:
-        files = {word: digest(Path(word)) for word in self._files()}
-        return {"kind": "command", "program": self.words, "files": files}
+        return {"kind": "command", "program": self.words, "files": named_files(self._files())}
 
     def watch(self) -> Watch:
-        """The files among its words, the Python modules beside them that they import, and what the user named."""
-        files: dict[str, str] = {}
-        for word in self._files():
-            files |= {word: digest(Path(word))} | (watch_script(Path(word)) if word.endswith(".py") else {})
-        beyond = f"What {self.words[0]} reads besides these files is not watched; --watch FILE adds a file."
-        return Watch(files | named_files(self._watched), (beyond,))
+        """The files among its words, and what the user named."""
+        return Watch(named_files([*self._files(), *self._watched]))
 
     def _files(self) -> list[str]:
         return [word for word in self.words if Path(word).is_file()]
@@ -108,7 +104,7 @@ class CommandReranker(Reranker):
     def _read(self, line: bytes, identifier: str) -> dict[str, Any]:
         """The object of a line that answers this question."""
         try:
-            answer = json.loads(line)
+            answer = json.loads(line, object_pairs_hook=keys_once)
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict) or "scores" not in answer:
@@ -138,10 +134,9 @@ class CommandReranker(Reranker):
         self._running.end()
         if seconds > SLOW and not self._noted:
             self._noted = True
-            print(
+            say(
                 f'steadyscore: {self.name} leaves out the "id" of its questions, so it is started again for each one. '
-                "Return the id in its answers and it is kept running.",
-                file=sys.stderr,
+                "Return the id in its answers and it is kept running."
             )
 
     def _start(self) -> Program:

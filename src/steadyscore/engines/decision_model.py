@@ -37,7 +37,7 @@ from ..machine.credentials import KEY, NEXT
 from ..window.prompt import PromptText, state_text
 from ..window.readout import SlotLogits
 from . import Capabilities, EngineOptions, Grader
-from .chat import Chat, token_cost
+from .chat import Chat, spent_tokens
 from .endpoint import Endpoint, Refused, TooLong, Unusable, split_model_and_base
 from .generator import Generator
 from .token_server import slot_probabilities
@@ -104,10 +104,7 @@ class DecisionModel(Grader, Generator):
         return {"kind": self.shape.kind, "model": self.model, "wording": WORDING}
 
     def spent(self) -> dict[str, float]:
-        """Requests, retries and tokens, those from the server's cache apart; money as if none were cheaper than its price."""
-        price = self.endpoint.options.price
-        cost = {} if price is None else {"cost": token_cost(self.tokens["prompt"], self.tokens["completion"], price)}
-        return {**self.endpoint.counts, **{f"{what}_tokens": count for what, count in self.tokens.items()}, **cost}
+        return spent_tokens(self.endpoint, self.tokens)  # as if none from the server's cache were cheaper
 
     def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[SlotLogits]:
         return self.endpoint.map(lambda prompt: self._grade(prompt, label_mass), prompts)
@@ -131,9 +128,9 @@ class DecisionModel(Grader, Generator):
                     raise
         return answers
 
-    def _request(self, state: State, questions: tuple[Question, ...], is_cached: bool = True) -> list[Answer]:
+    def _request(self, state: State, questions: tuple[Question, ...]) -> list[Answer]:
         body = self.shape.write(Request(self.model, state, questions))
-        return self.endpoint.post(self._path, body, lambda answer: self._read(questions, answer), is_cached=is_cached)
+        return self.endpoint.post(self._path, body, lambda answer: self._read(questions, answer))
 
     def _read(self, questions: tuple[Question, ...], body: Any) -> list[Answer]:
         try:
@@ -174,7 +171,7 @@ class DecisionModel(Grader, Generator):
     def _tells_label_mass(self) -> bool:
         state, question = PROBE
         try:
-            [answer] = self.endpoint.map(lambda asked: self._request(state, (asked,), is_cached=False)[0], [question])
+            [answer] = self.endpoint.map(lambda asked: self._request(state, (asked,))[0], [question])
         except Unusable as failure:
             raise InputError(f"{self.name} cannot be asked: {failure}.") from failure
         return answer.label_mass is not None

@@ -20,19 +20,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import InputError, SteadyscoreError, UnusableScorer
+from ..machine.console import one_line
 from ..machine.credentials import KEY, hide, redact
-from ..machine.disk import cache_folder, write_json
+from ..machine.disk import write_json
 from ..machine.extras import check_installed
 from ..machine.waiting import LONGEST_ASKED, retry_after
 from . import EngineOptions
 from .servers import Server, Servers, split_bases
-from .wire import Answer, Malformed, NoAnswer, TooLarge, Wire
+from .wire import Answer, Malformed, NoAnswer, TooLarge, Wire, said_of_itself
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -99,8 +101,8 @@ class _Asking(threading.local):
 
 
 class Endpoint:
-    """One base address, or those of several servers of one model, with its manners: concurrency, rate, retries, and a cache of
-    answers on disk.
+    """One base address, or those of several servers of one model, with its manners: concurrency, rate, retries, and answers
+    that are kept on disk while a run is scored.
     """
 
     def __init__(self, base: str, options: EngineOptions, *, key: str | None = None, cached: bool = False):
@@ -118,9 +120,17 @@ class Endpoint:
         self._next_turn = 0.0
         self._failed_in_a_row = 0
         self._asking = _Asking()
-        self._asked: Counter[bytes] = Counter()
-        """Digest of a request -> how often it was asked."""
+        self._answers: Path | None = None
         self._has_warned = False
+
+    @contextmanager
+    def keeping_answers(self, folder: Path) -> Iterator[None]:
+        """Inside, what was answered to a question is kept in the folder and not asked again."""
+        self._answers = folder if self.cached else None
+        try:
+            yield
+        finally:
+            self._answers = None
 
     def map(self, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
         """The function over the requests of one query, `concurrency` at a time to each server, in order. The first failure ends
@@ -168,14 +178,12 @@ class Endpoint:
             raise InputError(f"{other} serves something else than {next(iter(said))}. Name servers of the same model.")
         return first
 
-    def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T], *, is_cached: bool = True) -> T:
-        """Send `body` and return `read(answer)`; `read` raises `Malformed` for an answer that cannot be used.
-
-        What is asked to know how the endpoint is now is not cached.
-        """
-        if not (self.cached and is_cached):
+    def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
+        """Send `body` and return `read(answer)`; `read` raises `Malformed` for an answer that cannot be used."""
+        if self._answers is None:
             return self._ask("POST", path, body, read)
-        file = self._file(path, body)
+        request = json.dumps([self.base, path, body], sort_keys=True)
+        file = self._answers / f"{hashlib.blake2b(request.encode(), digest_size=16).hexdigest()}.json"
         if (kept := _read_json(file)) is not None:
             try:
                 found = read(kept)
@@ -187,16 +195,6 @@ class Endpoint:
         found, answer = self._ask("POST", path, body, lambda answer: (read(answer), answer))
         write_json(file, answer)  # only what could be used is kept
         return found
-
-    def _file(self, path: str, body: dict[str, Any]) -> Path:
-        """Where the answer to a request is kept. Asking the same again is another question: it measures the noise floor."""
-        request = json.dumps([self.base, path, body], sort_keys=True)
-        key = hashlib.blake2b(request.encode(), digest_size=16).digest()
-        with self._lock:
-            turn = self._asked[key]
-            self._asked[key] += 1
-        digest = hashlib.blake2b(f"{turn}\x1f{request}".encode(), digest_size=16).hexdigest()
-        return cache_folder() / "responses" / digest[:2] / f"{digest}.json"
 
     def _ask(
         self, method: str, path: str, body: dict[str, Any] | None, read: Callable[[Any], T], servers: Servers | None = None
@@ -261,12 +259,13 @@ class Endpoint:
             raise Malformed(f"not JSON: {odd}") from odd
         with self._lock:
             self.on_answer(whole)
+            self.counts.update(said_of_itself(whole))
         try:
             return read(whole)
         except (Malformed, SteadyscoreError):
             raise
         except Exception as odd:  # an answer of another shape can trip its reader in any way
-            raise Malformed(f"not readable: {type(odd).__name__}: {odd}") from odd
+            raise Malformed(one_line(f"not readable: {type(odd).__name__}: {odd}")) from odd
 
     def _overloaded(self, server: Server, answer: Answer) -> Overloaded:
         fault = Overloaded(f"HTTP {answer.status}: {self._reason(answer)}", retry_after(answer.headers))
@@ -279,7 +278,7 @@ class Endpoint:
         return redact(answer.content.decode("utf-8", "replace"), self._key)
 
     def _reason(self, answer: Answer) -> str:
-        return " ".join(self._text(answer).split())[:200] or "no reason given"
+        return one_line(self._text(answer))[:200] or "no reason given"
 
     def _count(self, what: str) -> None:
         with self._lock:
@@ -334,10 +333,9 @@ def number(value: Any, what: str) -> float:
     """A finite number, or `Malformed`: JSON lets NaN and null through, a score does not."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
         raise Malformed(f"{what} is {value!r}, not a finite number")
-    try:
-        return float(value)
-    except OverflowError:  # an integer of hundreds of digits
-        raise Malformed(f"{what} is too large for a number") from None
+    if isinstance(value, int) and abs(value) > 2**53:
+        raise Malformed(f"{what} is a whole number beyond 2^53, of which neighbours become one")
+    return float(value)
 
 
 def field(answer: Any, *path: str | int) -> Any:

@@ -25,8 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, Gene
 from transformers.utils import logging as transformers_logging
 
 from ..errors import InputError, ModelError
-from ..models.adapter import attach, split_address
-from ..models.card import read_card
+from ..models.adapter import adapter_identity, attach, card_of, split_address
 from ..models.embedded import EMBEDDED, embedded_scorers, gguf_path, model_path
 from ..terms import Prompt
 from ..window import set_windows
@@ -55,7 +54,7 @@ class TransformersEngine(Engine, Generator):
             isolation=hf_isolated.is_possible(model.config.get_text_config()),
         )
         self._identity = identity
-        self._sets_checked = False
+        self.sets_checked = False
         self._passes = Passes(options.batch_tokens)
 
     @classmethod
@@ -84,9 +83,11 @@ class TransformersEngine(Engine, Generator):
         }
         if adapter:
             model, identity["adapter"] = attach(model, adapter, identity, options.allow_base_mismatch)
+        card = card_of(address)
+        if card and not adapter:  # it was merged into the weights
+            identity["adapter"] = adapter_identity(Path(source), card)
         engine = cls(model.to(device), tokenizer, address, options, identity)  # type: ignore[arg-type]
-        if adapter:
-            engine.trained_settings = read_card(adapter)["settings"]
+        engine.trained_settings = card["settings"] if card else {}
         return engine
 
     def identity(self) -> dict[str, Any]:
@@ -127,12 +128,12 @@ class TransformersEngine(Engine, Generator):
 
     def check_sets(self) -> None:
         """Refuse a model that cannot read a window as a set; examined once."""
-        if not self._sets_checked:
-            self._sets_checked = True  # the examination reads sets itself
+        if not self.sets_checked:
+            self.sets_checked = True  # the examination reads sets itself
             try:
                 set_probe.check(self)
             except BaseException:  # also where the user stopped it: an examination counts only when it ended
-                self._sets_checked = False
+                self.sets_checked = False
                 raise
 
     def slot_logits(self, prompts: Sequence[Prompt]) -> list[torch.Tensor]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -135,16 +134,6 @@ def gguf_tokenizer(file: Path) -> Any:
         return AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
     except (OSError, ValueError, KeyError) as refusal:
         raise ModelError(f"the tokenizer inside {file} could not be read: {refusal}") from refusal
-
-
-def embedded_gguf(name: str) -> Path | None:
-    """An embedded model's own file, where its distribution is installed."""
-    model = EMBEDDED[name]
-    try:
-        file = Path(str(distribution(model.distribution).locate_file(model.gguf)))
-    except PackageNotFoundError:
-        return None
-    return file if file.is_file() else None
 
 
 def _embedded_name(digest: str) -> str | None:

@@ -65,6 +65,7 @@ class PineEngine(Grader):
                 f"{engine.name} is {config.model_type} with {rope} positions. Choose another --mitigation."
             )
         self.engine, self.name, self.context = engine, f"{engine.name} pine", engine.context
+        self.called = engine.called and f"{engine.called} pine"
         self.capabilities = Capabilities(gives="distribution", distribution="exact", label_mass=False, deterministic=True)
         self.trained_settings, self.options = engine.trained_settings, engine.options
 

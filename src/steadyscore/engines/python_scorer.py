@@ -3,65 +3,47 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import signal
 import sys
+import sysconfig
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
 from ..errors import InputError
 from ..machine.console import foreign_code
+from ..machine.disk import sha256
 from ..machine.stopping import STOPS
 from . import Capabilities, EngineOptions, Reranker, ScorerFailed, Watch
-from .object_state import ObjectState, state_of
-from .sources import digest, forget_modules, named_files, source_files, watch_modules
 
 Score = Callable[[str, list[str]], Sequence[float]]
+INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 class PythonReranker(Reranker):
-    """`def score(query: str, candidates: list[str]) -> list[float]`, addressed as `python:module:function`."""
+    """`def score(query: str, candidates: list[str]) -> list[float]`, addressed as `python:module:function`.
 
-    def __init__(
-        self,
-        function: Score,
-        name: str,
-        *,
-        scorer: Any = None,
-        module: str = "",
-        loaded: Sequence[str] = (),
-        watched: Sequence[str] = (),
-    ):
+    Its identity is its name and, where it or its module declares one, its `version`. Whether the same name still gives the
+    same scores is asked of it whenever a run goes on (`scoring/canary.py`).
+    """
+
+    def __init__(self, function: Score, name: str, *, scorer: Any = None, module: str = "", watched: Sequence[str] = ()):
         self.function, self.name = function, name
-        self._scorer = function if scorer is None else scorer
-        """What the user gave, where `function` only calls it."""
         self.capabilities = Capabilities(gives="score")
-        self._module, self._loaded, self._watched = module, tuple(loaded), tuple(watched)
+        self._version = _declared_version(function if scorer is None else scorer, sys.modules.get(module))
+        self._module, self._watched = module, tuple(watched)
+        self._has_scored = False
 
     def identity(self) -> dict[str, Any]:
-        try:
-            source = inspect.getsource(self._scorer)
-        except (OSError, TypeError):
-            source = ""
-        state = {} if self._state.digest is None else {"state": self._state.digest}
-        return {"kind": "python", "function": self.name, "source": source} | state
-
-    @cached_property
-    def _state(self) -> ObjectState:
-        return state_of(self._scorer)
+        return {"kind": "python", "function": self.name} | self._version
 
     def watch(self) -> Watch:
-        """The modules behind the function that stand beside it, and what the user named."""
-        found = watch_modules([self._module, *_modules_of(self._scorer)], self._loaded, self.name)
-        unknown = ", ".join(self._state.unknown)
-        unseen = (f"{self.name} holds values that are not watched ({unknown}): they may change while its name stays.",)
-        return Watch(found.files | named_files(self._watched), (*found.unwatched, *(unseen if unknown else ())))
+        """The file of its module, where it was named by address, and what the user named."""
+        return Watch(_module_file(self._module) | named_files(self._watched))
 
     def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
         """What the function returns. Whatever it raises is a failure of the query, unless the user asked us to stop."""
@@ -72,6 +54,10 @@ class PythonReranker(Reranker):
                 if isinstance(fault, Exception):
                     raise
                 raise ScorerFailed(f"{self.name} raised {fault!r}") from fault  # sys.exit() and the like end a query, not the run
+            finally:
+                if not self._has_scored:  # what is imported inside the function is loaded now
+                    self._has_scored = True
+                    _note_modules(self._module)
 
 
 @contextmanager
@@ -113,7 +99,6 @@ def open_python(rest: str, options: EngineOptions) -> PythonReranker:
         sys.path.insert(0, here)
     named_files(options.watch)  # a file that is not there is refused before anything is scored
     forgotten = _forget_changed(module_name)
-    before = set(sys.modules)
     with reraise_stops():
         try:
             with foreign_code():
@@ -125,29 +110,87 @@ def open_python(rest: str, options: EngineOptions) -> PythonReranker:
             ) from fault
     if not callable(function):
         raise InputError(f"python:{rest} cannot score: {function_name!r} is not a function. Fix it, or name another function.")
-    _loaded_with.setdefault(module_name, set()).update(set(sys.modules) - before)
-    loaded = sorted(_loaded_with[module_name])
-    _digests[module_name] = {file: digest(file) for file in source_files([module_name], loaded)}
-    return PythonReranker(function, f"python:{rest}", module=module_name, loaded=loaded, watched=options.watch)
+    for module in forgotten.values():
+        _seen.pop(str(module.__file__), None)
+    _note_modules(module_name)
+    return PythonReranker(function, f"python:{rest}", module=module_name, watched=options.watch)
 
 
-_loaded_with: dict[str, set[str]] = {}
-"""Module -> what its first import in this process brought along; a second one brings nothing."""
-_digests: dict[str, dict[Path, str]] = {}
-"""Module -> the files behind it as they were when it was opened."""
+def named_files(names: Sequence[str]) -> dict[str, str]:
+    """Name -> digest of the files that a scorer is made of or the user named, or a refusal of those that are not there."""
+    if missing := [name for name in names if not Path(name).is_file()]:
+        raise InputError([f"--watch {name} is not a file. Name files that are there." for name in missing])
+    return {name: _digest(name) for name in names}
+
+
+def _digest(file: str) -> str:
+    """The first 16 digits of its SHA-256; empty where there is no file."""
+    return sha256(Path(file))[:16] if Path(file).is_file() else ""
+
+
+def _module_file(module: str) -> dict[str, str]:
+    """The source file of a module by its path from the folder that it is imported from, with its digest."""
+    if not (file := _file_of(module)) or not _digest(file):
+        return {}
+    return {"/".join(Path(file).parts[-1 - _depth(module, file) :]): _digest(file)}
+
+
+def _declared_version(*places: Any) -> dict[str, str | int | float]:
+    """The first `version` that a function, an object or a module declares as a text or a number."""
+    versions = (getattr(place, "version", None) for place in places)
+    return next(({"version": version} for version in versions if isinstance(version, str | int | float)), {})
+
+
+# -- modules that were edited since they were imported
+
+
+_seen: dict[str, str] = {}
+"""File of a user's module -> its digest when it was first seen loaded."""
+
+
+def _file_of(module: str) -> str | None:
+    return getattr(sys.modules.get(module), "__file__", None)
+
+
+def _depth(module: str, file: str) -> int:
+    """Folders between a module's file and the folder that it is imported from."""
+    return module.count(".") + (Path(file).stem == "__init__")
+
+
+def _modules_beside(module: str) -> dict[str, str]:
+    """Name -> file of what is loaded from the folder that a module is imported from: neither installed, nor ours, nor the
+    script that runs."""
+    if not (file := _file_of(module)):
+        return {}
+    root = f"{Path(file).parents[_depth(module, file)]}/"
+    ours = ("__main__", "__mp_main__", __package__.partition(".")[0])
+    loaded = {name: _file_of(name) or "" for name in list(sys.modules) if name.partition(".")[0] not in ours}
+    return {name: file for name, file in loaded.items() if file.startswith(root) and not _is_installed(Path(file))}
+
+
+def _is_installed(file: Path) -> bool:
+    return bool({"site-packages", "dist-packages"} & set(file.parts)) or any(file.is_relative_to(place) for place in INSTALLED)
+
+
+def _note_modules(module: str) -> None:
+    for file in _modules_beside(module).values():
+        _seen.setdefault(file, _digest(file))
 
 
 def _forget_changed(module: str) -> dict[str, ModuleType]:
-    """Forget a module and those beside it where a file of theirs has changed since it was opened; what was forgotten."""
-    opened = _digests.get(module, {})
-    is_changed = any(not file.is_file() or digest(file) != before for file, before in opened.items())
-    return forget_modules(opened) if is_changed else {}
+    """Where a file beside a module has changed since it was imported, have the next import read them all again.
 
-
-def _modules_of(function: Any) -> list[str]:
-    """Where a function, the function inside a partial, or the class of a callable object was written."""
-    inner = inspect.unwrap(getattr(function, "func", function))
-    return [module for module in (getattr(inner, "__module__", None), type(inner).__module__) if module and module != "builtins"]
+    Gives the modules as they were: who holds them keeps them.
+    """
+    beside = _modules_beside(module)
+    if all(_seen.get(file) in (None, _digest(file)) for file in beside.values()):
+        return {}
+    forgotten = {name: sys.modules.pop(name) for name in beside}
+    for package, _, last in (name.rpartition(".") for name in forgotten):
+        if package in sys.modules:  # a package without a file of its own: `from package import last` asks it first
+            vars(sys.modules[package]).pop(last, None)
+    importlib.invalidate_caches()
+    return forgotten
 
 
 def _reason(fault: BaseException) -> str:

@@ -35,7 +35,7 @@ class HttpReranker(Reranker):
 
     def _ask(self, query: str, texts: list[str]) -> list[float]:
         return self.endpoint.post(
-            "", build_request(self.shape, self.model, query, texts), lambda answer: parse_scores(answer, len(texts))
+            "", build_request(self.shape, self.model, query, texts), lambda answer: parse_scores(answer, texts)
         )
 
 
@@ -67,8 +67,9 @@ def build_request(shape: str, model: str, query: str, texts: list[str]) -> dict[
     return {**named, "query": query, "documents": texts, "top_n": len(texts), **extra}
 
 
-def parse_scores(answer: Any, n: int) -> list[float]:
+def parse_scores(answer: Any, texts: Sequence[str]) -> list[float]:
     """Scores in the order the texts were sent."""
+    n = len(texts)
     results = answer.get("results", answer.get("data")) if isinstance(answer, dict) else answer
     if not isinstance(results, list) or len(results) != n:
         raise Malformed(f"{len(results) if isinstance(results, list) else 'no'} results came back for {n} texts")
@@ -76,7 +77,11 @@ def parse_scores(answer: Any, n: int) -> list[float]:
     for result in results:
         index = field(result, "index")
         value = result.get("relevance_score", result.get("score"))
-        if not isinstance(index, int) or not 0 <= index < n or index in found:
+        if type(index) is not int or not 0 <= index < n or index in found:
             raise Malformed(f"index {index!r} is out of range or came twice")
+        document = result.get("document")
+        text = document.get("text") if isinstance(document, dict) else document
+        if text != texts[index] and text in texts:
+            raise Malformed(f"index {index} came back with another of the texts than was sent at that place")
         found[index] = number(value, f"the score of text {index}")
     return [found[i] for i in range(n)]

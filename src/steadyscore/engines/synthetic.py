@@ -28,7 +28,7 @@ class SyntheticReranker(Reranker):
         return {"kind": "synthetic", "effect": self.effect, "size": self.size}
 
     def score(self, query: str, texts: Sequence[str]) -> list[float]:
-        words = set(query.lower().split())
+        words, texts = set(query.lower().split()), [" ".join(text.split()) for text in texts]  # of words alone
         plain = [(len(words & set(t.lower().split())) / max(len(words), 1) + _noise(query, t)) / 2 for t in texts]
         if self.effect == "slot":
             span = max(len(texts) - 1, 1)

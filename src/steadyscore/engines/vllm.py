@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError
-from ..models.adapter import adapter_identity, card_for_base, split_address
-from ..models.card import read_card
+from ..models.adapter import adapter_identity, card_for_base, card_of, split_address
 from ..tasks import PASSAGE_RERANKING
 from ..terms import GRADES, Prompt
 from ..window.encoding import Encoder
@@ -77,8 +76,8 @@ class VllmEngine(Engine):
         engine = cls(*loaded, route=route or _best_route(loaded[0]), options=options)
         if route == "token-ids" and not _scores_token_ids(engine.llm):
             raise ModelError(f"{engine.name} needs vLLM's V2 model runner, which is not here. Use vllm: or vllm+top-k:.")
-        if adapter := split_address(address)[1]:
-            engine.trained_settings = read_card(adapter)["settings"]
+        if card := card_of(address):
+            engine.trained_settings = card["settings"]
         return engine
 
     def identity(self) -> dict[str, Any]:
@@ -243,6 +242,8 @@ def _load(
     if adapter:
         lora = {"enable_lora": True, "max_lora_rank": _lora_rank(adapter)}
         identity["adapter"] = adapter_identity(adapter, card_for_base(adapter, identity, options.allow_base_mismatch))
+    elif card := card_of(address):
+        identity["adapter"] = adapter_identity(Path(source), card)
     llm = LLM(
         source,
         dtype=options.dtype,

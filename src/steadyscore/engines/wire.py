@@ -38,6 +38,18 @@ class Answer(NamedTuple):
     content: bytes
 
 
+ANSWERED, WARNED = "answered by: ", "warned: "
+
+
+def said_of_itself(answer: Any) -> list[str]:
+    """Which model gave an answer, often a version of the one that was asked for, and the warnings that came with it."""
+    given: dict[str, Any] = answer if isinstance(answer, dict) else {}
+    meta = given.get("meta")
+    warnings = meta.get("warnings") if isinstance(meta, dict) else None
+    said = [(ANSWERED, given.get("model")), *((WARNED, each) for each in (warnings if isinstance(warnings, list) else []))]
+    return [kind + "".join(filter(str.isprintable, text))[:200] for kind, text in said if isinstance(text, str)]
+
+
 class Wire:
     """Connections to one endpoint, kept open between requests; used by several threads at the same time."""
 

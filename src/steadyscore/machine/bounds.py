@@ -18,7 +18,7 @@ NotNegative = Annotated[int, Ge(0)]
 AboveZero = Annotated[float, Gt(0)]
 ZeroOrMore = Annotated[float, Ge(0)]
 Share = Annotated[float, Interval(ge=0, le=1)]
-Percentage = Annotated[int, Interval(gt=0, lt=100)]
+Percentage = Annotated[int, Interval(ge=0, lt=100)]
 BelowOne = Annotated[float, Interval(ge=0, lt=1)]
 
 
@@ -37,6 +37,21 @@ def bound_mistake(value: float, bounds: Iterable[Any]) -> str | None:
             if isinstance(part, Le) and not value <= part.le:  # type: ignore[operator]
                 return f"is above {part.le}"
     return None
+
+
+def parse_number(text: str) -> float:
+    """The finite number that a text says; NaN where it says none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return math.nan
+    return value if math.isfinite(value) else math.nan
+
+
+def changed_fields(settings: Any) -> list[str]:
+    """Fields of a dataclass of settings that are not at their defaults."""
+    default = type(settings)()
+    return [field.name for field in fields(settings) if getattr(settings, field.name) != getattr(default, field.name)]
 
 
 def check_fields(settings: Any) -> None:

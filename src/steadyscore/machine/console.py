@@ -1,13 +1,32 @@
-"""stdout carries results and nothing else: what a scorer's own code prints there is shown on stderr."""
+"""The terminal: stdout carries results and nothing else, and what came from outside is shown there and never obeyed."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What a terminal obeys instead of showing it, but for tabs and line ends."""
+
+
+def harmless(text: str) -> str:
+    """A text with such characters written as JSON writes them, so that JSON stays what it is."""
+    return CONTROL.sub(lambda character: f"\\u{ord(character[0]):04x}", text)
+
+
+def one_line(words: str) -> str:
+    """What somebody else said, to be quoted in a sentence."""
+    return harmless(" ".join(words.split()))
+
+
+def say(text: str) -> None:
+    """A remark or an error, on stderr. Its further lines are indented: none can pass for a message of its own."""
+    print(harmless(text).replace("\n", "\n  "), file=sys.stderr, flush=True)
 
 
 class _Foreign(threading.local):
@@ -24,9 +43,16 @@ class _Stdout:
     def __init__(self, results: TextIO):
         self._results = results
 
-    def __getattr__(self, name: str) -> Any:
+    def _stream(self) -> TextIO:
         is_ours = threading.current_thread() is threading.main_thread() and not _foreign.depth
-        return getattr(self._results if is_ours else sys.stderr, name)
+        return self._results if is_ours else sys.stderr
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream(), name)
+
+    def write(self, text: str) -> int:
+        stream = self._stream()
+        return stream.write(harmless(text) if stream is self._results and stream.isatty() else text)
 
 
 @contextmanager

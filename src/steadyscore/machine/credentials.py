@@ -6,8 +6,11 @@ before anything is written or sent. A message may quote what a server or a progr
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from base64 import b64encode
+from html import escape
 from urllib.parse import parse_qsl, quote, urlencode
 
 from ..errors import InputError
@@ -17,6 +20,8 @@ KEY = "STEADYSCORE_API_KEY"
 HIDDEN = "***"
 SHORTEST = 8
 """Characters of a secret. Shorter values (EMPTY, none, key) are placeholders, and hiding them would garble messages."""
+ESCAPES = ("%{:02x}", "\\u{:04x}", "&#{};", "&#x{:x};")
+"""How a URL, JSON and HTML write a character by its number."""
 HARMLESS = frozenset({"api-version", "version", "model", "deployment", "region", "truncate"})
 """What an endpoint's query string may hold. A list of what is harmless: one of what is secret would miss the next name."""
 
@@ -66,17 +71,23 @@ def redact(text: str, *secrets: str) -> str:
 
 
 def hide(text: str, *secrets: str) -> str:
-    """A text without some values, however JSON or a URL spells them."""
-    spellings = {
-        s for secret in secrets if len(secret) >= SHORTEST for s in (secret, quote(secret, safe=""), _escape_json(secret))
-    }
-    if not spellings:
+    """A text without some values, however JSON, a URL, HTML or base64 spells them."""
+    spellings = {spelling.lower() for secret in secrets if len(secret) >= SHORTEST for spelling in _spellings(secret)}
+    if not any(map(text.lower().__contains__, spellings)):  # a text may be long, and most hold none
         return text
     return re.sub("|".join(map(re.escape, sorted(spellings, key=len, reverse=True))), HIDDEN, text, flags=re.IGNORECASE)
 
 
-def _escape_json(secret: str) -> str:
-    return secret.replace("\\", "\\\\").replace('"', '\\"').replace("/", "\\/")
+def _spellings(secret: str) -> set[str]:
+    """A secret as it is; with all characters escaped, or all but letters and digits; and in base64, wherever it begins there."""
+    key = secret.encode("utf-8", "surrogateescape")
+    packed = [b64encode(bytes(k) + key).decode()[-(-4 * k // 3) : 4 * (k + len(key)) // 3] for k in range(3)]
+    urlsafe = [each.replace("+", "-").replace("/", "_") for each in packed]
+    slashed = re.sub(r'(["\\/])', r"\\\1", secret)
+    signs = re.sub(r"[A-Za-z0-9]", "", secret)
+    escaped = [secret.translate({ord(c): form.format(ord(c)) for c in which}) for form in ESCAPES for which in (secret, signs)]
+    written = [json.dumps(secret)[1:-1], quote(key), quote(key, safe=""), escape(secret)]
+    return {secret, slashed, *written, *escaped, *packed, *urlsafe}
 
 
 def _variables() -> dict[str, str]:

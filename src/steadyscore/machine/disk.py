@@ -74,9 +74,11 @@ def explaining_os_errors(path: Path) -> Iterator[None]:
     """Say what the disk refused, where, and what to do."""
     try:
         yield
-    except OSError as refusal:
+    except Exception as refusal:
+        if not isinstance(refusal, OSError) and type(refusal).__name__ != "SafetensorError":  # that of a full disk, for one
+            raise
         raise StorageError(
-            f"cannot write {path}: {refusal.strerror or refusal}. What was written before is kept; "
+            f"cannot write {path}: {getattr(refusal, 'strerror', None) or refusal}. What was written before is kept; "
             "fix this and run the same command again, or choose another --out."
         ) from refusal
 
@@ -232,7 +234,9 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     make_folder(scratch)
     try:
         yield scratch
+        usual = scratch.stat().st_mode & 0o666  # safetensors writes for its owner alone, whatever the umask
         for file in filter(Path.is_file, scratch.rglob("*")):
+            file.chmod(usual)
             with open(file, "rb") as stream:
                 os.fsync(stream.fileno())
         if path.is_symlink():

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
+from .console import one_line, say
+
 INTERVAL = 60.0
 """Seconds between two lines."""
 FIRST = 5.0
@@ -41,11 +43,11 @@ class Job:
     bar: Any = None
 
     def __post_init__(self) -> None:
-        self.count = self.initial
+        self.what, self.count = one_line(self.what), self.initial
 
     def advance(self, count: int = 1, remark: str = "") -> None:
         self.count += count
-        self.remark = remark or self.remark
+        self.remark = one_line(remark) or self.remark
         if self.bar is not None:
             self.bar.set_postfix_str(self.remark, refresh=False)
             self.bar.update(count)
@@ -67,9 +69,9 @@ def job(
     `at_once`: its first line comes immediately.
     """
     begun = Job(what, total, unit, initial, is_part)
-    if hidden or (_has_bar() and not unit):
+    if hidden or (has_bar() and not unit):
         yield begun
-    elif _has_bar():
+    elif has_bar():
         with _bar(begun):
             yield begun
     else:
@@ -78,10 +80,10 @@ def job(
 
 
 def bar(description: str, quiet: bool = False, unit: str = "query") -> Callable[[Iterable[T], int | None], Iterator[T]]:
-    """Progress over items and their number. `quiet` leaves out the bar; where lines are written, they are written anyway."""
+    """Progress over items and their number; none with `quiet`."""
 
     def wrap(items: Iterable[T], total: int | None) -> Iterator[T]:
-        with job(description, total, unit, hidden=quiet and _has_bar()) as work:
+        with job(description, total, unit, hidden=quiet) as work:
             for item in items:
                 yield item
                 work.advance()
@@ -92,7 +94,8 @@ def bar(description: str, quiet: bool = False, unit: str = "query") -> Callable[
 # -- bars
 
 
-def _has_bar() -> bool:
+def has_bar() -> bool:
+    """Whether progress is a bar here, and not lines."""
     return sys.stderr.isatty() or _in_notebook()
 
 
@@ -168,7 +171,7 @@ class _Lines:
         with self._lock:
             chain = innermost_jobs(self._jobs)
         if chain:
-            print(f"steadyscore: {progress_line(chain, time.monotonic())}", file=sys.stderr, flush=True)
+            say(f"steadyscore: {progress_line(chain, time.monotonic())}")
 
 
 _lines = _Lines()

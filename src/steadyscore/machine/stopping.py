@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from .console import say
 
 STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 """Signals that stop a command; Windows has no SIGHUP."""
@@ -39,7 +40,7 @@ def finishing(what: str) -> Iterator[None]:
         timers.append(threading.Timer(PATIENCE, os.kill, (os.getpid(), number)))
         timers[0].daemon = True
         timers[0].start()
-        print(f"stopping after {what}, or in {PATIENCE:g} s; a second signal stops at once", file=sys.stderr, flush=True)
+        say(f"stopping after {what}, or in {PATIENCE:g} s; a second signal stops at once")
 
     for number in before:
         signal.signal(number, wait)

@@ -2,108 +2,26 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
-from ..machine.bounds import Positive, field_mistakes
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Array
+from ..window.presentation import count_orders
 from . import ranking, threshold
 from .ensembles import ensembles
 from .planning import from_permutations
 from .reading import ranked_first_stage, ranked_permuted
-from .registry import MEASURES, Stack
+from .registry import MEASURES, NEEDS, Stack
 from .rows import Rows
+from .threshold import Cutoff, Threshold
 from .whole import WholeCollection, placed_scores
-
-
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """How the threshold consumer gets its cutoff."""
-
-    cutoff: float | None = None
-    """A fixed threshold; None tunes one to F1 on half of the queries (§5)."""
-    protocol: Literal["midpoints", "reference"] = "midpoints"
-    """How it is tuned; reference: on the released code's grid, split and presentation."""
-    seed: int = 0
-    retention: float | None = None
-    """Tune it to keep this share of the pool (matched retention, §F.1)."""
-    retention_of: str | None = None
-    """Tune it to keep the share that the F1-tuned cutoff of this run keeps, on the same collection at the same serving budget."""
-    keep_first: Positive | None = None
-    """No cutoff: keep exactly the first K candidates of every pool."""
-    keep_share: float | None = None
-    """No cutoff: keep this share of every pool, rounded, at least one candidate."""
-
-    def __post_init__(self) -> None:
-        fitted = next((value for value in (self.cutoff, self.retention, self.retention_of) if value is not None), None)
-        rules = {"cutoff or match_retention": fitted, "keep_first": self.keep_first, "keep_share": self.keep_share}
-        given = [name for name, value in rules.items() if value is not None]
-        mistakes = [f"{' and '.join(given)} each say what is kept. Give one of them."] if len(given) > 1 else []
-        mistakes += field_mistakes(self)
-        if self.keep_share is not None and not 0 < self.keep_share < 1:
-            mistakes.append(f"keep_share {self.keep_share} is not a share between 0 and 1, such as 0.3.")
-        if self.retention is not None and not 0 <= self.retention <= 1:
-            mistakes.append(f"match_retention {self.retention} is not a share from 0 to 1.")
-        if self.cutoff is not None and not (isinstance(self.cutoff, int | float) and math.isfinite(self.cutoff)):
-            mistakes.append(f"cutoff {self.cutoff!r} is not a finite number.")
-        if mistakes:
-            raise InputError(mistakes)
-
-
-@dataclass(frozen=True, slots=True)
-class Cutoff:
-    """The threshold consumer's cutoff and how it was found."""
-
-    value: float | None
-    """None where there is none; `how` says why, or what keeps candidates instead."""
-    how: str
-    fitted_in: str | None = None
-    """The presentation it was fitted in: `first-stage order` or `permutation 0`."""
-    fitted_on: int | None = None
-    """Queries it was fitted on; None for a fixed cutoff."""
-    measured_on: int | None = None
-    """The other queries, on which decisions are measured."""
-    seed: int | None = None
-    keep_first: int | None = None
-    """A rule per query: the first K of every pool."""
-    keep_share: float | None = None
-    """A rule per query: this share of every pool."""
-    retention: float | None = None
-    """The share of the pool it was fitted to keep, where it was."""
-
-    @property
-    def is_per_query(self) -> bool:
-        """Whether every pool has a cutoff of its own, so that a set is never empty and rankings will do."""
-        return self.keep_first is not None or self.keep_share is not None
-
-    def retained(self, scores: Array, ranked: Array | None = None) -> Array | None:
-        """(..., M, n) what is kept of scores (..., M, n); None where nothing decides.
-
-        `ranked` are numbers that rank as the reading of ties has it, where that is not the scores' own order.
-        """
-        by_rank = scores if ranked is None else ranked
-        if self.keep_first is not None:
-            return threshold.retained_top_k(by_rank, self.keep_first)
-        if self.keep_share is not None:
-            return threshold.retained_share(by_rank, self.keep_share)
-        return None if self.value is None else threshold.retained(scores, self.value)
-
-    def to_json(self) -> dict[str, Any]:
-        rule = {"keep_first": self.keep_first, "keep_share": self.keep_share}
-        fixed = {"value": self.value, "how": self.how, **{key: value for key, value in rule.items() if value is not None}}
-        if self.fitted_on is None:
-            return fixed
-        return fixed | {
-            "canonical": self.fitted_in, "fitted_on": self.fitted_on, "measured_on": self.measured_on, "seed": self.seed,
-        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +33,22 @@ class Coverage:
     permutations: list[int]
     """Every count of permutations that a query has, ascending."""
     fewer_permutations: dict[str, int]
-    """Queries that have fewer than the most, with their count."""
+    """Queries that have fewer than the most, and fewer than their pool has orders, with their count."""
+    few_orders: dict[int, int]
+    """Pools of two candidates or more that have no more orders than were shown: how many, by their number of candidates."""
     unjudged: list[str]
     """Queries without a judged candidate: in no mean that needs judgements."""
     without_relevant: list[str]
     """Judged queries without a relevant candidate in the pool: their quality counts as 0."""
     without_first_stage: list[str]
     """Queries without scores in first-stage order, where others have them: quality is then the permutations' for all."""
+    left_out: dict[str, list[str]]
+    """By the need of `registry.NEEDS` that fails them, queries that are in no measure of movement."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Queries that could not be scored, with the reason: in no mean."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return asdict(self) | {"few_orders": {str(n): pools for n, pools in self.few_orders.items()}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,29 +77,27 @@ def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None, on
 
     `queries` is gone through twice (a list, `Run.queries()`), never held.
     """
-    threshold_by = threshold_by or Threshold()
-    queries, survey = _survey_alike(queries, threshold_by)
+    queries, survey = _survey_alike(queries, threshold_by := threshold_by or Threshold())
     if not survey.ids:
         raise InputError("no scored query was given to measure.")
-    cutoff, tested = _cutoff(survey, threshold_by)
+    cutoff = _cutoff(survey, threshold_by)
     values: dict[str, Array] = defaultdict(lambda: np.full(len(survey.ids), np.nan))
     whole = WholeCollection(survey.width)
     for first, batch in _batches(queries):
         for members in _equal_shapes(batch):
             alike = [batch[i] for i in members]
             stack, places = _stack(alike), first + members
-            for name, found in _values(stack, only).items():
+            sets = cutoff.retained(stack.scores, stack.ranked, places)
+            stack = replace(stack, retained=sets, decided=None if sets is None else cutoff.decides(places))
+            for name, found in _values(stack, only):
                 values[name][places] = found
-            if stack.scores.shape[1] > 1 and (sets := cutoff.retained(stack.scores, stack.ranked)) is not None:
-                for name, found in _values(replace(stack, retained=sets), only, needing="cutoff").items():
-                    values[name][places] = np.where(tested[places], found, np.nan)
-            if only is None:
+            if only is None and NEEDS["moves"](stack):
                 whole.add(stack)
                 if alike[0].is_placed and stack.scores.shape[1] > 1:
                     whole.add_places(alike)
     return Measured(
         query_ids=tuple(survey.ids),
-        values={name: found for name, found in values.items() if not np.isnan(found).all()},
+        values={name: values[name] for name in MEASURES if name in values and not np.isnan(values[name]).all()},
         overall=whole.overall(),
         overall_queries=whole.counts(),
         cutoff=cutoff,
@@ -203,8 +125,21 @@ class EachChanged:
 
 
 def average_permutations(query: Scored, serving_permutations: int) -> Scored:
-    """A query as a system that averages K permutations serves it: rows are disjoint ensembles (§D.4)."""
-    return with_scores(query, ensembles(query.permuted, serving_permutations))
+    """A query as a system that averages K permutations serves it: rows are disjoint ensembles (§D.4).
+
+    A pool that has fewer orders is averaged over all of them: one row, which nothing moves.
+    """
+    fewest = len(query.permuted) if query.has_every_order else serving_permutations
+    return with_scores(query, ensembles(query.permuted, min(serving_permutations, fewest)))
+
+
+def fewest_permutations(queries: Iterable[Scored]) -> int:
+    """The fewest permutations that a query has, small pools of which every order was shown left aside where there are others."""
+    counts: dict[bool, int] = {}
+    for query in queries:
+        is_whole, count = query.has_every_order, len(query.permuted)
+        counts[is_whole] = min(count, counts.get(is_whole, count))
+    return counts.get(False, counts.get(True, 0))
 
 
 def pair_values(query: Scored, name: str, cutoff: Cutoff) -> Array:
@@ -271,23 +206,15 @@ def first_stage_scores(n: int) -> Array:
     return scores
 
 
-def _values(stack: Stack, only: Collection[str] | None = None, needing: str | None = None) -> dict[str, Array]:
-    """The measures of a stack: those that need the cutoff, or all others its arrays allow."""
-    missing = {"reader", "perturbed"} | ({"cutoff"} if needing is None else set())
-    if stack.scores.shape[1] < 2:
-        missing.add("permutations")
-    if np.isnan(stack.ideal).all():
-        missing.add("relevance")
-    if stack.orders is None:
-        missing.add("orders")
-    return {
-        m.name: np.asarray(m.value(stack), float)
-        for m in MEASURES.values()
-        if m.value
-        and (only is None or m.name in only)
-        and missing.isdisjoint(m.needs)
-        and (needing is None or needing in m.needs)
-    }
+def _values(stack: Stack, only: Collection[str] | None = None) -> Iterator[tuple[str, Array]]:
+    """The measures of a stack, each NaN for the queries that one of its needs fails."""
+    for measure in MEASURES.values():
+        if measure.value and (only is None or measure.name in only):
+            measured = np.ones(len(stack.scores), bool)
+            for need in measure.needs:
+                measured &= NEEDS[need](stack)
+            if measured.any():
+                yield measure.name, np.where(measured, np.asarray(measure.value(stack), float), np.nan)
 
 
 def _equal_shapes(queries: Sequence[Scored]) -> list[Array]:
@@ -333,17 +260,25 @@ class _Survey:
     permutations: list[int] = field(default_factory=list)
     unjudged: list[str] = field(default_factory=list)
     without_relevant: list[str] = field(default_factory=list)
+    orders: list[float] = field(default_factory=list)
+    """How many each pool has."""
+    few_orders: Counter[int] = field(default_factory=Counter)
+    single: list[str] = field(default_factory=list)
+    """Queries with one candidate."""
 
     def coverage(self) -> Coverage:
         most = max(self.permutations)
+        shown = zip(self.ids, self.permutations, self.orders, strict=True)
         return Coverage(
             queries=len(self.ids),
             candidates=self.candidates,
             permutations=sorted(set(self.permutations)),
-            fewer_permutations={q: m for q, m in zip(self.ids, self.permutations, strict=True) if m < most},
+            fewer_permutations={q: m for q, m, orders in shown if m < min(most, orders)},
+            few_orders=dict(sorted(self.few_orders.items())),
             unjudged=self.unjudged,
             without_relevant=self.without_relevant,
             without_first_stage=self.without_first_stage if self.is_mixed else [],
+            left_out={"moves": self.single} if self.single else {},
         )
 
     @property
@@ -372,15 +307,21 @@ def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
         if first_stage is None:
             survey.without_first_stage.append(query.query_id)
         survey.is_judged |= query.is_judged
-        if by.cutoff is None:
+        if by.is_fitted:
             row = query.permuted[0] if by.protocol == "reference" or first_stage is None else first_stage
             survey.fitting_rows.append(row)
-            survey.gold.append(query.gold)
+            if by.cutoff == "f1":
+                survey.gold.append(query.gold)
         if query.is_placed and len(query.permuted) > 1:
             survey.width = max(survey.width, int(placed_scores(query)[1].max()) + 1)
         survey.ids.append(query.query_id)
         survey.candidates += len(query.candidate_ids)
         survey.permutations.append(len(query.permuted))
+        survey.orders.append(count_orders(n := len(query.candidate_ids)))
+        if n < 2:
+            survey.single.append(query.query_id)
+        elif query.has_every_order:
+            survey.few_orders[n] += 1
         if not query.is_judged:
             survey.unjudged.append(query.query_id)
         elif not ranking.is_relevant(query.gold).any():
@@ -388,25 +329,32 @@ def _survey(queries: Iterable[Scored], by: Threshold) -> _Survey:
     return survey
 
 
-def find_cutoff(queries: Iterable[Scored], by: Threshold) -> tuple[Cutoff, Array]:
-    """The frozen cutoff of some queries, and (Q,) which of them it may be measured on."""
+def find_cutoff(queries: Iterable[Scored], by: Threshold) -> Cutoff:
+    """The frozen cutoff of some queries."""
     return _cutoff(_survey_alike(queries, by)[1], by)
 
 
-def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
-    """The frozen cutoff, and which queries it may be measured on: those it was not fitted on."""
+def _cutoff(survey: _Survey, by: Threshold) -> Cutoff:
+    """The frozen cutoff of every query, fitted on others."""
     ids, rows = survey.ids, survey.fitting_rows
-    everyone = np.ones(len(ids), bool)
-    if by.cutoff is not None:
-        return Cutoff(by.cutoff, "fixed"), everyone
     if by.keep_first is not None:
-        return Cutoff(None, f"the first {by.keep_first} of every pool", keep_first=by.keep_first), everyone
+        return Cutoff(None, f"the first {by.keep_first} of every pool", keep_first=by.keep_first)
     if by.keep_share is not None:
-        return Cutoff(None, f"{100 * by.keep_share:.3g}% of every pool, at least one", keep_share=by.keep_share), everyone
+        return Cutoff(None, f"{100 * by.keep_share:.3g}% of every pool, at least one", keep_share=by.keep_share)
+    if isinstance(by.cutoff, int | float):
+        return Cutoff(by.cutoff, "fixed", values=np.full(len(ids), float(by.cutoff)))
     if len(ids) < 2:
-        return Cutoff(None, "none: it is fitted on half of the queries, and there is only one; --cutoff needs no half"), ~everyone
+        return Cutoff(None, "none: it is fitted on other queries, and there is only one; --cutoff and --keep-share need no other")
+    fitted_in = "permutation 0" if survey.without_first_stage or by.protocol == "reference" else "first-stage order"
+    if by.retention is not None and not by.half:
+        folds = threshold.fold_queries(ids, by.seed)
+        value, values = threshold.cross_match_retention(rows, by.retention, folds)
+        how, count = f"retention-matched, {by.protocol}", len(ids)
+        return Cutoff(
+            value, how, fitted_in, count, count, by.seed, retention=by.retention, folds=int(folds.max()) + 1, values=values
+        )
     if by.retention is None and not survey.is_judged:
-        return Cutoff(None, "none: tuning it to F1 needs judgements; --cutoff or --match-retention do without"), ~everyone
+        return Cutoff(None, "none: tuning it to F1 needs judgements; --match-retention, --cutoff X and --keep-share do without")
     reference = by.protocol == "reference"
     fitted = _fitting_half(ids, by)
     half = Rows(row for row, mine in zip(rows, fitted, strict=True) if mine)
@@ -414,21 +362,23 @@ def _cutoff(survey: _Survey, by: Threshold) -> tuple[Cutoff, Array]:
     if by.retention is None:
         gold = Rows(row for row, mine in zip(survey.gold, fitted, strict=True) if mine)
         if not any(ranking.is_relevant(row).any() for row in gold):
-            why = "none: no query of the half it is fitted on has a relevant candidate; --cutoff or --match-retention need none"
-            return Cutoff(None, why), ~everyone
+            return Cutoff(
+                None,
+                "none: no query of the half it is fitted on has a relevant candidate; --match-retention and --cutoff need none",
+            )
         value = threshold.fit_cutoff(half, gold, by.protocol, grid)
     else:
         value = threshold.match_retention(half, by.retention, by.protocol, grid)
-    cutoff = Cutoff(
+    return Cutoff(
         value=value,
         how=f"{'F1-tuned' if by.retention is None else 'retention-matched'}, {by.protocol}",
-        fitted_in="permutation 0" if survey.without_first_stage or reference else "first-stage order",
+        fitted_in=fitted_in,
         fitted_on=int(fitted.sum()),
         measured_on=int((~fitted).sum()),
         seed=threshold.REFERENCE_SEED if reference else by.seed,
         retention=by.retention,
+        values=np.where(fitted, np.nan, value),
     )
-    return cutoff, ~fitted
 
 
 def _fitting_half(ids: Sequence[str], by: Threshold) -> Array:
@@ -443,7 +393,7 @@ def _fitting_half(ids: Sequence[str], by: Threshold) -> Array:
 
 def fitted_retention(queries: Iterable[Scored], cutoff: float, by: Threshold) -> float:
     """The share of the pool that a cutoff keeps on the half it was fitted on: what another scorer's cutoff is matched to."""
-    _, survey = _survey_alike(queries, replace(by, cutoff=None))
+    _, survey = _survey_alike(queries, Threshold(half=True, protocol=by.protocol, seed=by.seed))
     fitted = _fitting_half(survey.ids, by)
     kept = (float((row >= cutoff).mean()) for row, mine in zip(survey.fitting_rows, fitted, strict=True) if mine)
     return float(np.mean(np.fromiter(kept, float)))

@@ -70,6 +70,36 @@ def label_accuracy_at_k(scores: ArrayLike, relevance: ArrayLike, k: int | None =
     return label_accuracy(finite_scores(scores)[..., :k, :].mean(axis=-2, keepdims=True), relevance)
 
 
+def swap_flip(scores: ArrayLike, orders: ArrayLike | None = None) -> Array:
+    """Of a pool of two: how often the winner changes when the two change places, (...), over rows (..., M, 2) that show them in
+    other orders; where `orders` (..., M, 2) are not told, over all rows.
+    """
+    winner = pair(scores)[..., 0]
+    return _over_swaps(winner[..., :, None] != winner[..., None, :], orders)
+
+
+def first_place_bias(scores: ArrayLike, orders: ArrayLike) -> Array:
+    """Of a pool of two: 1 where whoever stands first wins in both orders, -1 where whoever stands second does, 0 where one
+    candidate wins in both, (...).
+    """
+    ahead = np.where(pair(scores)[..., 0] == np.asarray(orders)[..., 0], 1.0, -1.0)
+    return _over_swaps((ahead[..., :, None] + ahead[..., None, :]) / 2, orders)
+
+
+def swap_accuracy(scores: ArrayLike, relevance: ArrayLike, orders: ArrayLike | None = None) -> Array:
+    """Of a pool of two: whether the better judged one wins in both orders, (...); NaN where neither is judged better."""
+    right, judged = _agrees(scores, relevance), np.nan_to_num(np.asarray(relevance, float))
+    in_both = _over_swaps(right[..., :, None] * right[..., None, :], orders)
+    return np.where(judged[..., 0] == judged[..., 1], np.nan, in_both)[()]
+
+
+def _over_swaps(values: Array, orders: ArrayLike | None) -> Array:
+    """The mean of (..., M, M) values over the rows that show another candidate first, (...); NaN where all show the same."""
+    first = np.arange(values.shape[-1]) if orders is None else np.asarray(orders)[..., 0]
+    swapped = first[..., :, None] != first[..., None, :]
+    return ratio(np.where(swapped, values, 0.0).sum(axis=(-2, -1)), swapped.sum(axis=(-2, -1)))
+
+
 def benchmark_scores(quality: ArrayLike) -> Array:
     """What a benchmark would report under each permutation, (M,): mean over queries of (queries, M) quality (§F.5).
 

@@ -60,12 +60,24 @@ def read_out(query: Scored, readout: Readout) -> Scored:
 
 def break_ties(query: Scored, ties: Ties) -> Scored:
     """A query whose equal scores are ranked by this rule; refused where the order that decides them is not stored."""
-    if ties == "input" and not query.is_placed and not (np.diff(np.sort(query.scores, axis=-1), axis=-1) > 0).all():
+    if ties == "input" and not query.is_placed and has_ties(query):
         raise InputError(
             f"query {query.query_id} has equal scores and no stored places, which --ties input needs. "
             "Audit a scorer, or give slot and window in the score file."
         )
     return replace(query, ties=ties if query.is_placed else "id")
+
+
+def has_ties(query: Scored) -> bool:
+    """Whether two candidates of a presentation have equal scores."""
+    return not bool((np.diff(np.sort(query.scores, axis=-1), axis=-1) > 0).all())
+
+
+def reverse_ties(query: Scored) -> Scored:
+    """A query with its candidates the other way round: of two with equal scores the larger id goes first."""
+    slots, windows, relevance = (None if a is None else a[..., ::-1] for a in (query.slots, query.windows, query.relevance))
+    ids, scores = query.candidate_ids[::-1], query.scores[..., ::-1]
+    return replace(query, candidate_ids=ids, scores=scores, slots=slots, windows=windows, relevance=relevance, grades=None)
 
 
 def ranked_scores(query: Scored) -> Array:

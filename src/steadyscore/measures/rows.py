@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import overload
 
 import numpy as np
 
@@ -26,12 +25,6 @@ class Rows(Sequence[Array]):
     def __len__(self) -> int:
         return len(self._ends) - 1
 
-    @overload
-    def __getitem__(self, index: int) -> Array: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Array]: ...
-    def __getitem__(self, index: int | slice) -> Array | list[Array]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def __getitem__(self, index: int) -> Array:  # type: ignore[override]
         place = range(len(self))[index]  # negative ones from the end; IndexError beyond it
         return np.array(self._values[self._ends[place] : self._ends[place + 1]])

@@ -1,22 +1,25 @@
 """The threshold consumer: which candidates a frozen cutoff, or a budget, retains (§5 and §F.1 of the paper).
 
-The cutoff is fitted once, on half of a collection's queries in one presentation (first-stage order), and then frozen:
-reshuffling changes what the filter admits and not how it was tuned. Retained sets are bool arrays (..., M, n) beside
+The cutoff is fitted in one presentation (first-stage order) on other queries than it is measured on, and then frozen:
+reshuffling changes what the filter admits and not how it was fitted. Retained sets are bool arrays (..., M, n) beside
 the scores they come from.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import InputError
+from ..machine.bounds import Positive, field_mistakes
 from ..terms import Array
 from .ranking import check_choice, finite_scores, is_relevant, rank, ratio, spread, unless_single, unless_unjudged
 
@@ -25,6 +28,122 @@ Protocol = Literal["midpoints", "reference"]
 REFERENCE_SEED = 20260610
 REFERENCE_POINTS = 41
 """The split seed and the grid of the authors' code (docs/protocol.md#thresholds)."""
+KEPT = 0.3
+"""The share of the pool that a cutoff is fitted to keep where nothing else is asked for."""
+FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """How the threshold consumer gets its cutoff: by default it is fitted to keep 30 % of the pool, in five folds."""
+
+    cutoff: float | Literal["f1"] | None = None
+    """A fixed threshold; f1: tuned to F1 on half of the queries and measured on the other half (§5)."""
+    protocol: Protocol = "midpoints"
+    """How it is fitted; reference: on the released code's grid, split and presentation, and to F1 unless a share is given."""
+    seed: int = 0
+    retention: float | None = None
+    """Fit it to keep this share of the pool (matched retention, §F.1)."""
+    retention_of: str | None = None
+    """Fit it to keep the share that the F1-tuned cutoff of this run keeps, on the same collection at the same serving budget."""
+    keep_first: Positive | None = None
+    """No cutoff: keep exactly the first K candidates of every pool."""
+    keep_share: float | None = None
+    """No cutoff: keep this share of every pool, rounded, at least one candidate."""
+    half: bool = False
+    """Fit it on half of the queries and measure on the other half, as the paper does, instead of in folds."""
+
+    def __post_init__(self) -> None:
+        share = self.retention if self.retention_of is None else self.retention_of
+        rules = {"cutoff": self.cutoff, "match_retention": share, "keep_first": self.keep_first, "keep_share": self.keep_share}
+        given = [name for name, value in rules.items() if value is not None]
+        mistakes = [f"{' and '.join(given)} each say what is kept. Give one of them."] if len(given) > 1 else []
+        mistakes += field_mistakes(self)
+        if self.keep_share is not None and not 0 < self.keep_share < 1:
+            mistakes.append(f"keep_share {self.keep_share} is not a share between 0 and 1, such as 0.3.")
+        if self.retention is not None and not 0 <= self.retention <= 1:
+            mistakes.append(f"match_retention {self.retention} is not a share from 0 to 1.")
+        is_number = isinstance(self.cutoff, int | float) and math.isfinite(self.cutoff)
+        if self.cutoff not in (None, "f1") and not is_number:
+            mistakes.append(f"cutoff {self.cutoff!r} is neither a finite number nor f1.")
+        if mistakes:
+            raise InputError(mistakes)
+        is_half = self.half or self.protocol == "reference" or self.cutoff == "f1"
+        if not given:  # one value for one way, so that two that say the same are equal
+            object.__setattr__(self, "cutoff" if is_half else "retention", "f1" if is_half else KEPT)
+        object.__setattr__(self, "half", is_half and self.is_fitted)
+
+    @classmethod
+    def stored(cls, values: Mapping[str, Any]) -> Threshold:
+        """As a run keeps it; before there were folds, every cutoff was fitted on half of the queries."""
+        return cls(**({"half": True} | dict(values)))
+
+    @property
+    def is_fitted(self) -> bool:
+        return self.cutoff == "f1" or self.retention is not None or self.retention_of is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Cutoff:
+    """The threshold consumer's cutoff and how it was found."""
+
+    value: float | None
+    """The one to freeze; None where there is none: `how` says why, or what keeps candidates instead."""
+    how: str
+    fitted_in: str | None = None
+    """The presentation it was fitted in: `first-stage order` or `permutation 0`."""
+    fitted_on: int | None = None
+    """Queries it was fitted on; None for a fixed cutoff."""
+    measured_on: int | None = None
+    """Queries on which decisions are measured."""
+    seed: int | None = None
+    keep_first: int | None = None
+    """A rule per query: the first K of every pool."""
+    keep_share: float | None = None
+    """A rule per query: this share of every pool."""
+    retention: float | None = None
+    """The share of the pool it was fitted to keep, where it was."""
+    folds: int | None = None
+    """Every query is measured with a cutoff that was fitted on the queries of the other folds; None: all with `value`."""
+    values: Array | None = field(default=None, compare=False, repr=False)
+    """(Q,) that of every query, NaN where it is not measured; None where there is none, or a rule per query."""
+
+    @property
+    def is_per_query(self) -> bool:
+        """Whether every pool has a rule of its own, so that a set is never empty and rankings will do."""
+        return self.keep_first is not None or self.keep_share is not None
+
+    def of(self, place: int) -> Cutoff:
+        """That of one query, by its place; without a value where it is not measured."""
+        if self.values is None:
+            return self
+        own = float(self.values[place])
+        return replace(self, value=None if math.isnan(own) else own, values=None)
+
+    def decides(self, places: Array) -> Array:
+        """(Q,) about which queries at these places it decides."""
+        return np.ones(len(places), bool) if self.values is None else ~np.isnan(self.values[places])
+
+    def retained(self, scores: Array, ranked: Array | None = None, places: Array | None = None) -> Array | None:
+        """(..., M, n) what is kept of scores (..., M, n), of the queries at these `places`; None where nothing decides.
+
+        `ranked` are numbers that rank as the reading of ties has it, where that is not the scores' own order.
+        """
+        by_rank = scores if ranked is None else ranked
+        if self.keep_first is not None:
+            return retained_top_k(by_rank, self.keep_first)
+        if self.keep_share is not None:
+            return retained_share(by_rank, self.keep_share)
+        own = self.value if places is None or self.values is None else self.values[places][:, None, None]
+        return None if self.value is None or own is None else retained(scores, own)
+
+    def to_json(self) -> dict[str, Any]:
+        rule = {"keep_first": self.keep_first, "keep_share": self.keep_share}
+        fixed = {"value": self.value, "how": self.how, **{key: value for key, value in rule.items() if value is not None}}
+        if self.fitted_on is None:
+            return fixed
+        fitted = {"canonical": self.fitted_in, "fitted_on": self.fitted_on, "measured_on": self.measured_on, "seed": self.seed}
+        return fixed | fitted | ({} if self.folds is None else {"folds": self.folds})
 
 
 # ---- fitting: one presentation, queries of any pool size ----
@@ -51,6 +170,15 @@ def split_queries(
     return ids[:cut], ids[cut:]
 
 
+def fold_queries(query_ids: Sequence[str], seed: int = 0, folds: int = FOLDS) -> Array:
+    """(Q,) the fold of every query, 0 to `folds` - 1: ids are dealt in the order of a hash, so the input's order plays no part.
+
+    Fewer queries than folds have one each.
+    """
+    dealt = {query_id: place % folds for place, query_id in enumerate(split_queries(query_ids, seed, fraction=1)[0])}
+    return np.fromiter((dealt[query_id] for query_id in query_ids), np.int8, len(query_ids))
+
+
 def cutoff_grid(scores: Sequence[ArrayLike], protocol: Protocol = "midpoints") -> Array:
     """Candidate cutoffs, ascending.
 
@@ -63,6 +191,10 @@ def cutoff_grid(scores: Sequence[ArrayLike], protocol: Protocol = "midpoints") -
     distinct = np.unique(finite_scores(_end_to_end(scores)))
     if protocol == "reference":
         return np.unique(np.linspace(distinct[0], distinct[-1], REFERENCE_POINTS))
+    return _midpoints(distinct)
+
+
+def _midpoints(distinct: Array) -> Array:
     return np.concatenate([distinct[:1], distinct[:-1] + np.diff(distinct) / 2])
 
 
@@ -72,7 +204,19 @@ def _end_to_end(rows: Sequence[ArrayLike]) -> Array:
 
 
 def _mean_at(scores: Sequence[ArrayLike], f1_against: Sequence[ArrayLike] | None, grid: Array) -> Array:
-    """Mean over queries of the retained share, or of the set F1 against relevance, at every cutoff of the grid.
+    """Mean over queries of the retained share, or of the set F1 against relevance, at every cutoff of the grid."""
+    level, step, _ = _steps(scores, f1_against)
+    return _sum_at(level, step, grid) / len(scores)
+
+
+def _sum_at(level: Array, step: Array, grid: Array) -> Array:
+    """What the steps from every cutoff of the grid on sum up to."""
+    from_above = np.append(np.cumsum(step[::-1])[::-1], 0.0)
+    return from_above[np.searchsorted(level, grid, side="left")]
+
+
+def _steps(scores: Sequence[ArrayLike], f1_against: Sequence[ArrayLike] | None) -> tuple[Array, Array, Array]:
+    """Every candidate's score, ascending; what keeping it too adds to the figure of its query; and its place end to end.
 
     A query's figure is a step function of the cutoff that moves only at its own scores. All steps of all queries,
     sorted by score and summed from above, give the mean at any cutoff: one sort instead of queries x cutoffs
@@ -92,8 +236,7 @@ def _mean_at(scores: Sequence[ArrayLike], f1_against: Sequence[ArrayLike] | None
         steps.frombytes(np.diff(figure, prepend=0.0).tobytes())
     level, step = np.array(levels), np.array(steps)
     ascending = np.argsort(level)
-    from_above = np.append(np.cumsum(step[ascending][::-1])[::-1], 0.0)
-    return from_above[np.searchsorted(level[ascending], grid, side="left")] / len(scores)
+    return level[ascending], step[ascending], ascending
 
 
 def _highest(grid: Array, objective: Array) -> float:
@@ -133,6 +276,20 @@ def match_retention(
     """
     grid = cutoff_grid(scores if grid_scores is None else grid_scores, protocol)
     return _highest(grid, -np.abs(_mean_at(scores, None, grid) - target))
+
+
+def cross_match_retention(scores: Sequence[ArrayLike], target: float, folds: Array) -> tuple[float, Array]:
+    """`match_retention` on all queries, and (Q,) for each query on those of the other folds: all sorted once."""
+    level, step, place = _steps(scores, None)
+    owner = np.repeat(folds, [len(np.asarray(row)) for row in scores])[place]
+    finite_scores(level)
+
+    def fit(kept: Array, queries: int) -> float:
+        grid = _midpoints(np.unique(level[kept]))
+        return _highest(grid, -np.abs(_sum_at(level[kept], step[kept], grid) / queries - target))
+
+    apart = np.array([fit(owner != fold, int((folds != fold).sum())) for fold in range(int(folds.max()) + 1)])
+    return fit(np.ones(len(owner), bool), len(folds)), apart[folds]
 
 
 # ---- measuring: M permutations ----

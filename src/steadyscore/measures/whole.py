@@ -11,6 +11,7 @@ import numpy as np
 
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Array
+from ..window.presentation import count_orders
 from . import decomposition, instability, preference
 from .ranking import unless_nan
 from .registry import Stack
@@ -53,17 +54,22 @@ class WholeCollection:
     def overall(self) -> dict[str, float]:
         """Measures that no single query has; those that are not defined are left out."""
         found: dict[str, float] = {}
-        judged = [parts for parts in self._stacks.values() if any(part[0] for part in parts)]
-        permutations = {parts[0][1].shape[1] for parts in judged}
+        judged = [(shape, parts) for (shape, *_), parts in self._stacks.items() if any(part[0] for part in parts)]
+        permutations = {m for (m, n), _ in judged if m < count_orders(n)} or {max((m for (m, _), _ in judged), default=0)}
         # What a benchmark reports under a permutation is a mean over its queries, so all must have it; their pools may differ.
-        if len(permutations) == 1 and min(permutations) > 1:
-            every = [part for parts in judged for part in parts]
-            first = np.concatenate([part[1] for part in every])
+        # One with fewer orders, all of which were shown, begins with the first again.
+        if len(permutations) == 1 and (count := min(permutations)) > 1:
+
+            def rows(values: Array) -> Array:
+                return values[:, np.arange(count) % values.shape[1]]
+
+            every = [part for _, parts in judged for part in parts]
+            first = np.concatenate([rows(part[1]) for part in every])
             found["benchmark_range@1"], found["benchmark_sd@1"] = (
                 preference.benchmark_range(first),
                 preference.benchmark_sd(first),
             )
-            if shown := [(tenth, labels) for _, _, tenth, labels in every if labels is not None]:
+            if shown := [(rows(tenth), rows(labels)) for _, _, tenth, labels in every if labels is not None]:
                 tenth, labels = (np.concatenate(arrays) for arrays in zip(*shown, strict=True))
                 found["zeng_psi_corpus@10"] = instability.zeng_psi_corpus(tenth, labels)
         if self._placed:

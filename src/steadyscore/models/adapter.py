@@ -7,13 +7,14 @@ torch and peft are imported by the functions that need them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
 from ..errors import InputError, ModelError, StorageError
-from ..machine.disk import explaining_os_errors, is_there, sha256
-from .card import Card, Finding, describe_base, read_card, write_card
+from ..machine.disk import atomic, explaining_os_errors, is_there, sha256
+from ..tasks import TASKS
+from .card import MERGED, Card, Finding, describe_base, read_card, write_card
 from .embedded import shipped_adapters
 
 WEIGHTS = "adapter_model.safetensors"
@@ -58,6 +59,17 @@ def prompt_mistakes(adapter: AdapterIdentity, prompt_hash: str, grade_tokens: tu
     return mistakes
 
 
+def other_task(fingerprint: Mapping[str, Any]) -> str | None:
+    """What a run's adapter was trained for and what it scores, where these are two tasks; None where they are one."""
+    scorer = fingerprint.get("scorer")  # a record may have been edited by hand
+    adapter = scorer.get("adapter") if isinstance(scorer, Mapping) else None
+    trained = TASKS.get(str(adapter.get("task"))) if isinstance(adapter, Mapping) else None
+    task = TASKS.get(str(fingerprint.get("task")))
+    if trained is None or task is None or trained.prompt_task == task.prompt_task:
+        return None
+    return f"an adapter that was trained for {trained.label}, and this is {task.label}"
+
+
 def refuse_mismatches(mistakes: list[str], allowed: bool) -> None:
     if mistakes and not allowed:
         raise ModelError("\n".join([*mistakes[:-1], f"{mistakes[-1]} Pass --allow-base-mismatch to score anyway."]))
@@ -84,6 +96,13 @@ def split_address(address: str) -> tuple[str, Path | None]:
         return address, None
     base, _, adapter = address.partition("+")
     return base, Path(adapter) if adapter else None
+
+
+def card_of(address: str) -> Card | None:
+    """What the local model of an address was trained for: the card of its adapter, or of the adapter that was merged into it."""
+    base, folder = split_address(address.removeprefix("vllm:"))
+    place = folder or Path(base.removeprefix("hf:"))
+    return read_card(place) if folder or is_there(place / MERGED) else None
 
 
 def shipped_findings(identity: AdapterIdentity) -> list[Finding]:
@@ -122,8 +141,9 @@ def refuse_misfit(folder: Path) -> Iterator[None]:
 
 
 def adapter_identity(folder: Path, card: Card) -> AdapterIdentity:
+    """Of an adapter folder, or of a merged model, which keeps no weights of the adapter apart."""
     return {
-        "sha256": sha256(folder / WEIGHTS)[:16],
+        "sha256": sha256(folder / (MERGED if is_there(folder / MERGED) else WEIGHTS))[:16],
         "task": card["task"],
         "prompt_hash": card["prompt_hash"],
         "grade_tokens": card["grade_tokens"],
@@ -135,15 +155,20 @@ def refuse_pickles(folder: Path) -> None:
         raise ModelError(f"{folder} holds pickled weights, which can run code. Convert them to safetensors first.")
 
 
-def read_weights(folder: Path) -> dict[str, Any]:
-    """The adapter's tensors, finite or refused."""
+def load_tensors(file: Path, remedy: str = "") -> dict[str, Any]:
+    """The tensors of a safetensors file, or one sentence about it."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
-        tensors = load_file(folder / WEIGHTS)
+        return load_file(file)
     except (OSError, SafetensorError) as damage:
-        raise StorageError(f"{folder / WEIGHTS} cannot be read: {damage}.") from damage
+        raise StorageError(f"{file} cannot be read: {damage}.{remedy}") from damage
+
+
+def read_weights(folder: Path) -> dict[str, Any]:
+    """The adapter's tensors, finite or refused."""
+    tensors = load_tensors(folder / WEIGHTS)
     bad = [name for name, tensor in tensors.items() if not bool(tensor.isfinite().all())]
     if bad:
         raise ModelError(f"{folder} has NaN or infinite weights in {len(bad)} tensors, the first is {bad[0]}. Train it again.")
@@ -175,14 +200,13 @@ def halve(folder: Path, out: Path) -> None:
     import shutil
 
     import torch
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     card = read_card(folder)
     if out.resolve() == folder.resolve():
         raise InputError(f"{out} is the folder to halve, and would lose its weights. Give another --out.")
-    with explaining_os_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
-        halved = {name: tensor.to(torch.bfloat16) for name, tensor in read_weights(folder).items()}
-        save_file(halved, out / WEIGHTS, {"format": "pt"})
-        shutil.copy(folder / "adapter_config.json", out)
+    halved = {name: tensor.to(torch.bfloat16) for name, tensor in read_weights(folder).items()}
+    with explaining_os_errors(out), atomic(out / WEIGHTS) as stream:
+        stream.write(save(halved, {"format": "pt"}))
+        shutil.copyfile(folder / "adapter_config.json", out / "adapter_config.json")
     write_card(out, {**card, "dtype": "bfloat16"})

@@ -10,7 +10,7 @@ from typing import Any, NotRequired, cast
 from typing_extensions import TypedDict
 
 from ..errors import DamagedFile, InputError
-from ..machine.disk import explaining_os_errors, read_json, write_json
+from ..machine.disk import explaining_os_errors, is_there, read_json, write_json
 from ..machine.markdown import markdown_text
 from ..tasks import TASKS
 from ..terms import Markers, Partition, Placeholder, PromptStyle
@@ -44,7 +44,8 @@ class HeldOutPoint(TypedDict):
     quality: float
     quality_se: NotRequired[float | None]
     tau_psi: float
-    overlap: NotRequired[float]
+    overlap: NotRequired[float | None]
+    retention: NotRequired[float | None]
     dispersion: float
     queries: NotRequired[int]
 
@@ -119,11 +120,18 @@ class Card(TypedDict):
     """Where it helps and where it does not."""
 
 
+MERGED = "merged.json"
+"""In the folder of a merged model: the card of the adapter that is in its weights, under `adapter`."""
+
+
 def read_card(folder: Path) -> Card:
-    file = folder / "card.json"
+    """The card of an adapter, or of the adapter that is in the weights of a merged model."""
+    is_merged = is_there(folder / MERGED)
+    file = folder / (MERGED if is_merged else "card.json")
     restore = "Copy it back from a backup, or train the adapter again."
     try:
         card = read_json(file)
+        card = card.get("adapter", {}) if is_merged else card
     except FileNotFoundError:
         if not folder.exists():
             raise InputError(f"adapter folder {folder} does not exist. Shipped: {', '.join(shipped_adapters())}.") from None
@@ -135,7 +143,7 @@ def read_card(folder: Path) -> Card:
     from ..machine.schemas import kind_mistakes
 
     mistakes = kind_mistakes(Card, card)
-    if isinstance(task := card.get("task"), str) and task not in TASKS:
+    if isinstance(card, dict) and isinstance(task := card.get("task"), str) and task not in TASKS:
         mistakes.append(f"task: use one of {', '.join(TASKS)}")
     if mistakes:
         raise InputError(f"{file} cannot be used: {'; '.join(mistakes)}. {restore}")

@@ -54,6 +54,9 @@ EMBEDDED: dict[str, EmbeddedModel] = {
 DEFAULT = "smollm2-135m-set"
 """What scores and serves where nothing is named: the adapter that reads a pool as a set, whose decisions no order can move."""
 
+FIRST_STAGE_SHARE = 30
+"""Percentage of its scores that is the first stage's rank, where one ranked the pool: alone it is not told apart from it."""
+
 CONVERSION = ("torch", "transformers", "gguf")
 """What a GGUF file is read with."""
 

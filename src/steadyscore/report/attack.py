@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ..audits.attack_result import HEADER, AttackAudit
-from ..machine.disk import atomic
 from ..machine.extras import check_installed
 from ..measures.attacks import ATTACK_MEASURES
 from ..scoring.attacks import ATTACKS, Wording
 from ..tasks import TASKS
-from .templating import render
+from .templating import write_page
 
 LONGEST = 400
 """Characters shown of hostile words."""
@@ -48,11 +47,7 @@ def write_attack_report(audit: AttackAudit, folder: Path) -> Path:
     wording = Wording(TASKS[audit.task])
     attacks = [Words(name, ATTACKS[name].meaning, _visible(ATTACKS[name].words(wording))) for name in audit.effects]
     page = Page(__version__, HEADER, audit, audit.rows(), ATTACK_MEASURES, attacks)
-    for template, name in (("attack.md.jinja", "report.md"), ("attack.html.jinja", "index.html")):
-        text = render(template, page=page)
-        with atomic(folder / name) as stream:
-            stream.write(text.encode())
-    return folder / "index.html"
+    return write_page("attack", folder, page)
 
 
 def _visible(text: str) -> str:

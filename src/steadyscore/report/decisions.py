@@ -12,10 +12,9 @@ from ..audits.decisions import CALIBRATION, HEADER, DecisionAudit
 from ..decisions.cases import Case
 from ..decisions.presentations import CHANNELS, show
 from ..errors import InputError
-from ..machine.disk import atomic
 from ..machine.extras import check_installed
 from ..measures.decisions import INSTABILITIES, QUALITIES, Shown, decide, words
-from .templating import render
+from .templating import write_page
 
 LONGEST = 280
 """Characters shown of a candidate."""
@@ -83,11 +82,7 @@ def write_decisions_report(audits: Sequence[DecisionAudit], folder: Path) -> Pat
     ]
     calibration = {CALIBRATION: "distance between stated confidence and the share of right decisions, in ten bins"}
     page = Page(__version__, HEADER, INSTABILITIES | QUALITIES | calibration, sections)
-    for template, name in (("decisions.md.jinja", "report.md"), ("decisions.html.jinja", "index.html")):
-        text = render(template, page=page)
-        with atomic(folder / name) as stream:
-            stream.write(text.encode())
-    return folder / "index.html"
+    return write_page("decisions", folder, page)
 
 
 def find_example(audit: DecisionAudit) -> TwoStates | None:

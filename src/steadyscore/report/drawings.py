@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..machine.extras import PAGE, check_installed
 from ..measures import threshold
 from ..measures.intervals import Interval, mean_interval
-from ..measures.measurement import EachChanged, average_permutations, measure
+from ..measures.measurement import EachChanged, average_permutations, fewest_permutations, measure
 from ..measures.registry import MEASURES
 from . import figures, sentences
 from .sentences import LABELS
@@ -193,7 +193,7 @@ def plot(audits: Sequence[Audit], kind: str, collection: str | None = None) -> D
 
 def budget_curve(audit: Audit, decision: str) -> dict[int, Interval]:
     """{K: a decision measure between ensembles of K permutations}, up to M / 2; the cutoff is fitted anew at each K."""
-    fewest, own = min(len(q.permuted) for q in audit.queries), audit.serving_permutations
+    fewest, own = fewest_permutations(audit.queries), audit.serving_permutations
     by_budget = {own: audit.measured.values[decision]} if fewest > 1 else {}
     for times in range(2, fewest // 2 + 1):
         averaged = EachChanged(audit.queries, partial(average_permutations, serving_permutations=times))

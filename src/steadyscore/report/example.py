@@ -13,9 +13,9 @@ import numpy as np
 
 from ..measures import preference, threshold
 from ..measures.gains import quality_by_permutation
-from ..measures.measurement import Cutoff
 from ..measures.ranking import unless_nan
 from ..measures.reading import ranked_permuted
+from ..measures.threshold import Cutoff
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Instance
 
@@ -46,7 +46,7 @@ def most_affected(queries: Sequence[Scored], steadiness: Array, measure: str, cu
     if np.isnan(steadiness).all():
         return None
     worst = np.flatnonzero(steadiness == np.nanmin(steadiness)).tolist()
-    changing = [_count_changing(states(queries[i], measure, cutoff)[1]) for i in worst]
+    changing = [_count_changing(states(queries[i], measure, cutoff.of(i))[1]) for i in worst]
     return worst[int(np.argmax(changing))] if max(changing) else None
 
 

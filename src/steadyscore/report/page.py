@@ -16,12 +16,11 @@ from ..audits.names import with_distinct_names
 from ..audits.result import Audit
 from ..audits.table import CHANCE
 from ..errors import InputError
-from ..machine.disk import atomic
 from ..machine.extras import PAGE, check_installed
 from .figures import Style, choose_styles
 from .section import Cell, Section, make_section
 from .settings import describe_left_out, describe_settings
-from .templating import render
+from .templating import write_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +61,7 @@ def write_report(audits: Sequence[Audit], folder: Path) -> Path:
     if not audits:
         raise InputError("no run was given to report. Name at least one run folder.")
     check_installed("The report page", *PAGE)
-    page = _make_page(with_distinct_names(audits))
-    html, markdown = (render(name, page=page) for name in ("report.html.jinja", "report.md.jinja"))
-    for name, text in (("report.md", markdown), ("index.html", html)):
-        with atomic(folder / name) as stream:
-            stream.write(text.encode())
-    return folder / "index.html"
+    return write_page("report", folder, _make_page(with_distinct_names(audits)))
 
 
 def _make_page(audits: Sequence[Audit]) -> Page:

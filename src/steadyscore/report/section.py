@@ -9,7 +9,8 @@ import numpy as np
 
 from ..audits.figure import Figure, mean_figure
 from ..audits.load import share_threshold
-from ..audits.remarks import unranked_remark
+from ..audits.names import differences
+from ..audits.remarks import failed_remarks, unranked
 from ..audits.result import Audit
 from ..audits.table import baselines
 from ..measures import ranking
@@ -89,7 +90,7 @@ class Section:
     sentence: str
     verdicts: list[str]
     warnings: list[str]
-    """Where a figure flatters."""
+    """What could not be scored, and where a figure flatters."""
     notes: list[str]
     columns: list[Column]
     baselines: dict[str, list[Cell | None]]
@@ -129,7 +130,7 @@ def make_section(audits: list[Audit], styles: dict[str, Style]) -> Section:
             for name, among in ((decision, compared), (f"ndcg@{k}", audits))
             if name and len(among) > 1 and sentences.is_comparable(name, among)
         ],
-        warnings=[warning for audit in audits for warning in audit.warnings()],
+        warnings=[warning for audit in audits for warning in (*failed_remarks(audit), *audit.warnings())],
         notes=_notes(audits, ranked[0], decision, names),
         columns=[_column(name) for name in names],
         baselines=_baselines(audits, names),
@@ -163,13 +164,13 @@ def _column(name: str) -> Column:
 
 def _notes(audits: Sequence[Audit], least_steady: Audit, decision: str | None, columns: Sequence[str]) -> list[str]:
     idle = [audit for audit in audits if "overlap" in columns and sentences.has_idle_cutoff(audit)]
-    unranked = [remark for audit in audits[:1] if (remark := unranked_remark(audit))]
     return [
         *sentences.notes(least_steady, decision, least_steady.task.quality_cutoff),
-        *unranked,
+        *unranked(audits[0]),
         *([f"The reader is {least_steady.reader}."] if decision in OF_READERS and least_steady.reader else []),
         *(sentences.idle_note(audit, decision) for audit in idle),
         *([] if share_threshold(audits) else [sentences.DIFFERENT_THRESHOLDS]),
+        *(f"{sentence[0].upper()}{sentence[1:]}" for sentence in differences(audits)),
         *(f"{audit.name}: {remark}" for audit in audits for remark in start_remarks(audit.record)),
     ]
 
@@ -215,11 +216,10 @@ def _steadiness(audit: Audit, measure: str) -> np.ndarray:
 
 
 def _example(audit: Audit, query_id: str, measure: str, decision: str, k: int) -> ShownExample | None:
-    query = next((query for query in audit.queries if query.query_id == query_id), None)
-    if query is None or len(query.permuted) < 2:
+    place = next((i for i, query in enumerate(audit.queries) if query.query_id == query_id), None)
+    if place is None or np.isnan(mean := audit.measured.values[measure][place]):
         return None
-    example = make_example(query, audit.instance(query_id), measure, audit.measured.cutoff, k)
-    mean = audit.measured.values[measure][audit.measured.query_ids.index(query_id)]
+    example = make_example(audit.queries[place], audit.instance(query_id), measure, audit.measured.cutoff.of(place), k)
     answers = _answers(audit, decision, query_id, example.permutations)
     return ShownExample(audit.name, example, LABELS[measure], float(mean), k, answers)
 

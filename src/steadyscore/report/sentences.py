@@ -12,18 +12,19 @@ from ..audits.load import ONE_FOR_ALL, share_threshold
 from ..audits.result import Audit
 from ..measures.gains import quality_by_permutation
 from ..measures.intervals import Interval
+from ..measures.measurement import fewest_permutations
 from ..measures.registry import MEASURES
 from ..terms import Array
 from . import example
 
 CHANGES = {
-    "overlap": "{share} of what the threshold keeps changes",
-    "overlap@10": "{share} of the first 10 changes",
+    "overlap": "{share} of what the threshold keeps in either order is kept in only one of the two",
+    "overlap@10": "{share} of what is among the first 10 in either order is there in only one of the two",
     "pair_flip": "the chosen/rejected pair changes {share} of the time",
     "answer_flip": "the reader's answer changes {share} of the time",
     "verdict_flip": "the reader's verdict changes {share} of the time",
 }
-"""A decision measure as a sentence about the consumer."""
+"""A decision measure as a sentence about the consumer: what two orders make of one pool."""
 QUALITY_OF_DECISION = {
     "overlap": "retained_f1", "pair_flip": "gold_crossing", "answer_flip": "answer_em", "verdict_flip": "verdict_accuracy",
 }  # fmt: skip
@@ -113,13 +114,12 @@ def quality_by_query(audit: Audit, k: int, counted: Array | None = None) -> Arra
 
     `counted` (Q,) says which queries are looked at; otherwise all are.
     """
-    chosen = np.ones(len(audit.queries), bool) if counted is None else counted
-    fewest = min(len(q.permuted) for q, is_chosen in zip(audit.queries, chosen, strict=True) if is_chosen)
-    by_query = np.empty((int(chosen.sum()), fewest))
-    for row, query in zip(by_query, (q for q, is_chosen in zip(audit.queries, chosen, strict=True) if is_chosen), strict=True):
-        row[:] = quality_by_permutation(query, k)[:fewest]
-    judged: Array = by_query[~np.isnan(by_query).any(axis=1)]
-    return judged
+    chosen = [True] * len(audit.queries) if counted is None else counted
+    fewest = fewest_permutations(itertools.compress(audit.queries, chosen))
+    # a pool with fewer orders begins with the first again
+    rows = [np.resize(quality_by_permutation(query, k), fewest) for query in itertools.compress(audit.queries, chosen)]
+    by_query: Array = np.array(rows).reshape(-1, fewest)
+    return by_query[~np.isnan(by_query).any(axis=1)]
 
 
 def quality_movement(audit: Audit, decision: str, k: int) -> float:
@@ -144,13 +144,19 @@ def notes(audit: Audit, decision: str | None, k: int) -> list[str]:
     if (per_query := audit.figures.get(f"delta_ndcg@{k}")) is not None:
         remarks.append(
             f"nDCG@{k} is the mean of these queries, as a benchmark reports it; one query's nDCG@{k} moves by "
-            f"{per_query.value:.2f} between its best and its worst order."
+            f"{per_query.value:.2f} between its best and its worst order, on average."
+        )
+    if (apart := audit.figures.get("tau_psi")) is not None:
+        remarks.append(
+            f"Two orders disagree on which of two candidates ranks higher for {percent(apart.value)} of the pairs of a pool "
+            f"(τ-PSI {apart.value:.2f})."
         )
     if decision == "overlap":
         kept, chance = (audit.figures[name].value for name in ("retention", "chance_overlap"))
+        good = f", with an F1 of {audit.figures['retained_f1'].value:.2f}" if "retained_f1" in audit.figures else ""
         remarks.append(
-            f"The threshold keeps {percent(kept)} of the pool; sets of the same sizes drawn at random would overlap by "
-            f"{chance:.2f}."
+            f"The threshold keeps {percent(kept)} of a pool on average{good}; sets of the same sizes drawn at random would "
+            f"overlap by {chance:.2f}."
         )
     if interval.is_above_floor is False:
         remarks.append("This is not above the noise floor: scoring the same order again moves as much.")
@@ -169,6 +175,8 @@ def leader(audits: Sequence[Audit], name: str) -> str:
         return (
             f"{opening}; on the queries that both have, {second.name} is ahead by {_span(-ahead.value, -ahead.high, -ahead.low)}."
         )
+    if ahead.low == ahead.high == 0:
+        return f"{opening}, level with {second.name} on every query that both have."
     verdict = f"ahead of {second.name} by" if ahead.low > 0 else f"not settled against {second.name}:"
     return f"{opening}, {verdict} {_span(ahead.value, ahead.low, ahead.high)}."
 

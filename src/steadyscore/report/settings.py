@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..audits.names import in_words
+from ..audits.remarks import fitting_words
 from ..audits.result import Audit
 from ..scoring.starts import start_remarks, starts_of, unwatched_parts
 
@@ -18,10 +19,7 @@ def describe_settings(audit: Audit) -> list[tuple[str, str]]:
     cutoff, scoring = audit.measured.cutoff, record.get("coverage", {})
     used = cutoff.how if cutoff.value is None else f"{cutoff.value:.4g}, {cutoff.how}"
     if cutoff.fitted_on is not None:
-        used += (
-            f"; fitted on {cutoff.fitted_on} queries in {cutoff.fitted_in}, "
-            f"measured on the other {cutoff.measured_on} (split seed {cutoff.seed})"
-        )
+        used += f"; {fitting_words(cutoff)} (split seed {cutoff.seed})"
     cut = [
         f"only the first {made[key]} {what}"
         for key, what in (("queries", "queries"), ("pool", "candidates of each pool"))
@@ -41,7 +39,7 @@ def describe_settings(audit: Audit) -> list[tuple[str, str]]:
         "permutations": ", ".join(map(str, audit.measured.coverage.permutations))
         + (" per query, beside the first-stage order" if audit.queries[0].first_stage is not None else " per query"),
         "served as": f"the mean of {audit.serving_permutations} permutations" if audit.serving_permutations > 1 else None,
-        "permutation seed": f"{made['seed']} ({made['scheme']})" if "seed" in made else None,
+        "permutation seed": f"{made['seed']} ({made.get('scheme')})" if "seed" in made else None,
         "width": "the whole pool" if "width" in made and made["width"] is None else made.get("width"),
         "characters kept": "all" if "chars" in made and made["chars"] is None else made.get("chars"),
         "partition": made.get("partition"),
@@ -50,7 +48,7 @@ def describe_settings(audit: Audit) -> list[tuple[str, str]]:
         "instruction": made.get("instruction"),
         "prompt hash": made.get("prompt_hash"),
         "cutoff": used,
-        "scoring": f"{scoring['windows']:,} windows in {scoring['seconds']:,} s" if "windows" in scoring else None,
+        "scoring": f"{scoring['windows']:,} windows in {scoring.get('seconds', 0):,} s" if "windows" in scoring else None,
         "versions": in_words(record.get("versions")),
         "endpoint": " then ".join(dict.fromkeys(start.endpoint for start in starts if start.endpoint)),
         "watched files": "; ".join(dict.fromkeys(f"{f} {d}" for start in starts for f, d in start.files.items())),
@@ -67,10 +65,11 @@ def describe_left_out(audit: Audit) -> list[str]:
     asked = scoring.get("queries", measured.queries)
     by_reason = {
         f"of {asked} queries could not be scored and are in no mean": [
-            f"{f['query_id']} ({f['reason']})" for f in scoring.get("failed", [])
+            f"{query} ({why})" for query, why in measured.failed.items()
         ],
         f"of {asked} queries have no judgement and are in no quality mean": measured.unjudged,
         f"of {asked} queries have no relevant candidate in the pool; their quality counts as 0": measured.without_relevant,
+        f"of {asked} queries have one candidate and are in no measure of movement": measured.left_out.get("moves", []),
         "windows were cut to fit the model": [
             f"{s['query_id']}, window {s['window']}, {s['chars']} characters kept" for s in scoring.get("shrunk", [])
         ],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
+from ..machine.disk import atomic
 from ..machine.markdown import markdown_code, markdown_text
 from . import sentences
 
@@ -32,6 +34,15 @@ def render(template: str, **values: Any) -> str:
         "tied": lambda text: text.replace(" %", "\u00a0%"),
     }
     return environment.get_template(template).render(**values)
+
+
+def write_page(kind: str, folder: Path, page: Any) -> Path:
+    """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
+    texts = {name: render(f"{kind}.{ending}.jinja", page=page) for name, ending in (("report.md", "md"), ("index.html", "html"))}
+    for name, text in texts.items():
+        with atomic(folder / name) as stream:
+            stream.write(text.encode())
+    return folder / "index.html"
 
 
 def show_invisible(text: str) -> str:

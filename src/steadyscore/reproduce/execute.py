@@ -14,6 +14,7 @@ from ..errors import InputError, SteadyscoreError
 from ..machine.disk import is_there, read_json, write_json
 from ..machine.progress import bar
 from ..measures.answers import EVIDENCE
+from ..models.adapter import other_task
 from ..readers.outputs import reader_label, readers_of
 from ..readers.reader import ask_reader
 from ..runs.folder import Run, read_run_record
@@ -100,6 +101,8 @@ class Workshop:
         """Score a job, or resume it, and keep beside it what was asked for."""
         source = open_data(job.data, self.store.collections)
         plain = scorer_for(self._backend(job.scoring, source, job), source.collection, job.config)
+        if other := other_task(plain.identity()):
+            raise InputError(f"the scorer is {other}. Name an adapter of this task, or none and it is trained.")
         scorer = under_condition(mitigate(plain, job.mitigations), job.request.condition, source)
         known = self.store.find_run(job.content, job.beside.permutations)
         permutations = job.beside.permutations if known is None else int(known.folder.name[1:])
@@ -185,11 +188,14 @@ class Workshop:
         config = AuditConfig(
             canonical=False,
             permutations=cut["orders"],
+            scheme="hashed",
             chars=cut["chars"],
             settings=Settings(width=width, label_mass=False),
             cut=Cut(cut["queries"], cut["pool"]),
         )
         scorer = scorer_for(open_engine(self.address_of(training.teacher), self.options), collection, config)
+        if other := other_task(scorer.identity()):
+            raise InputError(f"the teacher of {training.system} is {other}. Name an adapter of this task, or none.")
         label_collection(scorer, training.data, folder, config, command=list(self.command), progress=bar("labels", self.quiet))
 
 

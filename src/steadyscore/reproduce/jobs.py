@@ -271,6 +271,7 @@ def job_of(request: Request, beside: Beside, choices: Choices) -> Job:
     pool = min(filter(None, [request.pool, most]), default=None)
     config = AuditConfig(
         permutations=beside.permutations,
+        scheme="hashed",
         settings=Settings(
             width=None if takes_pool else width_at(width, collection, scale),
             partition=request.partition,

@@ -14,10 +14,12 @@ from ..errors import InputError
 from ..measures import places
 from ..measures.answers import EVIDENCE
 from ..measures.decomposition import silver_beta
-from ..measures.measurement import Measured, Threshold, fitted_retention, measure
+from ..measures.measurement import Measured, fitted_retention, measure
 from ..measures.observations import Observation
 from ..measures.reading import Reading
 from ..measures.registry import MEASURES
+from ..measures.threshold import Threshold
+from ..models.adapter import other_task
 from ..readers.outputs import ReaderResult, reader_label, reader_results
 from ..runs.folder import Run, find_run
 from ..runs.table import Scored
@@ -100,12 +102,12 @@ class Library:
     def _run(self, side: Side, base: str, seed: int, collection: str) -> Run:
         """The complete run of a side, of the store or of the user."""
         job = self.job(side, base, seed, collection)
-        if given := self.choices.run(side.system, base, seed, collection):
-            run = fitting_run(Path(given), self._expected(job))
-            return self._opened.setdefault(run.folder, run)
-        found = self.store.find_run(job.content, side.permutations)
+        given = self.choices.run(side.system, base, seed, collection)
+        found = fitting_run(Path(given), self._expected(job)) if given else self.store.find_run(job.content, side.permutations)
         if found is None:
             raise MissingRun(f"{_name(side, base, seed, collection)} is not scored yet.")
+        if other := other_task(found.record["fingerprint"]):
+            raise MissingRun(f"{found.folder} was scored by {other}. Name a run or an adapter of this task.")
         return self._opened.setdefault(found.folder, found)
 
     def _expected(self, job: Job) -> str:
@@ -133,7 +135,7 @@ class Library:
 
     def threshold(self, side: Side, base: str, seed: int, collection: str) -> Threshold:
         """Tuned to F1, or to the share that another system's tuned cutoff keeps on its fitting half, at the same budget."""
-        own = replace(own_threshold(self.run(side, base, seed, collection)), retention=None)
+        own = replace(own_threshold(self.run(side, base, seed, collection)), retention=None, half=True)
         if not side.matched_to:
             return own
         other = self.side(replace(side, system=side.matched_to, matched_to=""))
@@ -141,7 +143,7 @@ class Library:
         cutoff = self.measured(*place).cutoff.value
         if cutoff is None:
             raise MissingRun(f"{side.matched_to} on {collection} has no tuned cutoff to match.")
-        return replace(own, retention=fitted_retention(self.queries(*place), cutoff, own))
+        return replace(own, cutoff=None, retention=fitted_retention(self.queries(*place), cutoff, own))
 
     def measured(self, side: Side, base: str, seed: int, collection: str) -> Measured:
         """Every measure of the scores, of what perturbations moved, and of the side's reader.
@@ -177,8 +179,8 @@ class Library:
         run = self.run(side, base, seed, collection)
         if not (repeats := run.read_noise()):
             raise MissingRun(f"{_name(side, base, seed, collection)} has no noise floor yet.")
-        cutoff = self.measured(side, base, seed, collection).cutoff.value
-        return measure(repeats, replace(own_threshold(run), cutoff=cutoff))
+        by, cutoff = self.threshold(side, base, seed, collection), self.measured(side, base, seed, collection).cutoff.value
+        return measure(repeats, by if cutoff is None else Threshold(cutoff=cutoff))
 
     def observation(self, side: Side, base: str, seed: int, collection: str, name: str) -> Observation:
         """One measure of one run, query by query; one value where only the whole collection has it."""

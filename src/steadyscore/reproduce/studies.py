@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 def first_permutations(query: Scored, count: int) -> Scored:
     """The first-stage row and the first permutations of a query: a run of M holds every smaller one."""
     keep = query.permutations < count
-    if (kept := int((query.permutations[keep] != FIRST_STAGE).sum())) < count:
+    if (kept := int((query.permutations[keep] != FIRST_STAGE).sum())) < count and not query.has_every_order:
         raise InputError(f"query {query.query_id} has {kept} permutations where {count} are needed.")
 
     def rows(values: Array | None) -> Array | None:

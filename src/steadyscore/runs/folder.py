@@ -52,12 +52,13 @@ from .layout import (
     Session,
     SetAside,
     check_run_record,
+    forget_code,
     perturbation_of,
     perturbed_file,
     query_schema,
     score_schema,
 )
-from .streams import InOrder, iter_judged, iter_queries, join, locate, query_tables, with_ideals
+from .streams import InOrder, first_queries, iter_judged, iter_queries, join, locate, query_tables, with_ideals
 from .table import Scored, from_table, read_table, to_table
 
 if TYPE_CHECKING:
@@ -200,6 +201,10 @@ class Run:
     def known_ids(self) -> set[str]:
         """Ids of the queries of which scores are on disk, be it of fewer permutations than the run grows to."""
         return set(locate([*self._score_files(), *self._earlier_files()]))
+
+    def some_queries(self, count: int, besides: Sequence[str] = ()) -> list[Scored]:
+        """Queries of which scores are on disk, of several files where there are several; none of the files named `besides`."""
+        return first_queries([f for f in (*self._score_files(), *self._earlier_files()) if f.name not in besides], count)
 
     def _score_files(self) -> list[Path]:
         table = self.folder / SCORES_FILE
@@ -361,6 +366,7 @@ def read_run_record(folder: Path) -> RunRecord:
         remedy = f'If you changed it on purpose, delete its line "sha256" and it is taken as it stands; if not: {restore}'
         raise DamagedFile(file, "was changed since it was written", remedy)
     check_run_record(record, f"{file} cannot be used", restore)
+    forget_code(record)
     return cast("RunRecord", {key: value for key, value in record.items() if key != "sha256"})
 
 

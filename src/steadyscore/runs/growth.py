@@ -57,7 +57,9 @@ def describe_difference(key: str, old: Any, new: Any) -> str:
     """Both values, of long ones the part in which they differ."""
     was, now = (json.dumps(value, ensure_ascii=False) for value in (old, new))
     first = next((i for i, (a, b) in enumerate(zip(was, now, strict=False)) if a != b), 0)
-    return f"{key} was {_excerpt(was, first)}, now {_excerpt(now, first)}"
+    keep = {"chars": "whole texts; " if new is None else "", "scheme": ""}.get(key) if old else None
+    kept = "" if keep is None else f" ({keep}--{key} {old} goes on as it was)"
+    return f"{key} was {_excerpt(was, first)}, now {_excerpt(now, first)}{kept}"
 
 
 def _excerpt(text: str, place: int) -> str:

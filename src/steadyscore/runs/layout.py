@@ -159,6 +159,14 @@ def label_schema() -> pa.Schema:
 # -- run.json
 
 
+def forget_code(record: dict[str, Any]) -> None:
+    """Earlier versions kept the code of a Python scorer in its identity; whether it is the same scorer is asked of it now."""
+    for made in (record, record.get("before_growth", {})):
+        scorer = made.get("fingerprint", {}).get("scorer")
+        if isinstance(scorer, dict) and scorer.get("kind") == "python":
+            made["fingerprint"] |= {"scorer": {key: value for key, value in scorer.items() if key not in ("source", "state")}}
+
+
 class FailedQuery(TypedDict):
     query_id: str
     reason: str
@@ -175,6 +183,16 @@ class ShrunkWindow(TypedDict):
     """Orders of its query that were scored before the run grew to this one."""
 
 
+class ScoredAgain(TypedDict):
+    """Stored windows that were scored again before a run went on."""
+
+    windows: int
+    difference: float
+    """The largest, of a score from what is stored."""
+    noise_floor: float | None
+    """What reading one order again moved a score by at most, where that was measured by then."""
+
+
 class Session(TypedDict, total=False):
     """What one start of a run cost."""
 
@@ -188,6 +206,11 @@ class Session(TypedDict, total=False):
     shrunk: list[ShrunkWindow]
     spent: dict[str, float]
     """Requests, tokens and cost, of an endpoint that charges."""
+    scored_again: ScoredAgain
+    shuffled_pools: int
+    """Pools that a scorer which declares itself order-free was shown in another order, under other ids."""
+    shuffled_difference: float
+    """The largest that this moved a score by: rounding, or it would have been an error."""
 
 
 class Coverage(Session):
@@ -196,17 +219,20 @@ class Coverage(Session):
     queries: int
     scored: int
     failed: list[FailedQuery]
+    cut: NotRequired[int]
+    """Candidates whose text is longer than the characters that were shown of it."""
 
 
 class StoredThreshold(TypedDict, total=False):
-    """The threshold a run was audited with: the fields of `measures.measurement.Threshold`."""
+    """The threshold a run was audited with: the fields of `measures.threshold.Threshold`."""
 
-    cutoff: float | None
+    cutoff: float | Literal["f1"] | None
     protocol: Literal["midpoints", "reference"]
     seed: int
     retention: float | None
     keep_first: int | None
     keep_share: float | None
+    half: bool
 
 
 class StoredReading(TypedDict, total=False):
@@ -248,6 +274,8 @@ class RunRecord(TypedDict):
     created: NotRequired[str]
     source: NotRequired[str]
     """The collection as it was asked for: a name or a file."""
+    columns: NotRequired[dict[str, str]]
+    """The names that were given to columns of that file."""
     first_stage: NotRequired[str | None]
     """What ranked the pools, in the collection's words; None where their order is not a ranking."""
     command: NotRequired[list[str]]
@@ -261,6 +289,8 @@ class RunRecord(TypedDict):
     reading: NotRequired[StoredReading]
     files: NotRequired[list[str]]
     """Tables that must be there."""
+    notes: NotRequired[list[str]]
+    """What is odd in the data and was read all the same, a sentence each."""
     set_aside: NotRequired[list[SetAside]]
 
 
@@ -274,6 +304,9 @@ class _FingerprintKeys(TypedDict, total=False):
 
     data: DataIdentity | None
     width: int | None
+    chars: int | None
+    queries: int | None
+    query_ids: list[str] | None
     permutations: int | None
     canonical: bool | None
     mitigations: list[str]
@@ -284,6 +317,9 @@ def check_run_record(record: dict[str, Any], intro: str, remedy: str) -> None:
     from ..machine.schemas import kind_mistakes
 
     mistakes = kind_mistakes(RunRecord, record)
+    for start in [] if mistakes else record.get("starts", []):
+        mistakes += kind_mistakes(dict[str, str], start.get("versions"), "starts.versions")
+        mistakes += kind_mistakes(list[str], start.get("times", []), "starts.times")
     if isinstance(record.get("fingerprint"), dict):
         mistakes += kind_mistakes(_FingerprintKeys, record["fingerprint"], "fingerprint")
     if isinstance(task := record.get("task"), str) and task not in TASKS:
@@ -295,7 +331,7 @@ def check_run_record(record: dict[str, Any], intro: str, remedy: str) -> None:
         unknown = [key for key in threshold if key not in StoredThreshold.__annotations__]
         mistakes += [f"threshold.{key}: this version does not know the key" for key in unknown]
     if isinstance(coverage := record.get("coverage"), dict):
-        counts = [key for key in ("queries", "scored") if isinstance(coverage.get(key), int)]
+        counts = [key for key in ("queries", "scored", "cut") if isinstance(coverage.get(key), int)]
         mistakes += [f"coverage.{key}: {coverage[key]} is below 0" for key in counts if coverage[key] < 0]
     elif record.get("status") == "complete":
         mistakes.append("a complete run has coverage, and it is missing")

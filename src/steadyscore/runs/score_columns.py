@@ -53,6 +53,11 @@ class Rows:
         ]
         return "; ".join(named) + (f"; and {len(rows) - MAX_EXAMPLES:,} more" if len(rows) > MAX_EXAMPLES else "")
 
+    def told(self, odd: Array, what: str, remedy: str = "") -> list[str]:
+        """A sentence about the rows that are odd (a mask, or their numbers): how many, which, what to do; none without any."""
+        at = np.flatnonzero(odd) if odd.dtype == bool else odd
+        return [f"{len(at):,} {what}: {self.places(at)}. {remedy}".rstrip()] if len(at) else []
+
     def values(self, name: str) -> Array:
         """A column as float64, NaN where it is empty."""
         values: Array = self.table.column(name).cast("float64").to_numpy(zero_copy_only=False)
@@ -81,9 +86,8 @@ def check_columns(rows: Rows) -> Rows:
         if kind.name not in rows.table.column_names:
             continue
         column = rows.table.column(kind.name)
-        holes = _true_rows(column.is_null())
-        if kind.name in REQUIRED and len(holes):
-            mistakes.append(f"{len(holes):,} rows have no {kind.name}: {rows.places(holes)}. Fill them in.")
+        if kind.name in REQUIRED:
+            mistakes += rows.told(_true_rows(column.is_null()), f"rows have no {kind.name}", "Fill them in.")
         try:
             columns[kind.name] = _texts(column) if kind.name in TEXTS else _numbers(column, kind)
         except pa.ArrowException:
@@ -129,14 +133,17 @@ def _numbers(column: pa.ChunkedArray, kind: pa.Field) -> pa.ChunkedArray:
         if kind.name == "permutation" and not pc.any(pc.match_substring_regex(column, LOOKS_LIKE_A_NUMBER)).as_py():
             names = sorted(set(column.drop_null().to_pylist()))  # where all are names, they count in the order of the names
             return pc.index_in(column, pa.array(names, pa.string()))
+        whole = pc.match_substring_regex(column, r"^\s*[+-]?\d{16,}\s*$")
         column = pc.utf8_trim_whitespace(column).cast(pa.float64())
+        if pc.any(pc.and_(whole, pc.greater(pc.abs(column), 2.0**53))).as_py():
+            raise pa.ArrowInvalid("whole numbers of which neighbours become one")
     elif not any(test(column.type) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal,
                                                 pa.types.is_null)):  # fmt: skip
         raise pa.ArrowTypeError(f"{column.type} is not a number")
     if pa.types.is_integer(kind.type):
         whole = column.cast(kind.type)
         return pc.max_element_wise(whole, 0, skip_nulls=False).cast(kind.type) if kind.name == "relevance" else whole
-    return column.cast(pa.float64(), safe=False).cast(kind.type, safe=False)
+    return column.cast(pa.float64(), safe=pa.types.is_integer(column.type)).cast(kind.type, safe=False)
 
 
 def _kind_mistake(rows: Rows, kind: pa.Field) -> str:
@@ -160,10 +167,12 @@ def _kind_mistake(rows: Rows, kind: pa.Field) -> str:
 
     values = [repr(value) for value in text.to_pylist()]
     odd = [name for name, value in dict(zip(values, text.to_pylist(), strict=True)).items() if not fits(value)]
+    if what == "a number" and all(value.strip("'+- ").isdecimal() for value in odd):
+        what = "a number up to 2^53, beyond which neighbours become one"
     places = np.flatnonzero(np.isin(values, odd))
     hint = "Number all or name all" if kind.name == "permutation" else f"Write {what}"
     named = ", ".join(value if len(value) <= 60 else f"{value[:57]}..." for value in odd[:MAX_EXAMPLES])
-    return f"{len(places):,} rows have {named} as {kind.name}, which is not {what}: {rows.places(places)}. {hint}."
+    return rows.told(places, f"rows have {named} as {kind.name}, which is not {what}", f"{hint}.")[0]
 
 
 def _bad_ids(rows: Rows, name: str, column: pa.ChunkedArray) -> list[str]:
@@ -172,10 +181,8 @@ def _bad_ids(rows: Rows, name: str, column: pa.ChunkedArray) -> list[str]:
 
     blank = pc.equal(pc.utf8_trim_whitespace(column), "")
     bad = _true_rows(pc.fill_null(pc.or_(pc.match_substring_regex(column, CONTROL_CLASS), blank), False))
-    if not len(bad):
-        return []
-    places = _escape_controls(rows.places(bad))
-    return [f"{len(bad):,} rows have a blank {name}, or one with a control character: {places}. Write text of one line."]
+    told = rows.told(bad, f"rows have a blank {name}, or one with a control character", "Write text of one line.")
+    return list(map(_escape_controls, told))
 
 
 CONTROL_CLASS = CONTROL.pattern.replace(r"\x7f-\x9f", r"\x{7f}-\x{9f}")  # RE2's spelling of characters beyond ASCII
@@ -222,25 +229,16 @@ def check_rows(rows: Rows) -> None:
 
 def _bad_scores(rows: Rows) -> list[str]:
     score = rows.values("score")
-    found = []
-    if len(bad := np.flatnonzero(~np.isfinite(score))):
-        found.append(f"{len(bad):,} scores are NaN or infinite: {rows.places(bad)}. Score those candidates again.")
-    if len(large := np.flatnonzero(np.isfinite(score) & (np.abs(score) > LARGEST_SCORE))):
-        found.append(
-            f"{len(large):,} scores are beyond {LARGEST_SCORE:g}, where variances overflow: {rows.places(large)}. "
-            "Rescale the scores."
-        )
-    return found
+    large = np.isfinite(score) & (np.abs(score) > LARGEST_SCORE)
+    return [
+        *rows.told(~np.isfinite(score), "scores are NaN or infinite", "Score those candidates again."),
+        *rows.told(large, f"scores are beyond {LARGEST_SCORE:g}, where variances overflow", "Rescale the scores."),
+    ]
 
 
 def _bad_permutations(table: _Sorted) -> list[str]:
-    below = np.flatnonzero(table.permutation < FIRST_STAGE)
-    if not len(below):
-        return []
-    return [
-        f"{len(below):,} rows have a permutation below {FIRST_STAGE}: {table.rows.places(below)}. "
-        f"Number permutations from 0; {FIRST_STAGE} is the first-stage order."
-    ]
+    numbered = f"Number permutations from 0; {FIRST_STAGE} is the first-stage order."
+    return table.rows.told(table.permutation < FIRST_STAGE, f"rows have a permutation below {FIRST_STAGE}", numbered)
 
 
 def _unpermuted_queries(table: _Sorted) -> list[str]:
@@ -256,10 +254,7 @@ def _unpermuted_queries(table: _Sorted) -> list[str]:
 
 def _repeated_rows(table: _Sorted) -> list[str]:
     same = (np.diff(table.query) == 0) & (np.diff(table.permutation) == 0) & (np.diff(table.candidate) == 0)
-    twice = np.flatnonzero(np.r_[False, same])
-    if not len(twice):
-        return []
-    return [f"{len(twice):,} rows stand twice: {table.rows.places(twice)}. Keep one score per query, permutation and candidate."]
+    return table.rows.told(np.r_[False, same], "rows stand twice", "Keep one score per query, permutation and candidate.")
 
 
 def _unequal_pools(table: _Sorted) -> list[str]:
@@ -290,9 +285,7 @@ def _changed_relevance(table: _Sorted) -> list[str]:
     order = np.lexsort((table.candidate, table.query))
     together = (np.diff(table.query[order]) == 0) & (np.diff(table.candidate[order]) == 0)
     changed = np.sort(order[1:][together & (np.diff(relevance[order]) != 0)])
-    if not len(changed):
-        return []
-    return [f"{len(changed):,} rows give a candidate another relevance than its row before: {table.rows.places(changed)}."]
+    return table.rows.told(changed, "rows give a candidate another relevance than its row before")
 
 
 def _bad_places(table: _Sorted) -> list[str]:
@@ -306,43 +299,38 @@ def _bad_places(table: _Sorted) -> list[str]:
     for start, stop in table.groups():
         placed[start:stop] = either[start:stop].any()
         sizes[start:stop] = len(np.unique(table.candidate[start:stop]))
-    found = []
-    if len(holes := np.flatnonzero(placed & ~both)):
-        found.append(
-            f"{len(holes):,} rows lack a slot or a window, which other rows of their query have: {rows.places(holes)}. "
-            "Give both in every row of a query, or in none."
-        )
+    lack = "rows lack a slot or a window, which other rows of their query have"
+    found = rows.told(placed & ~both, lack, "Give both in every row of a query, or in none.")
     if both.any() and slot[both].min() > 0:
         found.append(f"no candidate stands in slot 0; the first slot used is {slot[both].min():g}. Count slots from 0.")
     for name, values in (("slot", slot), ("window", window)):
-        if len(odd := np.flatnonzero(both & ((values < 0) | (values >= sizes)))):
-            found.append(
-                f"{len(odd):,} rows have a {name} below 0, or not below the number of candidates of their query: "
-                f"{rows.places(odd)}. Count each {name} from 0."
-            )
+        outside = f"rows have a {name} below 0, or not below the number of candidates of their query"
+        found += rows.told(both & ((values < 0) | (values >= sizes)), outside, f"Count each {name} from 0.")
     order = np.lexsort((slot, window, table.permutation, table.query))
     keys = (values[order] for values in (table.query, table.permutation, window, slot))
     same = np.logical_and.reduce([key[1:] == key[:-1] for key in keys])  # NaN equals nothing
-    if len(taken := np.sort(order[1:][same])):
-        found.append(
-            f"{len(taken):,} rows have the slot and window of another candidate of their permutation: {rows.places(taken)}. "
-            "Give each candidate its own place."
-        )
-    return found
+    taken = "rows have the slot and window of another candidate of their permutation"
+    return found + rows.told(np.sort(order[1:][same]), taken, "Give each candidate its own place.")
 
 
 def _bad_probabilities(rows: Rows) -> list[str]:
-    """Grades and label mass are probabilities; a row has all four grades or none."""
-    found = []
+    """Grades and label mass are probabilities; a row has all four grades, which sum to 1, or none."""
+    found: list[str] = []
     given = [name for name in SHARES if name in rows.table.column_names]
     for name in given:
         values = rows.values(name)
-        if len(odd := np.flatnonzero(~(np.isnan(values) | ((values >= -SLACK) & (values <= 1 + SLACK))))):
-            found.append(f"{len(odd):,} rows have a {name} outside 0 to 1: {rows.places(odd)}. Give a probability.")
+        outside = ~(np.isnan(values) | ((values >= -SLACK) & (values <= 1 + SLACK)))
+        found += rows.told(outside, f"rows have a {name} outside 0 to 1", "Give a probability.")
     if GRADE_COLUMNS[0] in given:
-        empty = np.isnan([rows.values(name) for name in GRADE_COLUMNS])
-        if len(odd := np.flatnonzero(empty.any(axis=0) & ~empty.all(axis=0))):
-            found.append(f"{len(odd):,} rows have some of {', '.join(GRADE_COLUMNS)} only: {rows.places(odd)}. Give all or none.")
+        grades = np.array([rows.values(name) for name in GRADE_COLUMNS])
+        empty = np.isnan(grades)
+        found += rows.told(
+            np.atleast_1d(np.abs(grades.sum(axis=0) - 1) > 20 * SLACK),
+            "rows have grades that do not sum to 1",
+            "Give a distribution.",
+        )
+        some = np.atleast_1d(empty.any(axis=0) & ~empty.all(axis=0))
+        found += rows.told(some, f"rows have some of {', '.join(GRADE_COLUMNS)} only", "Give all or none.")
     return found
 
 
@@ -359,7 +347,5 @@ def _bad_partitions(table: _Sorted) -> list[str]:
             f"partition is {_escape_controls(name)[:60]} in {len(rows):,} rows: {table.rows.places(rows)}. {use}"
             for name, rows in list(unknown.items())[:MAX_EXAMPLES]
         ]
-    changed = np.flatnonzero(np.r_[False, (np.diff(table.query) == 0) & (np.diff(codes) != 0)])
-    if not len(changed):
-        return []
-    return [f"{len(changed):,} rows give a query another partition than its row before: {table.rows.places(changed)}."]
+    changed = np.r_[False, (np.diff(table.query) == 0) & (np.diff(codes) != 0)]
+    return table.rows.told(changed, "rows give a query another partition than its row before")

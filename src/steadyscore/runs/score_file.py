@@ -41,8 +41,9 @@ SHARE = 2
 """A file may need one part in so many of the machine's memory."""
 
 
-def read_scores(files: Sequence[Path], relevance: Path | None = None) -> list[Scored]:
-    """The queries of a score file, or of several TREC runs (one per permutation, in the order given)."""
+def read_scores(files: Sequence[Path], relevance: Path | None = None, notes: list[str] | None = None) -> list[Scored]:
+    """The queries of a score file, or of several TREC runs (one per permutation, in the order given); what is odd and was
+    read all the same goes to `notes`."""
     named = (*files, *([relevance] if relevance else []))
     if missing := [f"file {file} does not exist." for file in named if not file.is_file()]:
         raise InputError(missing)
@@ -51,7 +52,13 @@ def read_scores(files: Sequence[Path], relevance: Path | None = None) -> list[Sc
             f"several files must be TREC runs, one per permutation; these are tables: {', '.join(tables)}. "
             "Join them into one file, with a column `permutation`."
         )
-    rows = _read_trec_runs(files) if len(files) > 1 or suffix(files[0]) in TREC else _read_columns(files[0])
+    rows = _read_trec_runs(files, notes) if len(files) > 1 or suffix(files[0]) in TREC else _read_columns(files[0])
+    queries = scored_queries(rows)
+    return _with_judgements(queries, relevance) if relevance else queries
+
+
+def scored_queries(rows: Rows) -> list[Scored]:
+    """The queries of a table whose columns have their kinds."""
     if not rows.table.num_rows:
         raise InputError(f"{rows.name} holds no row.")
     rows = sort_rows(rows)
@@ -61,7 +68,7 @@ def read_scores(files: Sequence[Path], relevance: Path | None = None) -> list[Sc
         raise InputError(
             f"{rows.name} holds one permutation per query; order instability needs at least two. Score another order too."
         )
-    return _with_judgements(queries, relevance) if relevance else queries
+    return queries
 
 
 def suffix(file: Path) -> str:
@@ -107,7 +114,7 @@ def _read_columns(file: Path) -> Rows:
     return check_columns(rows)
 
 
-def _known_columns(names: Sequence[str], file: Path) -> list[str]:
+def known_columns(names: Sequence[str], file: Path | str) -> list[str]:
     """The columns of a file that are read; refuses a file that lacks some, or has one twice."""
     known = score_schema().names
     mistakes = []
@@ -125,7 +132,7 @@ def _read_parquet(file: Path) -> pa.Table:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file) as source:
-        known, about = _known_columns(source.schema_arrow.names, file), source.metadata
+        known, about = known_columns(source.schema_arrow.names, file), source.metadata
         # By row group: pyarrow ends the process where the record of a single column is damaged.
         size = sum(about.row_group(group).total_byte_size for group in range(about.num_row_groups))
         refuse_beyond_memory(file, about.num_rows * ROW_BYTES + size, f"{about.num_rows:,} rows")
@@ -148,7 +155,7 @@ def _read_delimited(file: Path) -> pa.Table:
     header = next((fields for _, fields in _fields_by_line(file, errors="strict")), [])
     if not header:
         raise InputError(f"{file} holds no row.")
-    known, content = _known_columns(header, file), _content(file)
+    known, content = known_columns(header, file), _content(file)
     return pc.read_csv(
         pa.BufferReader(content) if content is not None else str(file),
         parse_options=pc.ParseOptions(delimiter=_delimiter(file), newlines_in_values=True),
@@ -206,7 +213,7 @@ def _read_json_lines(file: Path) -> pa.Table:
     if not count:
         raise InputError(f"{file} holds no row.")
     _move_to_chunks(waiting, chunks)
-    return pa.table({name: pa.chunked_array(chunks[name], pa.string()) for name in _known_columns([*seen], file)})
+    return pa.table({name: pa.chunked_array(chunks[name], pa.string()) for name in known_columns([*seen], file)})
 
 
 def _move_to_chunks(waiting: dict[str, list[str | None]], chunks: dict[str, list[pa.Array]]) -> None:
@@ -262,7 +269,7 @@ def _ragged_lines(file: Path) -> list[str]:
     return first_mistakes(odd)
 
 
-def _read_trec_runs(files: Sequence[Path]) -> Rows:
+def _read_trec_runs(files: Sequence[Path], notes: list[str] | None) -> Rows:
     import pyarrow as pa
 
     report = Report()
@@ -271,13 +278,18 @@ def _read_trec_runs(files: Sequence[Path]) -> Rows:
     if twice := [file for place, file in enumerate(files) if file.resolve() in [other.resolve() for other in files[:place]]]:
         raise InputError(f"{twice[0]} is given twice, and each run is one permutation. Name it once.")
     for permutation, file in enumerate(files):
-        for where, query, document, _, score in read_trec_run(file, report):
+        ranked: dict[str, list[tuple[int, float]]] = {}
+        for where, query, document, rank, score in read_trec_run(file, report):
             if score is None:
                 report.mistakes.append(f"{where}: the line has no score; give `query Q0 document rank score tag`")
                 continue
             places.append(where)
+            ranked.setdefault(query, []).append((rank, score))
             for name, value in zip(REQUIRED, (query, permutation, document, score), strict=True):
                 columns[name].append(value)
+        falls = [np.diff([-negated for _, negated in sorted((rank, -score) for rank, score in of)]) for of in ranked.values()]
+        if (odd := sum((steps > 0).any() for steps in falls)) and notes is not None:
+            notes.append(f"{file}: the ranks of {odd} of {len(ranked)} queries contradict their scores; the scores were taken.")
     if report.mistakes:
         raise InputError(first_mistakes(report.mistakes))
     kinds = score_schema()

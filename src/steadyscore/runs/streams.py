@@ -93,6 +93,14 @@ def iter_queries(file: Path, remedy: str = MAKE_AGAIN) -> Iterator[Scored]:
         yield from from_table(carried)
 
 
+def first_queries(files: Sequence[Path], count: int) -> list[Scored]:
+    """The first queries of some score tables: so many, of as many tables as there are."""
+    if not files:
+        return []
+    of_each = -(-count // len(files))
+    return [query for file in files[:count] for query in islice(iter_queries(file), of_each)][:count]
+
+
 def iter_judged(file: Path, remedy: str = MAKE_AGAIN) -> Iterator[tuple[str, Array | None]]:
     for table in row_groups(file, ["query_id", "judged"], remedy=remedy):
         for query_id, judged in zip(*(column.to_pylist() for column in table.columns), strict=True):

@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import DamagedFile
 from ..machine.checksums import State, parquet_state
 from ..terms import Array, Partition, Ties
+from ..window.presentation import count_orders
 from .layout import GRADE_COLUMNS, score_schema
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ class Scored:
         """(n,) scores in first-stage order, where it was scored."""
         rows = self.scores[self.permutations == FIRST_STAGE]
         return rows[0] if len(rows) else None
+
+    @property
+    def has_every_order(self) -> bool:
+        """Whether the pool has no more orders than were shown, so few are its candidates."""
+        return len(self.permuted) >= count_orders(len(self.candidate_ids))
 
     @property
     def is_judged(self) -> bool:

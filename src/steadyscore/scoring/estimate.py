@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 from ..collection import Data, open_collection
 from ..engines import Price
-from ..engines.address import KINDS, parse_address
+from ..engines.address import KINDS, open_engine, parse_address
 from ..engines.chat import estimate_cost
 from ..engines.systems import SYSTEMS
 from ..errors import StorageError
 from ..machine.disk import cache_folder, write_json
-from ..models.adapter import split_address
-from ..models.card import read_card
+from ..models.adapter import card_of
 from ..tasks import TASKS
 from ..terms import Collection
 from ..window.prompt import CHARS_PER_TOKEN, prompt_text, shown
+from .canary import SHUFFLED_POOLS
 from .mitigations import count_windows
-from .score import AuditConfig, cut_instances, settings_for
+from .score import AuditConfig, count_shown, cut_instances, settings_for
 from .scorer import Settings
 
 log = logging.getLogger("steadyscore")
@@ -47,12 +47,14 @@ def estimate(
     opened = open_collection(source)
     collection, task = opened.collection, TASKS[opened.collection.task]
     settings, width = presentation_of(address, collection, config)
-    passes = config.permutations + config.canonical
+    shuffled = SHUFFLED_POOLS if config.permutations > 1 and _is_order_free(address, settings, width) else 0
     queries = windows = 0
     characters = grades = 0.0
     for instance in cut_instances(opened.instances(), config.cut):
         n = len(instance.pool)
-        count = count_windows(n, width, mitigations, passes)
+        # Windows of one and whole sets are the same in every order, and read once.
+        passes = 1 if width == 1 or (settings.prompt == "set" and width is None) else count_shown(config, n)
+        count = count_windows(n, width, mitigations, passes + (n > 1 and queries < shuffled))
         fixed = prompt_text(task, instance.query, [], instruction=settings.instruction, style=settings.prompt or "paper")
         frame = sum(len(piece.text) for piece in (*fixed.prefix, *fixed.body)) + len(fixed.system)
         pool = sum(len(shown(candidate, settings.chars)) for candidate in instance.pool) + 20 * n
@@ -69,17 +71,26 @@ def estimate(
 def presentation_of(address: str, collection: Collection, config: AuditConfig) -> tuple[Settings, int | None]:
     """Settings and width that `scorer_for` will give the scorer of an address, found without opening it."""
     kind, _, rest = parse_address(address)
-    folder = split_address(rest)[1] if kind == "hf" or (kind == "vllm" and "@http" not in rest) else None
-    trained = read_card(folder)["settings"] if folder else {}
-    settings = settings_for(config, collection, trained, takes_whole_text=kind == "system")
+    card = card_of(rest) if kind == "hf" or (kind == "vllm" and "@http" not in rest) else None
+    is_whole = "prompt" not in KINDS[kind].honours
+    settings = settings_for(config, collection, card["settings"] if card else {}, is_whole=is_whole)
     if settings.width is not None:
         return settings, settings.width
     if settings.prompt == "set":
         return settings, None
-    if KINDS[kind].grades:
+    if "prompt" in KINDS[kind].honours:
         return settings, TASKS[collection.task].width
     system = SYSTEMS.get(rest.partition("@")[0]) if kind == "system" else None
     return settings, system.width if system else None
+
+
+def _is_order_free(address: str, settings: Settings, width: int | None) -> bool:
+    """Whether the scorer of an address will declare that no order moves its scores, so that some pools are shuffled too."""
+    kind, _, rest = parse_address(address)
+    if kind == "synthetic":
+        return open_engine(address).capabilities.order_free
+    system = SYSTEMS.get(rest.partition("@")[0]) if kind == "system" else None
+    return settings.prompt == "set" and width is None if system is None else system.order_free
 
 
 def is_hosted(address: str) -> bool:

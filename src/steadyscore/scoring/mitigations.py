@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engines import Recording
+from ..engines import Capabilities, Recording
 from ..errors import InputError
 from ..measures.ensembles import borda
 from ..measures.measurement import first_stage_scores, with_scores
@@ -42,6 +42,8 @@ class Mitigation(NamedTuple):
     """(n, width) -> further windows, once per query however many orders are served."""
     one_for_all: bool = False
     """Whether all orders of a query are served from one."""
+    keeps_order_free: bool = True
+    """Whether what is served moves with no order where the scorer inside does not."""
 
 
 class Mitigated(WrappedScorer):
@@ -63,6 +65,11 @@ class Mitigated(WrappedScorer):
     @property
     def name(self) -> str:
         return f"{self.scorer.name} {self.label}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        known = self.scorer.capabilities
+        return replace(known, order_free=known.order_free and self.mitigation.keeps_order_free)
 
     def identity(self) -> dict[str, Any]:
         return self.scorer.identity() | {"mitigations": list(self.mitigations)}
@@ -362,12 +369,18 @@ MITIGATIONS: dict[str, Mitigation] = {
         probes=_lengths,
     ),
     "capcal-logit": Mitigation("the same in logit space", _calibrate(logit_capcal), lambda n, width, number: 1, probes=_lengths),
-    "rescale": Mitigation("scores of each window on one scale", _serve_rescaled, lambda n, width, number: 1),
+    "rescale": Mitigation(
+        "scores of each window on one scale", _serve_rescaled, lambda n, width, number: 1, keeps_order_free=False
+    ),
     "first-stage": Mitigation(
         "P percent of each score from the rank in the pool", _serve_with_first_stage, lambda n, width, number: 1, 30, 99
     ),
     "tournament": Mitigation(
-        "winners of windows meet again, R times over", _serve_tournaments, lambda n, width, R: R * _stages(n, width), 2
+        "winners of windows meet again, R times over",
+        _serve_tournaments,
+        lambda n, width, R: R * _stages(n, width),
+        2,
+        keeps_order_free=False,
     ),
 }
 """Names of `--mitigation`."""

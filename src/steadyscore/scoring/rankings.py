@@ -14,17 +14,21 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..collection import Data, open_collection
+from ..collection import Data, Source, open_collection
 from ..engines import EngineOptions
 from ..errors import InputError
 from ..machine.progress import bar
 from ..machine.working_copies import local_folder, open_folder
+from ..models.embedded import DEFAULT, FIRST_STAGE_SHARE
 from ..runs.folder import Run
 from ..runs.parts import is_record
 from ..runs.table import Scored
+from ..tasks import TASKS
 from ..terms import Failure
+from .mitigations import mitigate
 from .parts import Worker
 from .score import AuditConfig, open_scorer, score_collection
+from .scorer import PoolScorer
 
 
 class Place(NamedTuple):
@@ -49,19 +53,35 @@ class RankingWork:
     quiet: bool = False
     command: Sequence[str] = ()
     allow_scorer_change: bool = False
+    mitigations: Sequence[str] | None = None
+    """Ways to serve the scorer; None: the usual ones."""
+
+    def open_scorer(self, source: Source) -> PoolScorer:
+        names = usual_mitigations(self.scorer, source) if self.mitigations is None else self.mitigations
+        return mitigate(open_scorer(self.scorer, source.collection, self.one_order, self.options), names)
 
     @property
     def one_order(self) -> AuditConfig:
         """The pool's own order and no other."""
-        return replace(self.config, permutations=0, canonical=True)
+        return replace(self.config, permutations=0, canonical=True, scheme="hashed")
 
     def workers(self) -> Iterator[tuple[str, Worker]]:
         if self.folder is None:
             raise InputError("workers need a file that all of them see. Say where it is with --out.")
         source = open_collection(self.data)
-        scorer = open_scorer(self.scorer, source.collection, self.one_order, self.options)
+        scorer = self.open_scorer(source)
         name = f"{self.scorer} on {source.collection.name}"
-        yield name, Worker(scorer, source, local_folder(self.folder, is_record), self.one_order, self.command)
+        folder, allowed = local_folder(self.folder, is_record), self.allow_scorer_change
+        yield name, Worker(scorer, source, folder, self.one_order, self.command, allow_scorer_change=allowed)
+
+
+def usual_mitigations(scorer: str, source: Source) -> list[str]:
+    """Of the default scorer a share of the first stage's rank, where the collection names a first stage or carries ranks."""
+    collection = source.collection
+    pool = next((instance.pool for instance in source.instances()), ())
+    carries_ranks = TASKS[collection.task].has_ranked_pools and any(candidate.rank for candidate in pool)
+    is_ranked = carries_ranks or bool((collection.details or {}).get("first_stage"))
+    return [f"first-stage:{FIRST_STAGE_SHARE}"] if scorer == DEFAULT and is_ranked else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +105,8 @@ class Rankings:
             yield from _rank(query, self.top)
 
     def to_json(self) -> dict[str, Any]:
-        return {"queries": self.queries, "failed": [asdict(failure) for failure in self.failed]}
+        mitigations = self.run.record["fingerprint"].get("mitigations", [])
+        return {"queries": self.queries, "mitigations": mitigations, "failed": [asdict(failure) for failure in self.failed]}
 
 
 def _rank(query: Scored, top: int | None) -> Iterator[Place]:
@@ -102,7 +123,7 @@ def rank_collection(work: RankingWork, top: int | None = None) -> Iterator[Ranki
     The folder goes with the end of the block, where every query was scored; else the same call tries again those that failed.
     """
     source = open_collection(work.data)
-    scorer = open_scorer(work.scorer, source.collection, work.one_order, work.options)
+    scorer = work.open_scorer(source)
     with (
         tempfile.TemporaryDirectory(prefix="steadyscore-") as temporary,
         open_folder(work.folder or Path(temporary) / "run") as folder,

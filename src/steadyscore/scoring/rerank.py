@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..collection.format import is_encodable
 from ..engines import EngineOptions
-from ..engines.address import open_engine
-from ..engines.objects import open_object
 from ..errors import InputError
 from ..terms import Candidate, Collection, Instance, PromptStyle, TaskName
 from .mitigations import mitigate
-from .score import AuditConfig, scorer_for
+from .score import AuditConfig, open_scorer
 from .scorer import Settings
 
 if TYPE_CHECKING:
@@ -89,8 +87,7 @@ class Ranker:
         options: EngineOptions | None = None,
     ):
         config = AuditConfig(settings=Settings(width=width, prompt=prompt, label_mass=False), chars=chars)
-        backend = open_engine(scorer, options) if isinstance(scorer, str) else open_object(scorer)
-        self.scorer: Any = mitigate(scorer_for(backend, Collection("texts", task), config), mitigations)
+        self.scorer: Any = mitigate(open_scorer(scorer, Collection("texts", task), config, options), mitigations)
         self.name = self.scorer.name
 
     def scores(self, query: str, documents: Sequence[Document]) -> list[float]:

@@ -6,7 +6,7 @@ Scoring is slow and resumable (`score_collection`); measuring reads the table an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,29 +17,33 @@ from typing import Any, Literal
 import numpy as np
 
 from ..collection import Data, Source, open_collection
-from ..collection.apart import shared_mistakes
-from ..engines import Backend, Engine, EngineOptions
-from ..engines.address import open_engine
+from ..collection.splits import shared_mistakes
+from ..engines import Backend, Engine, EngineOptions, Recording, Reranker
+from ..engines.address import open_engine, refuse_unhonoured
+from ..engines.objects import open_object
 from ..errors import InputError, SteadyscoreError
-from ..machine.bounds import Positive, check_fields
+from ..machine.bounds import Positive, changed_fields, check_fields
+from ..machine.console import one_line
 from ..machine.credentials import redact
 from ..machine.disk import is_there, lock_folder
 from ..machine.stopping import finishing
-from ..measures.measurement import Threshold
 from ..measures.planning import balanced_orders
 from ..measures.reading import Reading
+from ..measures.threshold import Threshold
 from ..models.adapter import prompt_mistakes, refuse_mismatches
 from ..models.card import TrainedSettings
 from ..runs.folder import Run, versions
-from ..runs.growth import join_presentations
+from ..runs.growth import is_growth, join_presentations
 from ..runs.layout import RECORD_FILE, Coverage, FailedQuery, QueryRow, Session, ShrunkWindow
 from ..runs.table import FIRST_STAGE, Scored
 from ..tasks import TASKS
 from ..terms import Candidate, Collection, Failure, Instance, Prompt, Window
-from ..window.presentation import generator, permutations
+from ..window.presentation import count_orders, generator, permutations
+from ..window.prompt import shown
+from .canary import SHUFFLED_POOLS, WINDOWS, Canary, is_claimed_order_free, keep_answers, note_canary, score_again, score_shuffled
 from .mitigations import count_windows
 from .scorer import PoolScorer, Scorer, Settings, ideal_gains, resolve_settings
-from .starts import Start, collect_parts, note_start, start_of, sum_sessions
+from .starts import Start, accepted_answers, collect_parts, note_start, start_of, sum_sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +69,15 @@ class AuditConfig:
     """Random orders to score, M."""
     seed: int = 0
     """Seed of the permutations."""
-    scheme: Literal["hashed", "reference", "balanced"] = "hashed"
-    """Where permutations come from; reference: the released code's global seeds; balanced: every candidate in every slot
+    scheme: Literal["distinct", "hashed", "reference", "balanced"] = "distinct"
+    """Where permutations come from; distinct: no order of a pool twice, so a pool of few candidates has fewer; hashed: the
+    same, but always M, as in the paper; reference: the released code's global seeds; balanced: every candidate in every slot
     equally often."""
     settings: Settings = field(default_factory=Settings)
     canonical: bool = True
     """Score the first-stage order too; quality and cutoffs are read off it."""
     chars: Positive | None = None
-    """Characters kept of each candidate (default: the adapter's, else the collection's; whole texts for `system:`)."""
+    """Characters kept of each candidate (default: the adapter's, else the collection's; whole texts without a prompt)."""
     cut: Cut = field(default_factory=Cut)
     threshold: Threshold = field(default_factory=Threshold)
     reading: Reading = field(default_factory=Reading)
@@ -127,9 +132,22 @@ def check_apart(sources: Sequence[Source], cut: Cut, apart_from: Sequence[Data])
         raise InputError(mistakes)
 
 
-def open_scorer(address: str, collection: Collection, config: AuditConfig, options: EngineOptions | None = None) -> Scorer:
-    """A scorer for a collection: its task, its instruction, its characters kept."""
-    return scorer_for(open_engine(address, options), collection, config)
+def check_use(
+    scorers: Mapping[str, Any], config: AuditConfig, options: EngineOptions | None = None, readers: Sequence[str] = (),
+    perturb: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Refuse settings and options that say nothing to any scorer of a call; readers are opened with the options too."""
+    shown = [*(f"perturb {kind}" for kind in perturb if "markers" in kind), *changed_fields(config.settings)]
+    shown += ["chars"] * (config.chars is not None)
+    refuse_unhonoured([name for name in shown if name != "label_mass"], scorers)
+    refuse_unhonoured(changed_fields(options or EngineOptions()), {**scorers, **{reader: reader for reader in readers}})
+
+
+def open_scorer(scorer: Any, collection: Collection, config: AuditConfig, options: EngineOptions | None = None) -> Scorer:
+    """A scorer for a collection, by its address or as a Python value: its task, its instruction, its characters kept."""
+    value = None if isinstance(scorer, str) else open_object(scorer)
+    check_use({scorer if value is None else value.name: scorer if value is None else value}, config, options)
+    return scorer_for(value or open_engine(scorer, options), collection, config)
 
 
 def refuse_mismatch(scorer: Scorer) -> None:
@@ -144,23 +162,21 @@ def refuse_mismatch(scorer: Scorer) -> None:
     refuse_mismatches(prompt_mistakes(trained, at_home.identity()["prompt_hash"], probe.grade_tokens), allowed)
 
 
-def settings_for(
-    config: AuditConfig, collection: Collection, trained: TrainedSettings, *, takes_whole_text: bool = False
-) -> Settings:
+def settings_for(config: AuditConfig, collection: Collection, trained: TrainedSettings, *, is_whole: bool = False) -> Settings:
     """How a collection is presented: as was asked, else as an adapter was trained, else as the collection says.
 
-    A system that is not ours gets whole texts unless a number of characters is asked for.
+    is_whole   of a reranker, which gets whole texts unless a number of characters is asked for
     """
     settings = replace(
         config.settings,
-        chars=config.chars or trained.get("chars") or (None if takes_whole_text else collection.chars),
+        chars=config.chars or trained.get("chars") or (None if is_whole else collection.chars),
         instruction=config.settings.instruction or collection.instruction,
     )
     return resolve_settings(settings, trained)
 
 
 def scorer_for(backend: Backend, collection: Collection, config: AuditConfig) -> Scorer:
-    settings = settings_for(config, collection, backend.trained_settings, takes_whole_text=backend.takes_whole_text)
+    settings = settings_for(config, collection, backend.trained_settings, is_whole=isinstance(backend, Reranker))
     scorer = Scorer(backend, TASKS[collection.task], settings)
     refuse_mismatch(scorer)
     return scorer
@@ -174,7 +190,7 @@ def naming_failures(failed: list[Failure], query_id: str) -> Iterator[None]:
     except SteadyscoreError:
         raise
     except Exception as fault:
-        failed.append(Failure(query_id, redact(f"{type(fault).__name__}: {fault}")))
+        failed.append(Failure(query_id, one_line(redact(f"{type(fault).__name__}: {fault}"))))
 
 
 def refuse_none_scored(name: str, failed: Sequence[Failure], queries: int) -> None:
@@ -192,8 +208,9 @@ def score_collection(
     command: list[str] | None = None,
     progress: Progress | None = None,
     allow_scorer_change: bool = False,
+    may_fail: bool = False,
 ) -> Run:
-    """Score what is not yet on disk, query by query, and complete the run.
+    """Score what is not yet on disk, query by query, and complete the run; one without any is refused unless it `may_fail`.
 
     A query whose scorer fails (an exception in somebody's function, an endpoint that gave up) is named in the coverage
     and left out, and the same command tries it again; a mistake that the user can fix stops the run, and nothing scored
@@ -207,11 +224,39 @@ def score_collection(
         fingerprint, about = fingerprint_of(scorer, source, config), about_run(scorer, source, command or [])
         run = Run.create_or_resume(folder, fingerprint, **about)
         collect_parts(run, allow_scorer_change=allow_scorer_change)
-        note_start(run, start_of(scorer.backend), allow_scorer_change=allow_scorer_change)
+        spent = scorer.backend.spent()
+        is_whole = run.is_complete and not run.record["coverage"]["failed"]
+        goes_on = not is_whole or is_growth(run.record["fingerprint"], fingerprint)
+        # A whole run is mixed with nothing. But a function or a program, of which only the name is known, must still be its own.
+        is_only_a_name = scorer.backend.endpoint is None and not scorer.capabilities.deterministic
+        canary = ask_stored(run, scorer, source, config) if goes_on or is_only_a_name else None
+        note_start(run, start_of(scorer.backend, canary), allow_scorer_change=allow_scorer_change)
         run.grow(fingerprint, about["command"])  # only now: a run whose scorer is refused stays as it is
-        if not run.is_complete or run.record["coverage"]["failed"]:
-            _score_missing(run, scorer, source, config, progress)
+        if goes_on:
+            session = run.begin_session()
+            if canary is not None:
+                session["scored_again"] = note_canary(canary, run)
+            with keep_answers(run, scorer.backend, canary):
+                _score_missing(run, scorer, source, config, progress, session, spent, may_fail)
         return run
+
+
+def ask_stored(run: Run, scorer: PoolScorer, source: Source, config: AuditConfig, besides: Sequence[str] = ()) -> Canary | None:
+    """Have a scorer score again what is stored of a few queries; None where nothing can be compared."""
+    if isinstance(scorer.backend, Recording):
+        return None
+    first = FIRST_STAGE if config.canonical else 0
+    stored = accepted_answers(run.record) or {
+        query.query_id: dict(zip(query.candidate_ids, row.tolist(), strict=True))
+        for query in run.some_queries(WINDOWS, besides)
+        for row in query.scores[query.permutations == first]
+    }
+    wanted = (instance for instance in cut_instances(source.instances(), config.cut) if instance.id in stored)
+    shown = []
+    for instance in islice(wanted, len(stored)):
+        n = len(instance.pool)
+        shown.append((instance, np.arange(n) if config.canonical else draw_orders(instance, config, scorer.width or n)[0]))
+    return score_again(scorer, shown, stored)
 
 
 def fingerprint_of(scorer: PoolScorer, source: Source, config: AuditConfig) -> dict[str, Any]:
@@ -236,6 +281,7 @@ def about_run(scorer: PoolScorer, source: Source, command: list[str]) -> dict[st
         "collection": collection.name,
         "task": collection.task,
         "source": source.name,
+        **({"columns": dict(source.columns)} if source.columns else {}),
         "first_stage": first_stage_of(collection),
         "capabilities": scorer.capabilities.to_json(),
         "command": command,
@@ -250,21 +296,37 @@ def first_stage_of(collection: Collection) -> str | None:
     return "the order of the file" if TASKS[collection.task].has_ranked_pools else None
 
 
-def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditConfig, progress: Progress | None) -> None:
-    """Score the queries that are not on disk and complete the run. Of the others only the ids are held."""
+def _score_missing(
+    run: Run,
+    scorer: PoolScorer,
+    source: Source,
+    config: AuditConfig,
+    progress: Progress | None,
+    session: Session,
+    before: dict[str, float],
+    may_fail: bool,
+) -> None:
+    """Score the queries that are not on disk and complete the run. Of the others only the ids are held.
+
+    The session's account begins with what was spent `before`.
+    """
     if run.is_complete:
         run.reopen()
     done, earlier, order = run.scored_ids(), run.earlier_queries(), []
+    cut, risen, chars = 0, 0, None if isinstance(scorer.backend, Recording) else scorer.settings.chars
     failed: list[Failure] = []
-    session, began, before = run.begin_session(), time.monotonic(), scorer.backend.spent()
+    began = time.monotonic()
     charges = scorer.backend.endpoint is not None
 
     def account() -> None:
         session["seconds"], session["spent"] = round(time.monotonic() - began, 1), scorer.backend.spent_since(before)
 
     def missing() -> Iterator[Instance]:
+        nonlocal cut, risen
         for instance in cut_instances(source.instances(), config.cut):
             order.append(instance.id)
+            cut += sum(len(shown(candidate, None)) > chars for candidate in instance.pool) if chars else 0
+            risen += bool((np.diff(np.array([candidate.score for candidate in instance.pool], float)) > 0).any())
             if instance.id not in done:
                 yield instance
 
@@ -272,35 +334,56 @@ def _score_missing(run: Run, scorer: PoolScorer, source: Source, config: AuditCo
     try:
         for instance in progress(missing(), everyone and max(everyone - len(done), 0)) if progress else missing():
             with finishing(f"query {instance.id}"), naming_failures(failed, instance.id):
-                scored = score_query(scorer, instance, config, session, earlier.take(instance.id))
+                scored = score_query(scorer, instance, config, session, earlier.take(instance.id), place=len(order) - 1)
                 account()
                 run.append(scored, at_once=charges)
     finally:  # what was scored before a mistake or a stop stays, and so does what it cost
         account()
         with finishing("writing what was scored"):
             run.flush()
-    refuse_none_scored(scorer.name, failed, len(order))
+    if not may_fail:
+        refuse_none_scored(scorer.name, failed, len(order))
     named = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
-    counts = Coverage(queries=len(order), scored=len(order) - len(failed), failed=named)
+    counts = Coverage(queries=len(order), scored=len(order) - len(failed), failed=named, cut=cut)
     coverage: Coverage = {**counts, **sum_sessions(run.record["sessions"])}
+    told = f"the first-stage scores of {risen} of {len(order)} queries contradict the order of the pool; the order was taken."
+    notes = [told] if risen else []
+    if config.cut.queries is not None and config.cut.queries > len(order):
+        notes.append(f"{config.cut.queries} queries were asked for, and {len(order)} are all there are.")
+    if notes:
+        run.record["notes"] = notes
     run.finish(coverage, order, map(_query_row, cut_instances(source.instances(), config.cut)))
 
 
 def score_query(
-    scorer: PoolScorer, instance: Instance, config: AuditConfig, session: Session, known: Scored | None = None
+    scorer: PoolScorer,
+    instance: Instance,
+    config: AuditConfig,
+    session: Session,
+    known: Scored | None = None,
+    *,
+    place: int = SHUFFLED_POOLS,
 ) -> Scored:
-    """A query under all its orders, of which some may be known; windows, tokens and cuts go to the session's account."""
+    """A query under all its orders, of which some may be known; windows, tokens and cuts go to the session's account.
+
+    By its place in the collection it is shuffled too, where the scorer says that no order moves its scores; without one not.
+    """
     n, cuts, shown = len(instance.pool), len(scorer.shrunk), scorer.tokens
-    orders, permutation = draw_orders(instance, config, scorer.width or n), [*range(config.permutations)]
+    orders = draw_orders(instance, config, scorer.width or n)
+    permutation = [*range(len(orders))]
     if config.canonical:
         orders, permutation = np.vstack([np.arange(n)[None], orders]), [FIRST_STAGE, *permutation]
     missing = [row for row, number in enumerate(permutation) if known is None or number not in known.permutations]
     if known is not None and not missing:
         return known
     scored = scorer.score_orders(instance, orders[missing], [permutation[row] for row in missing])
+    shrunk = [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
+    if known is None and place < SHUFFLED_POOLS and n > 1 and config.permutations > 1 and is_claimed_order_free(scorer):
+        moved = score_shuffled(scorer, instance, scored)
+        session["shuffled_pools"] = session.get("shuffled_pools", 0) + 1
+        session["shuffled_difference"] = max(session.get("shuffled_difference", 0.0), moved)
     session["windows"] = session.get("windows", 0) + windows_of(scorer, instance, len(missing))
     session["tokens"] = session.get("tokens", 0) + scorer.tokens - shown
-    shrunk = [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
     if known is not None:
         shrunk = [ShrunkWindow(**cut, known=len(known.permutations)) for cut in shrunk]
     session["shrunk"] = [*session.get("shrunk", []), *shrunk]
@@ -335,12 +418,19 @@ def keep_scores(
 
 
 def draw_orders(instance: Instance, config: AuditConfig, width: int) -> np.ndarray:
-    """The M permutations of a query under the run's scheme, (M, n)."""
+    """The permutations of a query under the run's scheme, (M, n)."""
     n = len(instance.pool)
-    if config.scheme == "balanced":
+    if config.scheme == "balanced" and config.permutations < count_orders(n):  # else all orders: nothing is more balanced
         # A Latin square narrows order-marginals and slot profiles; its rows are not independent (docs/planning.md).
         return balanced_orders(n, config.permutations, generator("balanced", config.seed, instance.id), width=width)
-    return permutations(n, config.permutations, seed=config.seed, query_id=instance.id, scheme=config.scheme)
+    scheme = "distinct" if config.scheme == "balanced" else config.scheme
+    return permutations(n, config.permutations, seed=config.seed, query_id=instance.id, scheme=scheme)
+
+
+def count_shown(config: AuditConfig, n: int) -> int:
+    """How many orders of a pool of n are scored, that of the first stage too."""
+    drawn = min(config.permutations, count_orders(n)) if config.scheme in ("distinct", "balanced") else config.permutations
+    return int(drawn) + config.canonical
 
 
 def _count(collection: Collection, cut: Cut) -> int | None:

@@ -15,10 +15,10 @@ from ..machine.bounds import Positive, check_fields
 from ..models.card import TrainedSettings
 from ..runs.table import FIRST_STAGE, Scored
 from ..tasks import Task
-from ..terms import LARGEST_SCORE, Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window
+from ..terms import LARGEST_SCORE, Candidate, Instance, Markers, Partition, Placeholder, Presentation, Prompt, PromptStyle, Window
 from ..window import readout
 from ..window.presentation import align, places, windows
-from ..window.prompt import CHARS_PER_TOKEN, PromptText, prompt_hash, prompt_text, shown, whole_text
+from ..window.prompt import CHARS_PER_TOKEN, PromptText, collapse, prompt_hash, prompt_text, shown, whole_text
 from ..window.set_windows import reach
 
 
@@ -48,6 +48,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+class NotShown(RuntimeError):
+    """What a study changed in a text is not in what the scorer is shown of it: the query is named and left out."""
 
 
 class WindowReading(NamedTuple):
@@ -119,9 +123,10 @@ class PoolScorer(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the backend can tell; order-free where it reads the whole pool as one set."""
+        """What the backend can tell; order-free where it can read a set and is shown the whole pool as one."""
         known = self.backend.capabilities
-        return replace(known, order_free=True) if self.settings.prompt == "set" and self.width is None else known
+        is_set = self.settings.prompt == "set" and self.width is None and known.isolation
+        return replace(known, order_free=True) if is_set else known
 
     def watch(self) -> Watch:
         """The files behind the backend, which may change while `identity` stays."""
@@ -147,7 +152,9 @@ class Scorer(PoolScorer):
         self.backend, self.task = backend, task
         self.settings = resolve_settings(settings or Settings(), backend.trained_settings)
         asked = self.settings.prompt
-        if asked in ("isolated", "set") and isinstance(backend, Grader) and not backend.capabilities.isolation:
+        if not isinstance(backend, Grader):
+            self.settings = replace(self.settings, prompt="paper")  # there is no prompt
+        elif asked in ("isolated", "set") and not backend.capabilities.isolation:
             raise ModelError(
                 f"{backend.name} cannot keep candidates from seeing each other, which --prompt {asked} asks for. "
                 "The hf engine can, for models with full attention and fixed rotary positions, without --mitigation pine."
@@ -157,7 +164,7 @@ class Scorer(PoolScorer):
 
     @property
     def name(self) -> str:
-        return self.backend.name
+        return self.backend.called or self.backend.name
 
     @property
     def tokens(self) -> int:
@@ -265,6 +272,8 @@ class Scorer(PoolScorer):
 
     def read_windows(self, shown: Sequence[tuple[Instance, Window]]) -> list[WindowReading]:
         """What is read of some windows, of one query or of several, that go to the backend in one call."""
+        for instance, window in shown:
+            self._check_planted(instance, window, self.settings.chars)
         return self._read_grades(shown) if isinstance(self.backend, Grader) else self._read_scores(shown)
 
     # -- graders: grades at slots
@@ -305,6 +314,7 @@ class Scorer(PoolScorer):
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if reach(self._encoded(instance, window, middle)) <= engine.context else (low, middle)
+        self._check_planted(instance, window, low)
         self.shrunk.append((instance.id, window.index, low))
         return self._encoded(instance, window, low)
 
@@ -329,7 +339,7 @@ class Scorer(PoolScorer):
         return prompt_text(
             self.task,
             instance.query,
-            [shown(instance.pool[i], chars) for i in window.candidates],
+            [self._shown(instance.pool[i], chars) for i in window.candidates],
             instruction=self.settings.instruction,
             markers=self.settings.markers,
             placeholder=self.settings.placeholder,
@@ -338,6 +348,17 @@ class Scorer(PoolScorer):
             first=window.first,
             lines=window.lines,
         )
+
+    def _shown(self, candidate: Candidate, chars: int | None) -> str:
+        """What the backend gets of a candidate: its text as it is for a reranker without a limit of characters."""
+        return whole_text(candidate) if chars is None and isinstance(self.backend, Reranker) else shown(candidate, chars)
+
+    def _check_planted(self, instance: Instance, window: Window, chars: int | None) -> None:
+        for candidate in (instance.pool[i] for i in window.candidates if instance.pool[i].planted):
+            if candidate.planted not in collapse(self._shown(candidate, chars)):
+                end = shown(candidate, None).index(candidate.planted) + len(candidate.planted)
+                where = f"they end at character {end:,} of title and text, and {chars:,} are shown"
+                raise NotShown(f"the words do not reach the scorer ({where})")
 
     @property
     def _style(self) -> PromptStyle:
@@ -356,15 +377,15 @@ class Scorer(PoolScorer):
 
     def _rerank(self, instance: Instance, window: Window) -> np.ndarray:
         reranker: Reranker = self.backend  # type: ignore[assignment]
-        is_whole = reranker.takes_whole_text and self.settings.chars is None
-        pool, chars = instance.pool, self.settings.chars
-        texts = [whole_text(pool[i]) if is_whole else shown(pool[i], chars) for i in window.candidates]
+        texts = [self._shown(instance.pool[i], self.settings.chars) for i in window.candidates]
         self._tokens += round(sum(map(len, texts)) / CHARS_PER_TOKEN)
-        found = as_numbers(answer := reranker.score(instance.query, texts))
-        if found is None or found.shape != (len(texts),):
+        found = as_numbers(reranker.score(instance.query, texts))
+        if not isinstance(found, str) and found.shape != (len(texts),):
+            found = f"{len(found)} scores" if found.ndim == 1 else f"an array of shape {found.shape}"
+        if isinstance(found, str):
             raise UnusableScorer(
-                f"{self.name} gave {_shape_of(answer, found)} for the {len(texts)} candidates of query "
-                f"{instance.id}. Return one number per candidate, in the order of the candidates."
+                f"{self.name} gave {found} for the {len(texts)} candidates of query {instance.id}. Return one number per "
+                "candidate, in the order of the candidates."
             )
         if len(bad := np.flatnonzero(~(np.abs(found) <= LARGEST_SCORE))):  # NaN is not below anything
             candidate = instance.pool[window.candidates[bad[0]]].id
@@ -382,25 +403,28 @@ def in_pool_order(found: Scored, instance: Instance) -> np.ndarray:
     return scores[[column[candidate.id] for candidate in instance.pool]]
 
 
-def as_numbers(answer: Any) -> np.ndarray | None:
-    """A list, an array or a tensor as numbers; None for whatever else a function may return, digits in quotes included."""
-    values = answer.tolist() if hasattr(answer, "tolist") else answer
-    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
-        return None
-    try:
-        found = np.asarray(values)
-        is_text = any(isinstance(value, str | bytes) for value in found.flat) if found.dtype.kind == "O" else False
-        return found.astype(np.float64) if found.dtype.kind in "biufO" and not is_text else None
-    except (TypeError, ValueError, OverflowError):  # rows of unequal length, or things that are not numbers
-        return None
-
-
-def _shape_of(answer: Any, found: np.ndarray | None) -> str:
+def as_numbers(answer: Any) -> np.ndarray | str:
+    """A list, an array or a tensor as numbers, a series in the order of its index; or what it is instead, as one says it."""
     if answer is None:
         return "nothing"
-    if found is None:
-        return f"a {type(answer).__name__} that is not a list of numbers"
-    return f"{found.size} scores" if found.ndim == 1 else f"an array of shape {found.shape}"
+    if hasattr(answer, "sort_index"):
+        answer = answer.sort_index()
+        if list(answer.index) != list(range(len(answer))):
+            return "a series whose index is not 0, 1, 2 and so on"
+    values = answer.tolist() if hasattr(answer, "tolist") else answer
+    other = f"a {type(answer).__name__} that is not a list of numbers"
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+        return other
+    try:
+        found = np.asarray(values)
+        each = found.ravel().tolist() if found.dtype.kind in "iuO" else []
+        if found.dtype.kind not in "biufO" or any(isinstance(value, str | bytes) for value in each):  # digits in quotes, too
+            return other
+        if any(isinstance(value, int) and abs(value) > 2**53 for value in each):
+            return "whole numbers beyond 2^53, of which neighbours become one"
+        return found.astype(np.float64)
+    except (TypeError, ValueError):  # rows of unequal length, or things that are not numbers
+        return other
 
 
 def _unordered(prompt: Prompt | PromptText) -> Prompt | PromptText:

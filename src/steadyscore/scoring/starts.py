@@ -1,9 +1,10 @@
 """What scored a run, start by start: noted in run.json, compared before a run goes on, and said in its report.
 
 A fingerprint holds what was asked for. What answers to the same words may change between two starts: the code of a
-scorer, the address of an endpoint, the weights behind a name. Such a change would mix two scorers in one table, so it is
-refused unless the user lets it pass, and then the run says so. Another version of this package or of a library is noted
-and said, not refused: an upgrade should not cost a run.
+scorer, the address of an endpoint, the weights behind a name. Such a change, be it one of a watched file or one that stored
+windows show (`canary.py`), would mix two scorers in one table, so it is refused unless the user lets it pass, and then the run
+says so. What an endpoint answers otherwise is said, not refused: it need not answer twice alike. Another version of this
+package or of a library is noted and said: an upgrade should not cost a run.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ..errors import RunMismatch
 from ..runs.folder import Run, versions
 from ..runs.layout import RunRecord, Session, ShrunkWindow
 from ..runs.parts import part_records
+from .canary import Canary
 
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 
@@ -43,7 +45,9 @@ class Start:
     changed: tuple[str, ...] = ()
     """What had changed since the start before, where the user let it pass."""
     queries_before: int = 0
-    """Queries that were on disk at such a change."""
+    """Queries that were on disk at such a change; 0 where workers scored parts of the run at the same time."""
+    answers: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Query -> candidate -> its score after such a change: what later starts are compared with."""
     times: tuple[str, ...] = ()
     """When; one for every start that found the same."""
 
@@ -57,21 +61,23 @@ class Start:
         return cls(**given)
 
 
-def start_of(backend: Backend) -> Start:
-    """What stands behind a scorer now."""
+def start_of(backend: Backend, canary: Canary | None = None) -> Start:
+    """What scores now, and whether stored windows show that it is another one; an endpoint's answers are no proof of that."""
     watch, identity = backend.watch(), backend.identity()
     revision = identity.get("weights") or identity.get("revision")
     endpoint = None if backend.endpoint is None else backend.endpoint.base
-    return Start(versions(), endpoint, revision, watch.files, watch.unwatched)
+    now = Start(versions(), endpoint, revision, watch.files, watch.unwatched)
+    is_another = canary is not None and canary.is_changed and endpoint is None
+    return replace(now, changed=(canary.words,), answers=canary.answers) if canary and is_another else now
 
 
-def note_start(run: Run, now: Start, *, allow_scorer_change: bool = False) -> None:
+def note_start(run: Run, now: Start, *, allow_scorer_change: bool = False, is_part: bool = False) -> None:
     """Write a start into the run; one whose scorer is not that of the last start is refused, or let pass and said."""
     noted = starts_of(run.record)
-    if noted and (changed := scorer_changes(noted[-1], now)):
+    if changed := [*(scorer_changes(noted[-1], now) if noted else []), *now.changed]:
         if not allow_scorer_change:
-            raise RunMismatch(_refusal(run, changed))
-        now = replace(now, changed=tuple(changed), queries_before=len(run.known_ids()))
+            raise RunMismatch(refusal(run, changed))
+        now = replace(now, changed=tuple(changed), queries_before=0 if is_part else len(run.known_ids()))
     time = datetime.now(UTC).isoformat(timespec="seconds")
     if noted and not now.changed and _is_same(now, noted[-1]):
         noted[-1] = replace(noted[-1], times=(*noted[-1].times, time))
@@ -82,7 +88,18 @@ def note_start(run: Run, now: Start, *, allow_scorer_change: bool = False) -> No
 
 def _is_same(one: Start, other: Start) -> bool:
     """Whether the same stood behind the scorer at two starts."""
-    return one == replace(other, changed=one.changed, queries_before=one.queries_before, times=one.times)
+    found = {"changed": one.changed, "queries_before": one.queries_before, "answers": one.answers, "times": one.times}
+    return one == replace(other, **found)  # type: ignore[arg-type]
+
+
+def _is_noted(one: Start, noted: Start) -> bool:
+    """Whether a start of the run is that of a worker: the same scorer, or one that changed in the same way."""
+    return _is_same(one, noted) and (not one.changed or set(one.changed) <= set(noted.changed))
+
+
+def accepted_answers(record: RunRecord) -> dict[str, dict[str, float]]:
+    """What stored windows scored when a change was last let pass; empty where none was."""
+    return next((start.answers for start in reversed(starts_of(record)) if start.answers), {})
 
 
 def collect_parts(run: Run, *, allow_scorer_change: bool = False) -> None:
@@ -102,9 +119,9 @@ def collect_parts(run: Run, *, allow_scorer_change: bool = False) -> None:
     run.update_record(sessions=[session for session in run.record.get("sessions", []) if "parts" not in session])
     for text, sessions in by_start.items():
         start = Start.from_json(json.loads(text))
-        if not any(_is_same(start, noted) for noted in starts_of(run.record)):
-            note_start(run, start, allow_scorer_change=allow_scorer_change)
-        place = next(i for i, noted in enumerate(starts_of(run.record)) if _is_same(start, noted))
+        if not any(_is_noted(start, noted) for noted in starts_of(run.record)):
+            note_start(run, start, allow_scorer_change=allow_scorer_change, is_part=True)
+        place = next(i for i, noted in enumerate(starts_of(run.record)) if _is_noted(start, noted))
         run.begin_session().update({**sum_sessions(sessions), "start": place, "parts": len(sessions)})
 
 
@@ -113,7 +130,7 @@ def sum_sessions(sessions: Iterable[Session]) -> Session:
     permutations that were added to it join those of the ones before."""
     shrunk: dict[str, list[ShrunkWindow]] = {}
     charged: Counter[str] = Counter()
-    seconds, windows, tokens = 0.0, 0, 0
+    seconds, windows, tokens, shuffled, moved = 0.0, 0, 0, 0, 0.0
     for session in sessions:
         for query_id, cuts in groupby(session.get("shrunk", []), key=itemgetter("query_id")):
             last = list(cuts)
@@ -123,12 +140,15 @@ def sum_sessions(sessions: Iterable[Session]) -> Session:
         seconds += session.get("seconds", 0)
         windows += session.get("windows", 0)
         tokens += session.get("tokens", 0)
+        shuffled += session.get("shuffled_pools", 0)
+        moved = max(moved, session.get("shuffled_difference", 0.0))
     return {
         "shrunk": [cut for cuts in shrunk.values() for cut in cuts],
         "seconds": round(seconds, 1),
         "windows": windows,
         "tokens": tokens,
         **({"spent": dict(charged)} if charged else {}),
+        **({"shuffled_pools": shuffled, "shuffled_difference": moved} if shuffled else {}),
     }
 
 
@@ -139,7 +159,8 @@ def starts_of(record: RunRecord) -> list[Start]:
     return [Start(record["versions"], times=(record["created"],))] if "sessions" in record else []
 
 
-def _refusal(run: Run, changed: Sequence[str]) -> str:
+def refusal(run: Run, changed: Sequence[str]) -> str:
+    """What is said of a run whose scorer has changed."""
     state = "holds the scores of" if run.is_complete else "was begun with"
     return (
         f"{run.folder} {state} another version of its scorer: {'; '.join(changed)}. Score into another --out, delete the "
@@ -148,19 +169,14 @@ def _refusal(run: Run, changed: Sequence[str]) -> str:
 
 
 def scorer_changes(before: Start, now: Start) -> list[str]:
-    """Both values of whatever is known to have changed. A file that is watched for the first time has not."""
+    """Both values of whatever is known to have changed. A file that only one of the starts watched has not."""
     found = [
         f"{what} was {old}, now {new}"
         for what, old, new in (("endpoint", before.endpoint, now.endpoint), ("model revision", before.revision, now.revision))
         if old and old != new
     ]
-    moved = set(now.files.values())
-    for file, digest in before.files.items():
-        if file in now.files and now.files[file] != digest:
-            found.append(f"{file} was {digest}, now {now.files[file]}")
-        elif file not in now.files and digest not in moved:
-            found.append(f"{file} was {digest}, now it is not there")
-    return found
+    shared = [file for file in before.files if file in now.files and now.files[file] != before.files[file]]
+    return found + [f"{file} was {before.files[file]}, now {now.files[file]}" for file in shared]
 
 
 # -- what a run says about its starts
@@ -170,7 +186,8 @@ def start_remarks(record: RunRecord) -> list[str]:
     """What a reader of a run's numbers must know of the starts that scored them."""
     noted = starts_of(record)
     scored = sorted({session.get("start", 0) for session in record.get("sessions", []) if session.get("windows")})
-    return _change_remarks(noted, scored) + _version_remarks([noted[i] for i in scored if i < len(noted)])
+    versions = _version_remarks([noted[i] for i in scored if i < len(noted)])
+    return _change_remarks(noted, scored) + _endpoint_remarks(record, noted) + versions
 
 
 def unwatched_parts(record: RunRecord) -> list[str]:
@@ -184,13 +201,28 @@ def _change_remarks(noted: Sequence[Start], scored: Sequence[int]) -> list[str]:
     later = [start for start in noted[last + 1 :] if start.changed]
     found = []
     if during:
-        changes = "; ".join(f"{', '.join(start.changed)} (after {start.queries_before} queries)" for start in during)
+        when = [f"after {start.queries_before} queries" if start.queries_before else "in other parts" for start in during]
+        changes = "; ".join(f"{', '.join(start.changed)} ({where})" for start, where in zip(during, when, strict=True))
         count = len(during) + 1
         found.append(f"scored by {NUMBERS.get(count, count)} versions: {changes}.")
     if later:
         changes = "; ".join(change for start in later for change in start.changed)
         found.append(f"its scorer changed after its table was scored: {changes}.")
     return found
+
+
+def _endpoint_remarks(record: RunRecord, noted: Sequence[Start]) -> list[str]:
+    """What an endpoint answered otherwise when stored windows were asked again: the largest of several starts."""
+    of_endpoints = [s for s in record.get("sessions", []) if "scored_again" in s and noted[s.get("start", 0)].endpoint]
+    if not of_endpoints:
+        return []
+    asked = max((session["scored_again"] for session in of_endpoints), key=lambda asked: asked["difference"])
+    floor = asked["noise_floor"]
+    known = (
+        "no noise floor was measured by then; --noise-floor measures it" if floor is None else f"its noise floor is {floor:.3g}"
+    )
+    return [f"{asked['windows']} stored windows were asked again when it went on: scores moved by up to "
+            f"{asked['difference']:.3g}; {known}."]  # fmt: skip
 
 
 def _version_remarks(scored: Sequence[Start]) -> list[str]:

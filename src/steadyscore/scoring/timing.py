@@ -37,9 +37,6 @@ def time_requests(
 
     Before anything is timed, each way scores one query, so that nothing is loaded, compiled or allocated on the clock.
     """
-    kept = [one.name for one in ways.values() if one.backend.endpoint is not None and one.backend.options.cache]
-    if kept:
-        raise InputError(f"answers of {kept[0]} are kept on disk, and asking again takes no time. Time it with --no-cache.")
     if not instances:
         raise InputError("there is no query to time.")
     for scorer in ways.values():

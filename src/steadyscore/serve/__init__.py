@@ -11,6 +11,7 @@ explorer     the page and its examples            logs           JSON lines, rep
 middleware   host, token, size, id, log line      specification  openapi.json with this server's limits
 app          all of it as one application         connections    deadlines and a bound on open connections
 server       uvicorn around it                    variants       rules between two fields, in the schema of a request
+foreign_fields  fields of other APIs that are refused: the answer would not be what was asked for
 
 One rule above all: candidates of different requests never share a prompt. Windows of many requests share a forward pass
 as separate sequences, which moves no score by more than the noise floor (tests/serve/test_batcher.py).

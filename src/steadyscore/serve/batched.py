@@ -1,66 +1,77 @@
-"""Backends of one request: the same as the backend they wrap, but the batcher's workers score the windows."""
+"""Backends of one request: the same as the backend they stand for, but the batcher's workers score the windows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
-from ..engines import Engine, Grader, Reranker
-from ..models.card import TrainedSettings
+from ..engines import Backend, Engine, Grader, Reranker
+from ..errors import InputError
 from ..terms import Prompt
 from ..window.readout import SlotLogits
-from .batcher import Admission, Batcher
+from .batcher import Admission, Batcher, Cost
 
-B = TypeVar("B", bound=Grader | Reranker)
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 def batched_backend(backend: Grader | Reranker, batcher: Batcher, admission: Admission) -> Grader | Reranker:
     """What the scorer of an admitted request takes for the backend."""
-    if isinstance(backend, Engine):
-        return BatchedEngine(backend, batcher, admission)
-    if isinstance(backend, Grader):
-        return BatchedGrader(backend, batcher, admission)
-    return BatchedReranker(backend, batcher, admission)
+    kind = BatchedReranker if isinstance(backend, Reranker) else BatchedEngine if isinstance(backend, Engine) else BatchedGrader
+    return kind(backend, batcher, admission)
 
 
-class Batched(Generic[B]):
+def cost_of(window: Any) -> Cost:
+    """Tokens that are read for a window on this machine; orders of one set are read as one."""
+    if not isinstance(window, Prompt):
+        return {}
+    if window.segment:
+        return {hash(replace(window, slots=())): len(window)}
+    return {hash(window.prefix): len(window.prefix), hash(window): len(window.body)}
+
+
+class Batched(Backend):
     """What all of them have of the backend, and how they queue windows for it."""
 
-    def __init__(self, backend: B, batcher: Batcher, admission: Admission):
+    def __init__(self, backend: Any, batcher: Batcher, admission: Admission):
         self._backend, self._batcher, self._admission = backend, batcher, admission
-        self.name, self.capabilities = backend.name, backend.capabilities
-        self.width: int | None = backend.width
-        self.takes_whole_text = backend.takes_whole_text
-        self.trained_settings: TrainedSettings = backend.trained_settings
+        self.name, self.capabilities, self.width = backend.name, backend.capabilities, backend.width
+        self.trained_settings, self.encoder = backend.trained_settings, backend.encoder
 
     def identity(self) -> dict[str, Any]:
-        return self._backend.identity()
+        return dict(self._backend.identity())
 
-    def _queue(self, run: Callable[[list[T]], Sequence[R]], items: Sequence[T], label_mass: bool = False) -> list[R]:
-        key = (id(self._backend), label_mass)
-        return self._batcher.call(self._admission, key, run, items, self._backend.exclusive_key)
+    def _queue(self, run: Callable[[list[T]], Sequence[R]], windows: Sequence[T], label_mass: bool = False) -> list[R]:
+        costs = [cost_of(window) for window in windows]
+        sizes, most = [sum(cost.values()) for cost in costs], self._batcher.limits.window_tokens
+        if max(sizes, default=0) > most:
+            raise InputError(
+                f"a window of this request has {max(sizes):,} tokens, the server takes {most:,}. "
+                "Send fewer or shorter documents, or ask for fewer in a window (`width`)."
+            )
+        self._admission.tokens += sum(sizes)
+        backend = self._backend
+        return self._batcher.call(self._admission, (id(backend), label_mass), run, windows, backend.exclusive_key, costs)
 
 
-class BatchedGrader(Batched[Grader], Grader):
+class BatchedGrader(Batched, Grader):
     """A grader of text."""
 
     def grade_logits(self, prompts: Sequence[Any], *, label_mass: bool = False) -> list[SlotLogits]:
-        self._admission.tokens += sum(len(prompt) for prompt in prompts if isinstance(prompt, Prompt))
         return self._queue(partial(self._backend.grade_logits, label_mass=label_mass), prompts, label_mass)
 
 
 class BatchedEngine(BatchedGrader, Engine):
     """A grader of token ids, with the encoder that makes its prompts."""
 
-    def __init__(self, backend: Engine, batcher: Batcher, admission: Admission):
+    def __init__(self, backend: Any, batcher: Batcher, admission: Admission):
         super().__init__(backend, batcher, admission)
-        self.encoder, self.context = backend.encoder, backend.context
+        self.context = backend.context
 
 
-class BatchedReranker(Batched[Reranker], Reranker):
+class BatchedReranker(Batched, Reranker):
     """A reranker; a window is a query and its texts."""
 
     def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:

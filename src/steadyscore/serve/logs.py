@@ -8,6 +8,8 @@ import time
 import traceback
 from collections.abc import Callable
 
+from ..machine.console import harmless
+
 log = logging.getLogger("steadyscore.serve")
 MOST_KINDS = 1000
 """Different warnings that are remembered."""
@@ -53,4 +55,4 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "event": record.getMessage(),
         }
-        return json.dumps(line | getattr(record, "facts", {}), ensure_ascii=False)
+        return harmless(json.dumps(line | getattr(record, "facts", {}), ensure_ascii=False))

@@ -54,6 +54,10 @@ def token_matches(header: bytes, keys: tuple[str, ...]) -> bool:
     return scheme.lower() == b"bearer" and any(same)
 
 
+def open_paths(settings: ServerSettings) -> frozenset[str]:
+    return OPEN_PATHS | {"/metrics"} if settings.open_metrics else OPEN_PATHS
+
+
 class RequestMiddleware:
     def __init__(self, app: ASGIApp, settings: ServerSettings, metrics: Metrics, routes: frozenset[str]):
         self.app, self.settings, self.metrics, self.routes = app, settings, metrics, routes
@@ -64,7 +68,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, headers = time.monotonic(), dict(scope["headers"])
+        began = time.monotonic()
         request_id = uuid.uuid4().hex
         scope.setdefault("state", {}).update(request_id=request_id, facts={})
         status = 0
@@ -80,7 +84,7 @@ class RequestMiddleware:
         route = scope["path"] if scope["path"] in self.routes else "other"
         try:
             with self.span(f"{scope['method']} {route}"):
-                if refusal := self._find_refusal(scope["path"], headers):
+                if refusal := self._find_refusal(scope["path"], scope["headers"]):
                     self.metrics.refused.labels(refusal.reason).inc()
                     await _send_problem(answer, refusal.status, refusal.sentence, refusal.headers)
                 else:
@@ -96,13 +100,18 @@ class RequestMiddleware:
         facts = {"id": request_id, "method": scope["method"], "route": route, "status": status, "seconds": round(seconds, 4)}
         log.info("request", extra={"facts": facts | scope["state"]["facts"]})
 
-    def _find_refusal(self, path: str, headers: dict[bytes, bytes]) -> Refusal | None:
+    def _find_refusal(self, path: str, sent: Headers) -> Refusal | None:
+        headers, names = dict(sent), [name for name, _ in sent]
+        has_two_ends = {b"content-length", b"transfer-encoding"} <= headers.keys()  # what follows could be another request
+        if has_two_ends or names.count(b"authorization") > 1:
+            what = "Content-Length and Transfer-Encoding" if has_two_ends else "two Authorization headers"
+            return Refusal(400, f"the request has {what}. Send one.", "head", [(b"connection", b"close")])
         host = host_name(headers.get(b"host", b"").decode("latin-1"))
         if self.hosts is not None and path not in PROBE_PATHS and host not in self.hosts:
             sentence = f"this server does not answer for the host {host[:80]!r}. Start it with --allowed-host to add a name."
             return Refusal(421, sentence, "host")
         keys = self.settings.keys
-        if keys and path not in OPEN_PATHS and not token_matches(headers.get(b"authorization", b""), keys):
+        if keys and path not in open_paths(self.settings) and not token_matches(headers.get(b"authorization", b""), keys):
             sentence = "this server needs a token. Send the header Authorization: Bearer <token>."
             return Refusal(401, sentence, "token", [(b"www-authenticate", b"Bearer")])
         packing = headers.get(b"content-encoding", b"identity").decode("latin-1").strip().lower()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 from fastapi import Depends, Request
@@ -17,7 +17,7 @@ from ..runs.table import Scored
 from ..terms import Array, Instance
 from ..window.presentation import permutations
 from . import schemas
-from .batcher import Admission, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
+from .batcher import Admission, Busy, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
 from .decisions import DecisionRule, ThresholdRule, TopKRule, outcome
 from .logs import log_fault
 from .metrics import Metrics
@@ -65,8 +65,13 @@ class RequestRunner:
 
     def read_pool(self, query: str, documents: Sequence[str | schemas.Document]) -> Instance:
         """The request as an instance within the limits."""
-        texts = [d if isinstance(d, str) else d.text for d in documents]
-        return self.service.read_pool(query, texts, [None if isinstance(d, str) else d.title for d in documents])
+        listed = [schemas.Document(text=d) if isinstance(d, str) else d for d in documents]
+        return self.service.read_pool(query, [d.text for d in listed], [d.title for d in listed], [d.rank for d in listed])
+
+    def read(self, body: Any, documents: Sequence[str | schemas.Document]) -> tuple[Model, Instance]:
+        """The pool of a request, and the model it asks for as it answers this request."""
+        model, instance = self.find_model(body.model), self.read_pool(body.query, documents)
+        return model.asked(getattr(body, "instruction", None), instance.pool[0].rank), instance
 
     def check_permutations(self, count: int) -> None:
         if count > self.limits.permutations:
@@ -85,7 +90,7 @@ class RequestRunner:
                 result = await task
             except UnusableScorer as fault:  # its words may hold a path of this machine or the address of an endpoint
                 raise self._failed(model, fault) from fault
-            except (InputError, ClientDisconnected, TimedOut, ShuttingDown):
+            except (InputError, Busy, ClientDisconnected, TimedOut, ShuttingDown):
                 raise
             except WindowTooLong:
                 self.metrics.overflow.labels(model.name).inc()
@@ -111,13 +116,7 @@ class RequestRunner:
         return EngineFailed(f"the scorer of {model.name} failed ({type(fault).__name__}). The log names the place.")
 
     def record_scores(
-        self,
-        model: Model,
-        instance: Instance,
-        rule: DecisionRule | None,
-        scores: Array,
-        presentations: int,
-        width: int | None,
+        self, model: Model, instance: Instance, rule: DecisionRule | None, scores: Array, presentations: int, width: int | None
     ) -> None:
         """Count ties for the metrics, and offer a pool that was scored in one order to the stability monitor."""
         self.metrics.ties.labels(model.name).inc(int((np.diff(np.sort(scores)) == 0).sum()))
@@ -176,6 +175,7 @@ def order_answer(model: Model, scored: Scored, asked: schemas.Order) -> schemas.
         permutations=presentations,
         width=asked.width or model.width_for(n),
         presentation="permuted" if presentations > 1 else "canonical" if asked.canonical else "given",
+        first_stage=model.first_stage,
         threshold=asked.threshold,
         retained=retained,
         sd=scored.scores.std(axis=0, ddof=1).tolist() if presentations > 1 else None,

@@ -19,7 +19,7 @@ from . import schemas
 from .answers import audit_presentations, decided_rows, outcome_answer, ranked_rows, stability_answer, tei_rows
 from .batcher import Admission
 from .decisions import DecisionRule, PairRule, ThresholdRule, TopKRule, check_rule
-from .requests import RequestRunner, Runner
+from .requests import PoolScores, RequestRunner, Runner
 from .service import Model, PoolAudit, ScoredDecision
 from .truncation import COHERE_TOKENS, cut_to_tokens, truncate_texts
 
@@ -65,6 +65,7 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
+RerankRequest = schemas.JinaRequest | schemas.CohereRequest | schemas.AnyRequest
 router = APIRouter(responses=PROBLEMS, route_class=StrictRoute)
 post = partial(router.post, response_model_exclude_none=True)
 
@@ -75,20 +76,14 @@ post = partial(router.post, response_model_exclude_none=True)
 
 @post("/v1/rerank", response_model=schemas.JinaAnswer, summary="Rerank, Jina's shape")
 async def jina(body: schemas.JinaRequest, request: Request, runner: Runner) -> schemas.JinaAnswer:
-    model, instance = runner.find_model(body.model), runner.read_pool(body.query, body.documents)
-    pool = await runner.score_pool(request, model, instance, body.order, body.top_n)
+    model, instance, pool = await score_ranked(body, body.documents, request, runner)
     results = ranked_rows(pool.scores, instance, body.top_n, body.return_documents)
     return schemas.JinaAnswer(model=model.name, usage=pool.usage, results=results, order=pool.order)
 
 
 @post("/v2/rerank", response_model=schemas.CohereAnswer, summary="Rerank, Cohere's shape")
 async def cohere(body: schemas.CohereRequest, request: Request, runner: Runner) -> schemas.CohereAnswer:
-    model, instance = runner.find_model(body.model), runner.read_pool(body.query, body.documents)
-
-    def cut(pool: Instance, orders: Array) -> Instance:
-        return cut_to_tokens(pool, model, body.max_tokens_per_doc, COHERE_TOKENS)
-
-    pool = await runner.score_pool(request, model, instance, body.order, body.top_n, cut)
+    _, instance, pool = await score_ranked(body, body.documents, request, runner, COHERE_TOKENS)
     results = ranked_rows(pool.scores, instance, body.top_n, documents=False)
     return schemas.CohereAnswer(id=str(uuid.uuid4()), results=results, order=pool.order)
 
@@ -99,18 +94,10 @@ async def cohere(body: schemas.CohereRequest, request: Request, runner: Runner) 
     summary="Rerank, TEI's shape with `texts`, else what Cohere, Jina and vLLM share",
 )
 async def rerank(body: schemas.AnyRequest, request: Request, runner: Runner) -> schemas.UnionAnswer | list[schemas.TeiRanked]:
-    model, instance = runner.find_model(body.model), runner.read_pool(body.query, documents_or_texts(body))
-
-    def cut(pool: Instance, orders: Array) -> Instance:
-        if body.texts is None:
-            return cut_to_tokens(pool, model, body.max_tokens_per_doc or None)
-        width = body.order.width if body.order else None
-        return truncate_texts(pool, model, orders, body.truncate, body.truncation_direction, width)
-
-    pool = await runner.score_pool(request, model, instance, body.order, body.top_n, cut)
+    model, instance, pool = await score_ranked(body, documents_or_texts(body), request, runner)
     if body.texts is not None:
         raw = body.raw_scores and model.backend.capabilities.gives == "distribution"
-        return tei_rows(pool.scores, instance, scale=3.0 if raw else 1.0, texts=body.return_text)
+        return tei_rows(pool.scores, instance, scale=3.0 if raw else 1.0, texts=body.return_text)[: body.top_n or None]
     return schemas.UnionAnswer(
         id=f"rerank-{uuid.uuid4().hex}",
         model=model.name,
@@ -120,10 +107,27 @@ async def rerank(body: schemas.AnyRequest, request: Request, runner: Runner) -> 
     )
 
 
+async def score_ranked(
+    body: RerankRequest, documents: schemas.Documents, request: Request, runner: RequestRunner, most_tokens: int | None = None
+) -> tuple[Model, Instance, PoolScores]:
+    """The pool of a rerank request as its model scores it; `most_tokens`: read of a document where the request says nothing."""
+    model, instance = runner.read(body, documents)
+
+    def cut(pool: Instance, orders: Array) -> Instance:
+        pool = cut_to_tokens(pool, model, body.max_tokens_per_doc or None, most_tokens)
+        if not isinstance(body, schemas.AnyRequest) or body.texts is None:
+            return pool
+        width = body.order.width if body.order else None
+        return truncate_texts(pool, model, orders, body.truncate, body.truncation_direction, width)
+
+    return model, instance, await runner.score_pool(request, model, instance, body.order, body.top_n, cut)
+
+
 @post("/v1/score", response_model=schemas.ScoreAnswer, summary="Scores in the order of the documents, vLLM's shape")
 @post("/score", response_model=schemas.ScoreAnswer, summary="Scores in the order of the documents, vLLM's shape")
 async def score(body: schemas.ScoreRequest, request: Request, runner: Runner) -> schemas.ScoreAnswer:
     model, pools, service = runner.find_model(body.model), score_pools(runner, body), runner.service
+    model = model.asked(body.instruction, pools[0].pool[0].rank if len(pools) == 1 else None)
     if model.first_stage and len(pools) > 1:
         raise InputError("pairs of a query and a document have no rank in a first stage. Give one query with its documents.")
     documents = sum(len(pool.pool) for pool in pools)
@@ -153,7 +157,7 @@ async def score(body: schemas.ScoreRequest, request: Request, runner: Runner) ->
 
 @post("/v1/decide", response_model=schemas.DecideAnswer, summary="The decision, how near it was and how settled it is")
 async def decide(body: schemas.DecideRequest, request: Request, runner: Runner) -> schemas.DecideAnswer:
-    model, instance = runner.find_model(body.model), runner.read_pool(body.query, body.documents)
+    model, instance = runner.read(body, body.documents)
     rule, n, count = rule_of(body.decision, model), len(instance.pool), body.permutations
     check_rule(rule, n)
     runner.check_permutations(count)
@@ -177,7 +181,7 @@ async def decide(body: schemas.DecideRequest, request: Request, runner: Runner) 
 
 @post("/v1/audit", response_model=schemas.AuditAnswer, summary="One pool under M permutations: its scores and measures")
 async def audit(body: schemas.AuditRequest, request: Request, runner: Runner) -> schemas.AuditAnswer:
-    model, instance = runner.find_model(body.model), runner.read_pool(body.query, body.documents)
+    model, instance = runner.read(body, body.documents)
     n, count = len(instance.pool), body.permutations
     runner.check_permutations(count)
     cutoff = body.threshold if body.threshold is not None else model.cutoff
@@ -203,13 +207,9 @@ async def audit(body: schemas.AuditRequest, request: Request, runner: Runner) ->
 
 def documents_or_texts(body: schemas.AnyRequest) -> schemas.Documents:
     """What /rerank is asked to score: `documents`, or TEI's `texts`."""
-    if body.texts is not None and body.documents is not None:
-        raise InputError("give either documents or texts, not both.")
-    if body.documents is not None:
-        return body.documents
-    if body.texts is None:
-        raise InputError("give documents, or texts for TEI's shape.")
-    return [*body.texts]
+    if (body.texts is None) == (body.documents is None):
+        raise InputError("give documents, or texts for TEI's shape, and not both.")
+    return body.documents or [*(body.texts or ())]
 
 
 def score_pools(runner: RequestRunner, body: schemas.ScoreRequest) -> list[Instance]:

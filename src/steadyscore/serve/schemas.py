@@ -1,7 +1,7 @@
 """Requests and answers as JSON. Fields are those of each shape's original; what is ours travels under `order`.
 
-Jina, Cohere, TEI and vLLM ignore fields they do not know, so do these shapes; `order`, /v1/decide and /v1/audit are ours
-and refuse them. A key that was not asked for is left out, never null.
+Jina, Cohere, TEI and vLLM ignore fields they do not know, so do these shapes (but for `foreign_fields.py`); `order`,
+/v1/decide and /v1/audit are ours and refuse them. A key that was not asked for is left out, never null.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from .foreign_fields import unhonoured_mistakes
 from .variants import Schema, a_value, keep_kinds, newer_or_older, null, state_variants
 
 SURROGATE = "holds half of a surrogate pair, which is not a character. Send text that UTF-8 can carry"
@@ -64,6 +65,9 @@ DOCUMENTS: list[Any] = [
     "Bread rises because yeast makes gas.",
     "The Tagus reaches the sea near Lisbon.",
 ]
+TEI_FIELDS = {"raw_scores", "return_text", "truncate", "truncation_direction"}
+"""Honoured with `texts` only."""
+TOKENS_PER_DOCUMENT = "Tokens read of each document; 0 as many as the server reads, as vLLM has it."
 MOST_UNKNOWN = 5
 """Unknown fields of one object that are named in a refusal."""
 
@@ -88,6 +92,7 @@ class Document(BaseModel):
 
     text: Words
     title: Words | None = None
+    rank: Count | None = Field(default=None, description="In a first stage, from 1; for all documents of a request or for none.")
 
 
 # Lists fail at their first wrong item: pydantic writes two mistakes for each one, and a body has room for two million.
@@ -123,21 +128,38 @@ class Order(Closed):
         return self
 
 
-class JinaRequest(BaseModel):
-    """POST /v1/rerank."""
+class ForeignRequest(BaseModel):
+    """What the shapes of others share."""
 
     model: Words | None = None
+    instruction: Words | None = Field(
+        default=None, max_length=20_000, description="What counts as relevant, for a model whose prompt says so; else refused."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_unhonoured(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            known = set(cls.model_fields) - (TEI_FIELDS if value.get("texts") is None else set())
+            if mistakes := unhonoured_mistakes(value, known):
+                raise PydanticCustomError("unhonoured", "{mistakes}", {"mistakes": "; ".join(mistakes)})
+        return value
+
+
+class JinaRequest(ForeignRequest):
+    """POST /v1/rerank."""
+
     query: Query
     documents: Documents
     top_n: Count | None = None
+    max_tokens_per_doc: Natural | None = Field(default=None, description=TOKENS_PER_DOCUMENT)
     return_documents: Flag = True
     order: Order | None = None
 
 
-class CohereRequest(BaseModel):
+class CohereRequest(ForeignRequest):
     """POST /v2/rerank. Answers never carry documents."""
 
-    model: Words | None = None
     query: Query
     documents: Documents
     top_n: Count | None = None
@@ -147,7 +169,7 @@ class CohereRequest(BaseModel):
     order: Order | None = None
 
 
-class AnyRequest(BaseModel):
+class AnyRequest(ForeignRequest):
     """POST /rerank: TEI's shape where `texts` is given, else the union of Cohere's, Jina's and vLLM's."""
 
     model_config = ConfigDict(
@@ -163,17 +185,14 @@ class AnyRequest(BaseModel):
         default=None, description="TEI: cut a text that is too long, or refuse it; without this field, as the server was started."
     )
     truncation_direction: Direction = Field(default="right", description="TEI: the side that is cut.")
-    model: Words | None = None
     documents: Documents | None = None
     top_n: Natural | None = Field(default=None, description="0 keeps all, as vLLM has it.")
-    max_tokens_per_doc: Natural | None = Field(
-        default=None, description="Tokens read of each of `documents`; 0 as many as the server reads, as vLLM has it."
-    )
+    max_tokens_per_doc: Natural | None = Field(default=None, description=TOKENS_PER_DOCUMENT)
     return_documents: Flag = False
     order: Order | None = None
 
 
-class ScoreRequest(BaseModel):
+class ScoreRequest(ForeignRequest):
     """POST /score and /v1/score, vLLM's shape: one query and its documents, or as many queries as documents."""
 
     model_config = ConfigDict(
@@ -186,7 +205,6 @@ class ScoreRequest(BaseModel):
             ),
         )
     )
-    model: Words | None = None
     queries: Query | Queries | None = None
     documents: Words | Documents | None = None
     text_1: Query | Queries | None = Field(default=None, description="Older name of `queries`.")
@@ -300,6 +318,7 @@ class OrderAnswer(BaseModel):
     width: int
     tie_rule: Literal["index"] = Field(default="index", description="Equal scores stand in the order of the request.")
     presentation: Literal["given", "canonical", "permuted"]
+    first_stage: int | None = Field(default=None, description="Percentage of each score that is the first stage's rank.")
     threshold: float | None = None
     retained: list[int] | None = None
     sd: list[float] | None = Field(
@@ -426,20 +445,3 @@ class AuditAnswer(BaseModel):
     measures: dict[str, float]
     slot_profile: list[float]
     usage: Usage
-
-
-class ModelAnswer(BaseModel):
-    id: str
-    object: Literal["model"] = "model"
-    created: int
-    owned_by: str = "steadyscore"
-    order: dict[str, Any]
-
-
-class ModelsAnswer(BaseModel):
-    object: Literal["list"] = "list"
-    data: list[ModelAnswer]
-
-
-class State(BaseModel):
-    status: str

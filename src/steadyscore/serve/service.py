@@ -5,30 +5,32 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ..engines import EngineOptions, Grader, Reranker
 from ..errors import InputError
-from ..measures.measurement import Threshold, measure
+from ..measures.measurement import measure
 from ..measures.places import slot_profile
 from ..measures.registry import MEASURES
-from ..models.adapter import prompt_mistakes, refuse_mismatches, split_address
-from ..models.card import read_card
+from ..measures.threshold import Threshold
+from ..models.adapter import card_of, prompt_mistakes, refuse_mismatches
+from ..models.embedded import DEFAULT, FIRST_STAGE_SHARE
 from ..runs.table import FIRST_STAGE, Scored
 from ..scoring.mitigations import mitigate
 from ..scoring.scorer import PoolScorer, Scorer, Settings
 from ..tasks import TASKS, Task
-from ..terms import Array, Candidate, Instance, Prompt, PromptStyle
+from ..terms import Array, Candidate, Instance, Prompt
 from ..window.presentation import permutations, windows
 from .batched import batched_backend
 from .batcher import Admission, Batcher
 from .decisions import DecisionRule, Stability, stability, stopping_points
-from .settings import Limits
+from .settings import Limits, ModelOptions
 from .shared_base import SharedBases
 
 Stopped = Literal["settled", "budget", "order_free"]
@@ -48,7 +50,9 @@ class Model:
     expected_overlap: float | None = None
     """Overlap of the sets this cutoff retains under reordering, as the adapter's card measured it."""
     first_stage: int | None = None
-    """Percentage of a score that a document's place in the request makes up."""
+    """Percentage of a score that a document's rank makes up, or where it carries none its place in the request."""
+    ranked: Model | None = None
+    """What answers requests whose documents carry ranks; None: this model."""
     opened: int = field(default_factory=lambda: int(time.time()))
 
     @cached_property
@@ -59,6 +63,19 @@ class Model:
     def width_for(self, n: int) -> int:
         return self.default_width or n
 
+    def is_order_free(self, width: int | None = None) -> bool:
+        """Whether no order of the documents can move a score: not where their place in it may be their rank."""
+        return self.first_stage is None and self.scorer(width=width).capabilities.order_free
+
+    def asked(self, instruction: str | None, rank: int | None) -> Model:
+        """The model as it answers a request with this instruction, and with a rank of its first document or none."""
+        model = self.ranked if rank and self.ranked else self
+        if not instruction:
+            return model
+        if not isinstance(self.backend, Grader) or self.scorer().settings.prompt != "paper":
+            raise InputError(f"{self.name} is told nothing but the query and the documents. Leave out instruction.")
+        return replace(model, settings=replace(model.settings, instruction=instruction))
+
     def scorer(self, backend: Grader | Reranker | None = None, width: int | None = None) -> Scorer:
         """A scorer that presents pools as this model does, on its own backend or on one that stands for it."""
         return Scorer(backend or self.backend, self.task, replace(self.settings, width=width) if width else self.settings)
@@ -66,19 +83,6 @@ class Model:
     def pool_scorer(self, backend: Grader | Reranker, width: int | None = None) -> PoolScorer:
         """What scores the pools of requests: the scorer, with its share of the first stage."""
         return mitigate(self.scorer(backend, width), [f"first-stage:{self.first_stage}"] if self.first_stage else [])
-
-
-@dataclass(frozen=True, slots=True)
-class ModelOptions:
-    """How every model is presented; None: as its adapter was trained, else as the task says."""
-
-    task: str | None = None
-    width: int | None = None
-    chars: int | None = None
-    prompt: PromptStyle | None = None
-    fit: Literal["refuse", "shrink"] = "refuse"
-    cutoff: float | None = None
-    first_stage: int | None = None
 
 
 def open_model(
@@ -95,19 +99,23 @@ def open_model(
     backend = (bases or SharedBases()).open(address, options)
     if not isinstance(backend, Grader | Reranker):
         raise InputError(f"{address} replays stored scores and cannot score the documents of a request. Serve another scorer.")
-    card = _card_of(address)
-    fitted = {} if asked.first_stage else card.get("cutoff") or {}  # fitted on the adapter's own scores
+    adapter = backend.identity().get("adapter")
+    card: Mapping[str, Any] = (card_of(address) if adapter else None) or {}
+    fitted = card.get("cutoff") or {}
     model = Model(
         name,
         address,
         backend,
         TASKS[asked.task or card.get("task") or "passage_reranking"],
-        _settings(asked, card.get("settings", {}), takes_whole_text=backend.takes_whole_text),
+        _settings(asked, card.get("settings", {}), is_whole=isinstance(backend, Reranker)),
         cutoff=fitted.get("value") if asked.cutoff is None else asked.cutoff,
         expected_overlap=fitted.get("overlap") if asked.cutoff is None else None,
-        first_stage=asked.first_stage,
     )
-    if adapter := backend.identity().get("adapter"):
+    # a card's cutoff was fitted on the adapter's own scores
+    mixed = replace(model, first_stage=asked.first_stage or FIRST_STAGE_SHARE, cutoff=asked.cutoff, expected_overlap=None)
+    by_rank = mixed if asked.first_stage is None and address == DEFAULT else None
+    model = mixed if asked.first_stage else replace(model, ranked=by_rank)
+    if adapter:
         scorer = model.scorer()
         probe = scorer.prompt(instance_of("probe", ["probe"]), windows([0], 1)[0])
         assert isinstance(probe, Prompt)  # adapters are on engines
@@ -117,18 +125,12 @@ def open_model(
     return model
 
 
-def _settings(asked: ModelOptions, trained: dict[str, Any], *, takes_whole_text: bool) -> Settings:
-    known: dict[str, Any] = {"chars": None} if takes_whole_text else {}
+def _settings(asked: ModelOptions, trained: dict[str, Any], *, is_whole: bool) -> Settings:
+    known: dict[str, Any] = {"chars": None} if is_whole else {}
     known |= {key: value for key, value in trained.items() if key in Settings.__dataclass_fields__}
     named = (("width", asked.width), ("chars", asked.chars), ("prompt", asked.prompt))
     stated = {key: value for key, value in named if value is not None}
     return Settings(**known | {"fit": asked.fit, "label_mass": False} | stated)
-
-
-def _card_of(address: str) -> dict[str, Any]:
-    """The card of the adapter in an address; empty without one."""
-    folder = split_address(address)[1]
-    return dict(read_card(folder)) if folder and (folder / "card.json").exists() else {}
 
 
 class ScoredDecision(NamedTuple):
@@ -164,13 +166,7 @@ class Service:
     ):
         self.limits, self._open_models = limits, open_models
         self.models = open_models()
-        self.batcher = Batcher(
-            batch_windows=limits.batch_windows,
-            queue_windows=limits.queue_windows,
-            requests=limits.requests,
-            workers=limits.workers,
-            on_batch=on_batch,
-        )
+        self.batcher = Batcher(limits, on_batch)
         self.cold = dict.fromkeys(self.models, "")
         """Models that have not scored yet, each with the kind of fault of its last attempt."""
         self._reloading = threading.Lock()
@@ -197,7 +193,9 @@ class Service:
         with self._reloading:
             self.models = self._open_models()
 
-    def read_pool(self, query: str, texts: Sequence[str], titles: Sequence[str | None]) -> Instance:
+    def read_pool(
+        self, query: str, texts: Sequence[str], titles: Sequence[str | None], ranks: Sequence[int | None] = ()
+    ) -> Instance:
         """The pool of a request, or every limit that it exceeds, at once."""
         limits, mistakes = self.limits, []
         if len(texts) > limits.candidates:
@@ -207,9 +205,11 @@ class Service:
         if long := [i for i, text in enumerate(texts) if len(text) > limits.document_chars]:
             size = len(texts[long[0]])
             mistakes.append(f"document {long[0]} has {size:,} characters, the server takes {limits.document_chars:,}.")
+        if any(ranks) and len(set(ranks) - {None}) < len(ranks):
+            mistakes.append("some documents have no rank, or that of another. Give each its own, or none to any.")
         if mistakes:
             raise InputError(mistakes)
-        return instance_of(query, texts, titles)
+        return instance_of(query, texts, titles, ranks)
 
     def count_windows(self, model: Model, n: int, presentations: int, width: int | None = None) -> int:
         """Windows that so many presentations of n documents need; refused where the queue could never hold them."""
@@ -226,14 +226,15 @@ class Service:
     ) -> Scored:
         """Scores under several orders (P, n); columns stand in the order of the request."""
         scorer = model.pool_scorer(batched_backend(model.backend, self.batcher, admission), width)
+        if model.first_stage and instance.pool[0].rank:
+            instance, orders = sort_by_rank(instance, orders)
         return scorer.score_orders(instance, orders, range(first, first + len(orders)))
 
     def score_pools(self, model: Model, admission: Admission, instances: Sequence[Instance]) -> list[Array]:
         """Scores of several pools, each once in the order given; their windows are queued together."""
-        backend = batched_backend(model.backend, self.batcher, admission)
-        if model.first_stage:
-            return [model.pool_scorer(backend).score(instance) for instance in instances]
-        return model.scorer(backend).score_pools(instances)
+        if len(instances) == 1:  # with its share of the first stage, which pairs do not have
+            return [self.score_orders(model, admission, instances[0], np.arange(len(instances[0].pool))[None]).scores[0]]
+        return model.scorer(batched_backend(model.backend, self.batcher, admission)).score_pools(instances)
 
     def decide(
         self,
@@ -253,7 +254,7 @@ class Service:
             once = self.score_orders(model, admission, instance, np.arange(n)[None], width)
             return ScoredDecision(once.scores[0], None if once.grades is None else once.grades[0], 1)
         orders = permutations(n, count, seed=seed, query_id=instance.query)
-        stopped: Stopped = "order_free" if model.scorer(width=width).capabilities.order_free else "budget"
+        stopped: Stopped = "order_free" if model.is_order_free(width) else "budget"
         stops = [1] if stopped == "order_free" else stopping_points(count) if adaptive else [count]
         scores, grades = np.empty((0, n)), None
         for stop in stops:
@@ -286,7 +287,8 @@ class Service:
         The measures are those of single queries: variance shares are a collection's, and take 20 s for a window of 1,000.
         """
         n = len(instance.pool)
-        orders = np.vstack([np.arange(n)[None], permutations(n, count, seed=seed, query_id=instance.query)])
+        drawn = permutations(n, count, seed=seed, query_id=instance.query, scheme="distinct")
+        orders = np.vstack([np.arange(n)[None], drawn])
         scored = self.score_orders(model, admission, instance, orders, width, first=FIRST_STAGE)
         admission.check_time()
         measured = measure([scored], Threshold(cutoff=cutoff), only=MEASURES)
@@ -298,11 +300,18 @@ class Service:
         self.batcher.close()
 
 
-def instance_of(query: str, texts: Sequence[str], titles: Sequence[str | None] | None = None) -> Instance:
+def instance_of(
+    query: str, texts: Sequence[str], titles: Sequence[str | None] = (), ranks: Sequence[int | None] = ()
+) -> Instance:
     """A request as an instance. Ids sort as the request is ordered, so that ties go to the document named first."""
-    titles = titles or [None] * len(texts)
-    pool = tuple(Candidate(f"{i:06d}", text, title) for i, (text, title) in enumerate(zip(texts, titles, strict=True)))
-    return Instance("request", query, pool)
+    facts = zip_longest(texts, titles, ranks)
+    return Instance("request", query, tuple(Candidate(f"{i:06d}", *each[:2], rank=each[2]) for i, each in enumerate(facts)))
+
+
+def sort_by_rank(instance: Instance, orders: Array) -> tuple[Instance, Array]:
+    """The pool as its ranks say, which is how a first stage's share reads it, and the same orders of it."""
+    ranked = np.argsort([candidate.rank or 0 for candidate in instance.pool])
+    return replace(instance, pool=tuple(instance.pool[i] for i in ranked)), np.argsort(ranked)[orders]
 
 
 def content_order(instance: Instance) -> Array:

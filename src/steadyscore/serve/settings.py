@@ -1,13 +1,17 @@
-"""What a server allows, and whom it answers."""
+"""What a server allows, whom it answers, and how its models present what they score."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from ..errors import InputError, UsageError
+from ..machine.bounds import Percentage, Positive, Share
+from ..terms import PromptStyle
 
 
 def cores() -> int:
@@ -39,8 +43,10 @@ class Limits:
     """Windows waiting or running, of all requests; a single request that needs more is refused for good."""
     batch_windows: int = 16
     """Windows handed to the engine at once."""
+    window_tokens: int = 8192
+    """Tokens of a window, else refused for good, and of the windows handed to the engine at once; 32 times as many may wait."""
     workers: int = 1
-    """Forward passes at the same time."""
+    """Forward passes at the same time on a CPU (default: 2, or as many as OMP_NUM_THREADS leaves cores for)."""
     seconds: float = 60.0
     """From a whole request to its answer."""
     head_seconds: float = 10.0
@@ -52,21 +58,46 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """How every model presents what it scores; None: as its adapter was trained, else as the task says."""
+
+    task: str | None = None
+    """Rubric (default: the adapter's, else passages)."""
+    width: Positive | None = None
+    """Documents per prompt (default: the adapter's, else the task's)."""
+    chars: Positive | None = None
+    """Characters kept of each document (default: the adapter's, else 1200; all for a system)."""
+    prompt: PromptStyle | None = None
+    """How a window is worded and read (default: the adapter's, else the paper's)."""
+    fit: Literal["refuse", "shrink"] = "refuse"
+    """A window too long for the model: refuse it, or cut its documents further."""
+    cutoff: float | None = None
+    """Cutoff of a decision that names none (default: the adapter's)."""
+    first_stage: Percentage | None = None
+    """Percentage of each score that a document's `rank` in the request makes up, or where it carries none its place there; 0:
+    never (default: 30 by `rank` for smollm2-135m-set, else 0)."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerSettings:
     host: str = "127.0.0.1"
+    """Address to bind."""
     port: int = 8000
+    """Port."""
     keys: tuple[str, ...] = ()
     """Bearer tokens; empty: no authentication."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names by which clients may call the server, besides its own address and this machine's."""
+    """Name that a Host header may hold, besides this machine's own; can be repeated (default: on a public address any)."""
     insecure: bool = False
     """Bind a public address without a token."""
-    monitor_share: float = 0.0
-    """Share of requests that the stability monitor scores a second time."""
+    open_metrics: bool = False
+    """Answer /metrics without a token, for a Prometheus that has none."""
+    monitor_share: Share = 0.0
+    """Share of requests scored again in idle time."""
     aliases: tuple[tuple[str, str], ...] = ()
-    """Further names that requests may give, each with the name of a served model."""
+    """Further name for a served model, for clients whose model name is fixed; can be repeated."""
     any_model: bool = False
-    """Answer for a model that is not served, too."""
+    """Answer to any model name; the server has one model."""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -94,10 +125,9 @@ def known_hosts(settings: ServerSettings) -> frozenset[str] | None:
 
 
 def host_name(header: str) -> str:
-    """The name or address in a Host header, without the port and the brackets of an IPv6 address."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0].lower()
-    return header.partition(":")[0].lower()
+    """The name or address in a Host header, without the port and the brackets of an IPv6 address; one that is no host, whole."""
+    host = re.fullmatch(r"(?:\[([0-9a-f:.]*)\]|([^\s:@/?#\[\]]*))(?::\d*)?", header.lower())
+    return (host[1] or host[2] or "") if host else header
 
 
 def require_token_on_public_host(settings: ServerSettings) -> None:

@@ -20,6 +20,7 @@ from ..models.adapter import AdapterIdentity, adapter_identity, card_for_base, r
 from ..models.card import scorer_address
 from ..terms import Prompt
 from ..window.readout import SlotLogits
+from .batcher import check_wanted
 from .settings import cores
 
 if TYPE_CHECKING:
@@ -95,6 +96,9 @@ class SharedBase:
         self.exclusive_key = None if engine.model.device.type == "cpu" else id(self)
         """On a GPU passes run one after the other: a second one would only wait for the same multiprocessors."""
         self._first = Replica(engine)
+        for name, module in engine.model.named_modules():
+            if name.endswith("self_attn"):
+                module.register_forward_pre_hook(check_wanted)
         self._worker = threading.local()
         """Of each worker: its replica."""
         self._loaded: dict[Path, tuple[str, AdapterIdentity]] = {}
@@ -146,4 +150,7 @@ class AdaptedEngine(Engine):
         return dict(self._identity)
 
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
-        return self._base.engine_with(self._adapter).grade_logits(prompts, label_mass=label_mass)
+        engine = self._base.engine_with(self._adapter)
+        readings = engine.grade_logits(prompts, label_mass=label_mass)
+        self._base.engine.sets_checked |= engine.sets_checked  # replicas that are made later need not examine the model again
+        return readings

@@ -11,11 +11,12 @@ from fastapi.openapi.utils import get_openapi
 
 from . import schemas
 from .decision_schemas import DecisionOrder
-from .middleware import OPEN_PATHS, PROBE_PATHS
+from .middleware import PROBE_PATHS, open_paths
 from .settings import Limits, ServerSettings
 from .variants import Schema
 
 ANYWHERE = {
+    "400": "a head that can be read in two ways",
     "408": "the request did not arrive in time",
     "413": "the body is too large",
     "415": "the body is packed",
@@ -43,7 +44,7 @@ def specification(app: FastAPI, settings: ServerSettings) -> Schema:
     for path, operations in document["paths"].items():
         for operation in operations.values():
             _add_refusals(path, operation)
-            if settings.keys and path not in OPEN_PATHS:
+            if settings.keys and path not in open_paths(settings):
                 operation["security"] = [{"token": []}]
     if settings.keys:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}

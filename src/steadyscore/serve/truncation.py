@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..engines import Engine
 from ..errors import InputError, WindowTooLong
-from ..terms import Array, Candidate, Instance
+from ..terms import Array, Instance
 from ..window.encoding import Encoder
 from ..window.presentation import windows
 from ..window.prompt import shown
@@ -24,7 +24,7 @@ COHERE_TOKENS = 4096
 def with_texts(instance: Instance, texts: Sequence[str]) -> Instance:
     """The same pool with other texts, which hold the titles."""
     pool = zip(instance.pool, texts, strict=True)
-    return replace(instance, pool=tuple(Candidate(candidate.id, text) for candidate, text in pool))
+    return replace(instance, pool=tuple(replace(candidate, text=text, title=None) for candidate, text in pool))
 
 
 def cut_to_tokens(instance: Instance, model: Model, count: int | None, default: int | None = None) -> Instance:
@@ -55,12 +55,7 @@ def first_tokens(text: str, count: int, encoder: Encoder) -> str:
 
 
 def truncate_texts(
-    instance: Instance,
-    model: Model,
-    orders: Array,
-    truncate: bool | None,
-    direction: str = "right",
-    width: int | None = None,
+    instance: Instance, model: Model, orders: Array, truncate: bool | None, direction: str = "right", width: int | None = None
 ) -> Instance:
     """TEI's rule. True: cut what is too long, further where a window does not fit. False: refuse it. None: as the server does.
 

@@ -72,6 +72,7 @@ def answer_request(
         return _read_windows(service, model, admission, request, order)
     engine = batched_backend(model.backend, service.batcher, admission)
     assert isinstance(engine, Engine)
+    engine.context = min(engine.context, service.limits.window_tokens)
     asked: list[tuple[int, Prompt]] = []
     for each in presented_states(service, request, order):
         admission.check_time()  # a state may be long, and its tokens are counted here
@@ -79,7 +80,7 @@ def answer_request(
         prompts = _fitting_prompts(engine, replace(request.state, content=each.content), questions, refuse_long)
         asked += [(i, prompt) for i, prompt in zip(each.questions, prompts, strict=True) if prompt is not None]
     if not asked:
-        raise InputError("no question fits the model's context behind this state. Send a shorter state.")
+        raise InputError(f"no question fits into {engine.context:,} tokens behind this state. Send a shorter state.")
     readings = engine.grade_logits([prompt for _, prompt in asked], label_mass=True)
     answers: list[list[Answer]] = [[] for _ in request.questions]
     for (i, _), reading in zip(asked, readings, strict=True):
@@ -101,7 +102,7 @@ def _fitting_prompts(engine: Engine, state: State, questions: Sequence[Question]
         longest = max(map(len, prompts))
     if longest > engine.context and not refuse_long:
         what = "a question behind this state" if prompts else "this state"
-        raise InputError(f"{what} needs {longest:,} tokens, the model takes {engine.context:,}. Send a shorter state.")
+        raise InputError(f"{what} needs {longest:,} tokens, the server takes {engine.context:,}. Send a shorter state.")
     return [prompt if len(prompt) <= engine.context else None for prompt in prompts] or [None] * len(questions)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..collection import open_collection
-from ..collection.apart import shared_mistakes
+from ..collection.splits import shared_mistakes
 from ..errors import SteadyscoreError
 from ..machine.disk import is_there, read_json
 from ..machine.mirrors import is_address

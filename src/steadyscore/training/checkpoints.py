@@ -12,13 +12,15 @@ moment leaves whole checkpoints only. Tensors of sharded models are gathered, so
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Sequence
+from contextlib import ExitStack
+from copy import copy
 from pathlib import Path
 from typing import Any
 
-from ..errors import StorageError
-from ..machine.disk import atomic_folder, explaining_os_errors, read_json, remove_folder, remove_leftovers, write_json
-from ..models.adapter import WEIGHTS
+from ..machine.disk import atomic, atomic_folder, explaining_os_errors, read_json, remove_folder, remove_leftovers, write_json
+from ..models.adapter import FILES, WEIGHTS, load_tensors
 from ..models.card import Card, write_card
 from ..runs.folder import check_same_command
 from .held_out import HeldOut
@@ -53,14 +55,14 @@ def step_folder(out: Path, step: int) -> Path:
     return out / "checkpoints" / f"step-{step:06d}"
 
 
-def save_adapter(folder: Path, adapter: dict[str, Any], config: Any) -> None:
-    """The two PEFT files: gathered weights and the LoRA configuration."""
-    from safetensors.torch import save_file
-
-    save_file(
-        {name: tensor.contiguous() for name, tensor in sorted(adapter.items())}, folder / WEIGHTS, metadata={"format": "pt"}
-    )
-    config.save_pretrained(str(folder))
+def copy_adapter(checkpoint: Path, out: Path) -> None:
+    """Copy what a checkpoint holds for those who use the adapter; all of it or nothing."""
+    with explaining_os_errors(out), ExitStack() as files:  # all are written before the first one has its name
+        for name in FILES:
+            copied = files.enter_context(atomic(out / name))
+            with open(checkpoint / name, "rb") as stream:
+                shutil.copyfileobj(stream, copied)
+            copied.flush()
 
 
 def save(
@@ -73,22 +75,20 @@ def save(
     keep: set[int],
 ) -> None:
     """Write a checkpoint, its card included, whole or not at all; then remove those that are not in `keep`."""
-    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     root, step = out / "checkpoints", card["steps"]
     folder = step_folder(out, step)
     with explaining_os_errors(folder):
-        try:
-            with atomic_folder(folder) as scratch:
-                save_adapter(scratch, adapter, lora)
-                save_file(tensors, scratch / "optimizer.safetensors")
-                write_json(scratch / "state.json", {"step": step, **state})
-                write_card(scratch, card)
-        except SafetensorError as refusal:  # its own class, also when the disk is full
-            raise StorageError(
-                f"cannot write {folder}: {refusal}. The last checkpoint is kept; make room and run the same command again."
-            ) from refusal
+        with atomic_folder(folder) as scratch:
+            gathered = {name: tensor.contiguous() for name, tensor in sorted(adapter.items())}
+            save_file(gathered, scratch / WEIGHTS, metadata={"format": "pt"})
+            portable = copy(lora)  # peft names the folder that the base was read from
+            portable.base_model_name_or_path = card["base"]["model"]
+            portable.save_pretrained(str(scratch))
+            save_file(tensors, scratch / "optimizer.safetensors")
+            write_json(scratch / "state.json", {"step": step, **state})
+            write_card(scratch, card)
         for old in steps_on_disk(out):
             if old not in keep | {step}:
                 remove_folder(step_folder(out, old))
@@ -128,25 +128,14 @@ def optimizer_tensors(optimizer: Any, named: dict[str, Any], ema: dict[str, Any]
 
 def restore_optimizer(folder: Path, optimizer: Any, named: dict[str, Any], ema: dict[str, Any] | None) -> None:
     """Put the moments (and the EMA) back, each on its parameter's device and shards."""
-    tensors = _load(folder / "optimizer.safetensors")
+    remedy = " Delete its folder; the run resumes from the checkpoint before."
+    tensors = load_tensors(folder / "optimizer.safetensors", remedy)
     for name, parameter in named.items():
         optimizer.state[parameter] = {moment: _like(tensors[f"{moment}/{name}"], parameter) for moment in MOMENTS} | {
             "step": tensors[f"step/{name}"]
         }
         if ema is not None:
             ema[name].copy_(_like(tensors[f"ema/{name}"], parameter))
-
-
-def _load(file: Path) -> dict[str, Any]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(file)
-    except (OSError, SafetensorError) as damage:
-        raise StorageError(
-            f"{file} cannot be read: {damage}. Delete its folder; the run resumes from the checkpoint before."
-        ) from damage
 
 
 def _like(tensor: Any, parameter: Any) -> Any:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypedDict, cast
+from typing import NotRequired, TypedDict, cast
 
 import numpy as np
 
 from ..errors import InputError
-from ..measures.instability import tau_psi
+from ..measures.measurement import measure
 from ..measures.ranking import ndcg
-from ..measures.threshold import fit_cutoff, overlap, retained
 from ..models.card import HeldOutPoint
-from ..runs.table import FIRST_STAGE
+from ..scoring.score import AuditConfig, score_query
 from ..scoring.scorer import Scorer
 from ..terms import Instance
-from ..window.presentation import permutations
 
 COLLAPSED = 0.02
 """A mean within-query SD of scores below this does not tell candidates apart any more; the released code's bound."""
@@ -28,7 +26,10 @@ class Evaluation(TypedDict):
     quality: float
     quality_se: float | None
     tau_psi: float
-    overlap: float
+    overlap: float | None
+    """As an audit measures it; None where too few queries are held out to fit a cutoff."""
+    retention: NotRequired[float | None]
+    """What the cutoff keeps. Earlier versions do not say it: their cutoff was that of the best F1 on the same queries."""
     dispersion: float
     queries: int
     per_query: list[float]
@@ -43,16 +44,11 @@ class HeldOut(Evaluation):
 def evaluate(scorer: Scorer, instances: Sequence[Instance], count: int, seed: int) -> Evaluation:
     """The student now.
 
-    quality: nDCG@k of the first-stage order, mean and standard error over judged queries. tau_psi, overlap: over `count`
-    shuffles, the cutoff fitted to F1 on the same queries (a proxy; audits fit on one half and measure on the other).
-    dispersion: mean over queries of the SD of scores within the query.
+    quality: nDCG@k of the first-stage order, mean and standard error over judged queries. tau_psi, overlap, retention: over
+    `count` shuffles, as an audit measures them. dispersion: mean over queries of the SD of scores within the query.
     """
-    scored = []
-    for instance in instances:
-        orders = permutations(len(instance.pool), count, seed=seed, query_id=instance.id)
-        scored.append(
-            scorer.score_orders(instance, np.vstack([np.arange(len(instance.pool))[None], orders]), [FIRST_STAGE, *range(count)])
-        )
+    audited = AuditConfig(permutations=count, seed=seed)
+    scored = [score_query(scorer, instance, audited, {}) for instance in instances]
     judged = [s for s in scored if s.is_judged]
     if not judged:
         raise InputError(
@@ -60,12 +56,14 @@ def evaluate(scorer: Scorer, instances: Sequence[Instance], count: int, seed: in
         )
     k = scorer.task.quality_cutoff
     quality = np.array([ndcg(s.first_stage[None], s.gold, k, judged_gains=s.ideal)[0] for s in judged])  # type: ignore[index]
-    cutoff = fit_cutoff([s.first_stage for s in judged], [s.gold for s in judged])  # type: ignore[misc]
+    measured = measure(scored, only=("tau_psi", "overlap", "retention")).values
+    means = {name: float(np.nanmean(values)) for name, values in measured.items()}
     return {
         "quality": float(quality.mean()),
         "quality_se": float(quality.std(ddof=1) / np.sqrt(len(quality))) if len(quality) > 1 else None,
-        "tau_psi": float(np.nanmean([tau_psi(s.permuted) for s in scored])),
-        "overlap": float(np.mean([overlap(retained(s.permuted, cutoff)) for s in judged])),
+        "tau_psi": means.get("tau_psi", math.nan),
+        "overlap": means.get("overlap"),
+        "retention": means.get("retention"),
         "dispersion": float(np.mean([s.first_stage.std() for s in scored])),  # type: ignore[union-attr]
         "queries": len(scored),
         "per_query": [round(float(q), 6) for q in quality],

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..collection import Data, Source, open_collection
+from ..collection import Data, Names, Source, name_columns, open_collection
 from ..engines import EngineOptions
-from ..engines.address import open_engine
 from ..engines.objects import open_object
 from ..errors import InputError
-from ..machine.bounds import Positive, check_fields
+from ..machine import console
+from ..machine.bounds import Positive, changed_fields, check_fields
 from ..machine.disk import is_there
 from ..machine.mirrors import Place, name_of, parse_place
 from ..machine.progress import bar
@@ -23,12 +22,11 @@ from ..runs.layout import RECORD_FILE
 from ..runs.parts import is_record
 from ..scoring.parts import Worker
 from ..scoring.ray_launcher import Cluster
-from ..scoring.score import AuditConfig, Cut, cut_instances, scorer_for
-from ..scoring.scorer import Scorer, Settings
+from ..scoring.score import AuditConfig, Cut, cut_instances, open_scorer
 from ..scoring.starts import start_remarks, unwatched_parts
 from ..scoring.workers import score_on
 from ..tasks import TASKS
-from ..terms import Collection, Failure, Instance
+from ..terms import Failure, Instance
 from .labels import (
     Control,
     Label,
@@ -128,6 +126,7 @@ def label(
     allow_scorer_change: bool = False,
     say: Callable[[str], None] | None = None,
     on: str | Cluster | None = None,
+    columns: Names = None,
     **settings: Any,
 ) -> Labelled:
     """Label the pools of a collection into the folder `out`, for `train`; the same call resumes what was stopped.
@@ -135,6 +134,7 @@ def label(
     scorer    the teacher: an address, a function `(query, texts) -> scores`, an object with `.predict` or `.rank`; or
               "judgements" for the human ones
     data      the training collection, in any form that `audit` takes
+    columns   which column of the data is what, where names are unknown: {"query": "question"}
     start     derive from this label folder instead of scoring
     on        "ray", "ray:auto", "ray://head:10001" or a `Cluster`: score there, into `out`, which all machines see
     settings  teacher_orders=10, scale="sigmoid", width=5, queries=100, ...: fields of `LabelConfig`, and what a teacher is shown
@@ -144,6 +144,7 @@ def label(
     from ..audits.configuration import configure  # with all that scoring imports, which the flags of `label` do without
 
     own, presentation = _split_settings(settings)
+    data = name_columns(data, columns)
     source, place = open_collection(data), parse_place(out)
     how, options = replace(config or LabelConfig(), **own), options or EngineOptions()
     shown = configure(shown or AuditConfig(), **presentation)
@@ -151,9 +152,9 @@ def label(
     _refuse_idle_settings(scorer, beginning, how, shown)
     if beginning is not None and _is_same(beginning, place):
         raise InputError(f"{beginning} would be replaced by what is derived from it. Choose another --out.")
-    say = say or (lambda remark: print(remark, file=sys.stderr))
+    say = say or console.say
     if on is not None:
-        score_on(on, LabelWork(scorer, data, place, how, shown, options, quiet, command), say)
+        score_on(on, LabelWork(scorer, data, place, how, shown, options, quiet, command, allow_scorer_change), say)
     with open_folder(place) as folder:
         work = _Work(
             teacher=scorer,
@@ -182,8 +183,7 @@ def _split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 def _refuse_idle_settings(teacher: Any, start: Place | None, config: LabelConfig, shown: AuditConfig) -> None:
     """Refuse settings that say nothing of labels from this source."""
-    made, asked = LabelConfig(), Settings()
-    presentation = [field.name for field in fields(Settings) if getattr(shown.settings, field.name) != getattr(asked, field.name)]
+    made, presentation = LabelConfig(), changed_fields(shown.settings)
     if shown.chars is not None:
         presentation.append("chars")
     of_teacher = [name for name in ("scale", "rank_first_stage") if getattr(config, name) != getattr(made, name)] + presentation
@@ -240,13 +240,16 @@ class LabelWork:
     options: EngineOptions
     quiet: bool = False
     command: Sequence[str] = ()
+    allow_scorer_change: bool = False
 
     def workers(self) -> Iterator[tuple[str, Worker]]:
         source = open_collection(self.data)
         shown = orders_of(self.config, self.shown)
-        scorer = _open_teacher(self.teacher, self.options, source.collection, shown)
+        scorer = open_scorer(self.teacher, source.collection, shown, self.options)
         folder = local_folder(self.out, is_record)
-        yield f"labels of {scorer.name} for {source.collection.name}", Worker(scorer, source, folder, shown, self.command)
+        allowed = self.allow_scorer_change
+        worker = Worker(scorer, source, folder, shown, self.command, allow_scorer_change=allowed)
+        yield f"labels of {scorer.name} for {source.collection.name}", worker
 
 
 def orders_of(config: LabelConfig, shown: AuditConfig) -> AuditConfig:
@@ -255,20 +258,17 @@ def orders_of(config: LabelConfig, shown: AuditConfig) -> AuditConfig:
         shown,
         canonical=config.rank_first_stage,
         permutations=config.teacher_orders or 1,
+        scheme="hashed",  # T of every pool: fewer orders are the first of them
         seed=config.seed,
         settings=replace(shown.settings, label_mass=False),
     )
-
-
-def _open_teacher(teacher: Any, options: EngineOptions, collection: Collection, shown: AuditConfig) -> Scorer:
-    return scorer_for(open_engine(teacher, options) if isinstance(teacher, str) else open_object(teacher), collection, shown)
 
 
 def _score(work: _Work) -> tuple[list[Label], list[Failure]]:
     """Labels, and the queries that the teacher failed on."""
     collection, config = work.source.collection, work.config
     shown = orders_of(config, work.shown)
-    scorer = _open_teacher(work.teacher, work.options, collection, shown)
+    scorer = open_scorer(work.teacher, collection, shown, work.options)
     labels = label_collection(
         scorer,
         work.source,

@@ -17,14 +17,12 @@ from typing import Any, NoReturn
 import torch
 from accelerate import Accelerator
 from peft import get_peft_model_state_dict
-from safetensors.torch import load_file
 
 from ..engines.hf import TransformersEngine
 from ..errors import InputError, ModelError, WindowTooLong
-from ..machine.disk import explaining_os_errors, lock_folder, write_json
+from ..machine.disk import lock_folder, write_json
 from ..machine.progress import job
-from ..models.adapter import WEIGHTS
-from ..models.card import Card, read_card, write_card
+from ..models.card import Card, read_card
 from ..runs.folder import versions
 from ..scoring.scorer import Scorer
 from . import checkpoints
@@ -204,11 +202,9 @@ class Run:
         loop.accelerator.wait_for_everyone()
 
     def _write_adapter(self) -> None:
-        with explaining_os_errors(self.out):
-            checkpoint = checkpoints.latest(self.out)
-            assert checkpoint is not None  # the last step has just kept one
-            checkpoints.save_adapter(self.out, load_file(checkpoint / WEIGHTS), self.loop.student.peft_config["default"])
-        write_card(self.out, self.card)
+        checkpoint = checkpoints.latest(self.out)
+        assert checkpoint is not None  # the last step has just kept one
+        checkpoints.copy_adapter(checkpoint, self.out)
         write_json(self.out / "train.json", self.record | {"status": "complete"})
 
     def _stop_collapsed(self) -> NoReturn:

@@ -13,10 +13,10 @@ import numpy as np
 
 from ..engines import Backend, EngineOptions
 from ..engines.address import open_local_model
-from ..errors import ModelError, StorageError
+from ..errors import ModelError
 from ..machine.disk import atomic_folder, explaining_os_errors, make_folder, write_json
 from ..models.adapter import adapter_identity, card_for_base, prompt_mistakes, read_weights, refuse_mismatches, refuse_pickles
-from ..models.card import Card, describe_base, read_card, scorer_address
+from ..models.card import MERGED, Card, describe_base, read_card, scorer_address
 from ..scoring.scorer import Scorer, Settings
 from ..tasks import TASKS
 from ..terms import Candidate, Instance, Prompt
@@ -54,11 +54,8 @@ def merge(folder: Path, out: Path, base: str | None = None, allow_base_mismatch:
     """Write base and adapter as one model; refused where merged and unmerged scores differ by more than 1e-4."""
     from peft import PeftModel
 
-    from ..engines.hf import TransformersEngine
-
     card = read_card(folder)
     engine = open_local_model(scorer_address(base or card["base"]["model"]), EngineOptions(share_prefix=False))
-    assert isinstance(engine, TransformersEngine)
     card_for_base(folder, engine.identity(), allow_base_mismatch)
     wrapped = PeftModel.from_pretrained(engine.model, str(folder))
     engine.model = wrapped.get_base_model().eval()
@@ -73,25 +70,18 @@ def merge(folder: Path, out: Path, base: str | None = None, allow_base_mismatch:
     with _whole_files(out) as scratch:
         merged.save_pretrained(scratch)
         engine.encoder.tokenizer.save_pretrained(scratch)
-        write_json(scratch / "merged.json", {"adapter": card, "largest difference of a probe score": difference})
+        write_json(scratch / MERGED, {"adapter": card, "largest difference of a probe score": difference})
     return difference
 
 
 @contextmanager
 def _whole_files(out: Path) -> Iterator[Path]:
     """A folder to fill, whose files go to `out` when all of them are whole; what else is there stays."""
-    from safetensors import SafetensorError
-
     filled = out / ".merged"
     with explaining_os_errors(out):
         make_folder(out)
-        try:
-            with atomic_folder(filled) as scratch:
-                yield scratch
-        except SafetensorError as refusal:  # its own class, also when the disk is full
-            raise StorageError(
-                f"cannot write {out}: {refusal}. What was there is kept; make room and run the same command again."
-            ) from refusal
+        with atomic_folder(filled) as scratch:
+            yield scratch
         for file in filled.iterdir():
             os.replace(file, out / file.name)
         filled.rmdir()

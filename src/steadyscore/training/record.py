@@ -10,7 +10,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
-from ..collection import path_of
+from ..collection import open_collection
 from ..engines.hf import TransformersEngine
 from ..machine.disk import atomic, explaining_os_errors, sha256
 from ..models.adapter import WEIGHTS, card_for_base
@@ -104,7 +104,7 @@ def new_card(data: Data, scorer: Scorer, schedule: Schedule) -> Card:
         "grade_tokens": list(scorer.prompt(first.instance, first.window).grade_tokens),  # type: ignore[union-attr]
         "data": {
             "name": data.collection.name,
-            "sha256": sha256(path_of(config.data))[:16],
+            "sha256": open_collection(config.data).digest,
             "queries": data.queries,
             "windows": len(data.examples),
         },
@@ -143,7 +143,7 @@ def fingerprint(plan: Plan, card: Card) -> dict[str, Any]:
         "labels": label_contents(card["labels"]),
         "prompt_hash": card["prompt_hash"],
     }
-    held_out = {"held_out_data": sha256(path_of(config.held_out_data))[:16]} if config.held_out_data else {}
+    held_out = {"held_out_data": open_collection(config.held_out_data).digest} if config.held_out_data else {}
     initial = {"initial": sha256(Path(config.initial) / WEIGHTS)[:16]} if config.initial else {}
     return settings | sources | held_out | initial
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from ..errors import InputError
-from ..machine.disk import atomic, explaining_os_errors
-from ..models.adapter import FILES
-from .checkpoints import step_folder
+from .checkpoints import copy_adapter, step_folder
 from .held_out import COLLAPSED, HeldOut
 
 Rule = Literal["highest_quality", "quality", "largest_weight", "decision"]
 """How a point is chosen; see `select`."""
-DECISION_MEASURES = {"tau_psi": -1, "overlap": 1, "dispersion": 1}
-"""Decision measures of the held-out curve: 1 where more is better."""
+DECISION_MEASURES = {"tau_psi": -1, "overlap": 1, "overlap_f1": 1, "dispersion": 1}
+"""Decision measures of the held-out curve: 1 where more is better. `overlap_f1` is what earlier versions called overlap."""
 CONVERGED = 0.4
 """Only the later part of a run is compared: the released rule's 1,000 of 2,305 steps."""
 
@@ -33,7 +29,7 @@ class Point:
     step: int
     quality: float
     quality_se: float | None
-    measures: dict[str, float]
+    measures: dict[str, float | None]
     converged: bool
     collapsed: bool
 
@@ -76,7 +72,11 @@ def curve_points(folder: str, weight: float, history: Sequence[HeldOut]) -> list
             step=entry["step"],
             quality=entry["quality"],
             quality_se=entry["quality_se"],
-            measures={"tau_psi": entry["tau_psi"], "overlap": entry["overlap"], "dispersion": entry["dispersion"]},
+            measures={
+                "tau_psi": entry["tau_psi"],
+                "overlap" if "retention" in entry else "overlap_f1": entry["overlap"],
+                "dispersion": entry["dispersion"],
+            },
             converged=entry["step"] > 0 and entry["step"] >= CONVERGED * last,
             # One collapsed evaluation condemns the whole run, as in the released rule.
             collapsed=min(e["dispersion"] for e in history) < COLLAPSED <= history[0]["dispersion"],
@@ -97,6 +97,8 @@ def select(points: Sequence[Point], decision: str = "tau_psi") -> list[Selection
     """
     if decision not in DECISION_MEASURES:
         raise InputError(f"unknown decision measure {decision!r}. Known: {', '.join(DECISION_MEASURES)}.")
+    if lacking := list(dict.fromkeys(point.folder for point in points if point.measures.get(decision) is None)):
+        raise InputError([f"{folder} has no held-out {decision}; choose another --decision" for folder in lacking])
     runs = {point.folder for point in points}
     usable = [point for point in points if point.converged and not point.collapsed]
     alive = {point.folder for point in usable}
@@ -111,7 +113,7 @@ def select(points: Sequence[Point], decision: str = "tau_psi") -> list[Selection
     heaviest = max(point.weight for point in near)
     largest = min((p for p in near if p.weight == heaviest), key=lambda p: (-p.quality, p.step))
     sign = DECISION_MEASURES[decision]
-    steadiest = min(near, key=lambda p: (-sign * p.measures[decision], p.step, p.weight))
+    steadiest = min(near, key=lambda p: (-sign * (p.measures[decision] or 0.0), p.step, p.weight))
     return [
         _highest_quality(points),
         Selection("quality", None, f"abstains: {span}, so quality cannot tell them apart")
@@ -156,10 +158,4 @@ def checkpoint_folder(point: Point) -> Path:
 
 def copy_selected(point: Point, out: Path) -> None:
     """Copy the files of the chosen adapter into a folder of their own."""
-    source = checkpoint_folder(point)
-    with explaining_os_errors(out), ExitStack() as files:  # all are written before the first one has its name
-        for name in FILES:
-            copy = files.enter_context(atomic(out / name))
-            with open(source / name, "rb") as stream:
-                shutil.copyfileobj(stream, copy)
-            copy.flush()
+    copy_adapter(checkpoint_folder(point), out)

@@ -60,8 +60,7 @@ def make_accelerator(config: TrainConfig) -> Accelerator:
 
 def open_base(config: TrainConfig, accelerator: Accelerator) -> TransformersEngine:
     engine = open_local_model(config.base, EngineOptions(device=str(accelerator.device), dtype=config.dtype, share_prefix=False))
-    if not isinstance(engine, TransformersEngine):
-        raise InputError(f"{config.base} cannot be trained; a base is an embedded model, a folder or a hub id.")
+    engine.trained_settings = {}  # a merged base is shown as the recipe says, like any other
     if config.prompt == "set" and engine.capabilities.isolation:
         engine.check_sets()
     return engine
@@ -74,6 +73,7 @@ def add_lora(engine: TransformersEngine, plan: Plan, resume: Path | None = None)
     if start is not None:
         refuse_pickles(start)
         of_start = LoraConfig.from_pretrained(str(start))
+        of_start.base_model_name_or_path = engine.model.name_or_path  # where peft looks for its configuration
         of_start.lora_dropout = plan.dropout  # the run's own; rank, layers and projections are the start's, and checked
         student = PeftModel.from_pretrained(engine.model, str(start), is_trainable=True, config=of_start)
         set_peft_model_state_dict(student, load_file(start / WEIGHTS))

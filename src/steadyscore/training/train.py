@@ -5,15 +5,73 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, cast
 
+from ..collection import Data, Names, keep_as_file
 from ..machine.extras import TRAINING, check_installed
 from ..machine.progress import job
 from ..models.card import Card, scorer_address
-from .recipe import FIELDS, TrainConfig, make_config, read_recipe
+from ..terms import Markers, Placeholder, PromptStyle
+from .objectives import Convention
+from .recipe import FIELDS, Objective, Shuffle, TrainConfig, make_config, read_recipe
 
 Recipe = TrainConfig | Mapping[str, Any] | str | Path
 """A training run: the value itself, its fields by name, the name of a shipped recipe, or a YAML file."""
+
+
+class TrainSettings(TypedDict, total=False):
+    """The fields of `TrainConfig` by name, for type checkers and editors; what each means is said there."""
+
+    base: str
+    data: Data
+    labels: str
+    out: str
+    objective: Objective
+    weight: float | None
+    weight_convention: Convention
+    ramp: float | None
+    anchor: float
+    grade_share: float
+    preference_share: float
+    views: int
+    widths: Sequence[int]
+    shuffle: Shuffle | None
+    teacher_orders: int | None
+    propensity: Literal["judgements", "rankings"]
+    judged_top: int
+    steps: int | None
+    epochs: float
+    batch: int
+    microbatch: int
+    learning_rate: float
+    warmup: float
+    clip: float
+    rank: int
+    alpha: int
+    dropout: float | None
+    projections: Sequence[str]
+    layers: str | None
+    initial: str | None
+    ema_decay: float
+    seed: int
+    queries: int | None
+    pool: int | None
+    chars: int | None
+    instruction: str | None
+    markers: Markers
+    placeholder: Placeholder
+    prompt: PromptStyle
+    dtype: Literal["float32", "bfloat16"]
+    device: str | None
+    gradient_checkpointing: bool
+    apart_from: Sequence[str]
+    held_out: int
+    held_out_data: str | None
+    held_out_permutations: int
+    evaluate_every: int | None
+    checkpoint_every: int
+    keep: int
+    trackers: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +92,25 @@ class Trained:
         return {"out": str(self.folder)} | settings | (dict(last[0]) if last else {})
 
 
-def train(config: Recipe | None = None, *, command: Sequence[str] = (), quiet: bool = False, **settings: Any) -> Trained:
+def train(
+    config: Recipe | None = None,
+    *,
+    columns: Names = None,
+    command: Sequence[str] = (),
+    quiet: bool = False,
+    **settings: Unpack[TrainSettings],
+) -> Trained:
     """Train an adapter into `out`; the same call resumes what was stopped.
 
     config    a `TrainConfig`, a dict of its fields, the name of a shipped recipe, or a YAML file
-    settings  fields that replace the config's: base="smollm2-135m", data="passages", labels="judgements", steps=2, ...
+    columns   which column of the data is what, where names are unknown: {"query": "question"}
+    settings  fields that replace the config's: base="smollm2-135m", data="passages", labels="judgements", steps=2, ...;
+              data may be rows in memory, as `audit` takes them
     quiet     show no progress
 
     Every mistake is raised at once, before a model is loaded.
     """
-    resolved = read_config(config, settings)
+    resolved = read_config(config, cast(Mapping[str, Any], settings), columns)
     check_installed("Training", *TRAINING)
     with job("loading torch", unit="", hidden=quiet, at_once=True):
         from .loop import train_adapter
@@ -51,12 +118,18 @@ def train(config: Recipe | None = None, *, command: Sequence[str] = (), quiet: b
     return Trained(Path(resolved.out), train_adapter(resolved, command=command, quiet=quiet))
 
 
-def read_config(config: Recipe | None, settings: Mapping[str, Any] | None = None) -> TrainConfig:
-    """The config of a recipe in any of its forms, with some fields replaced."""
+def read_config(config: Recipe | None, settings: Mapping[str, Any] | None = None, columns: Names = None) -> TrainConfig:
+    """The config of a recipe in any of its forms, with some fields replaced; data that is no file becomes one."""
     if isinstance(config, TrainConfig):
-        values: Mapping[str, Any] = {name: getattr(config, name) for name in FIELDS}
+        values: dict[str, Any] = {name: getattr(config, name) for name in FIELDS}
     elif isinstance(config, str | Path):
         values = read_recipe(str(config))
     else:
-        values = config or {}
-    return make_config({**values, **(settings or {})})
+        values = dict(config or {})
+    values = {**values, **(settings or {})}
+    data = values.get("data")
+    if isinstance(data, Path) and not columns:
+        values["data"] = str(data)
+    elif data is not None and (columns or not isinstance(data, str)):
+        values["data"] = keep_as_file(data, columns)
+    return make_config(values)

@@ -23,18 +23,25 @@ def generator(*key: object) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
 
 
+def count_orders(n: int) -> float:
+    """How many orders a pool of n has; without bound where nobody shows them all."""
+    return math.factorial(n) if n < 13 else math.inf
+
+
 def permutations(n: int, count: int, *, seed: int, query_id: str, scheme: str = "hashed") -> np.ndarray:
     """The first `count` permutations of a pool of n for one query, (count, n): position -> candidate.
 
-    `hashed` (default): each from a hash of (seed, query id, index), without repeats while n! allows it; the first
-    `count` rows do not change when more are asked for. `reference`: the released code's scheme, one Mersenne-Twister
-    shuffle with seed `seed + index`, the same for every query of equal size, repeats included (docs/protocol.md#permutations).
+    `hashed`: each from a hash of (seed, query id, index), without repeats while n! allows it; the first `count` rows do
+    not change when more are asked for. `distinct`: the same rows, but never more than the n! orders that there are.
+    `reference`: the released code's scheme, one Mersenne-Twister shuffle with seed `seed + index`, the same for every
+    query of equal size, repeats included (docs/protocol.md#permutations).
     """
     if scheme == "reference":
         return np.array([_reference(n, seed + i) for i in range(count)], dtype=np.int64).reshape(count, n)
-    if scheme != "hashed":
-        raise ValueError(f"unknown permutation scheme {scheme!r}: use hashed or reference")
-    distinct = math.factorial(n) if n < 13 else math.inf
+    if scheme not in ("hashed", "distinct"):
+        raise ValueError(f"unknown permutation scheme {scheme!r}: use distinct, hashed or reference")
+    distinct = count_orders(n)
+    count = int(min(count, distinct)) if scheme == "distinct" else count
     rows: list[tuple[int, ...]] = []
     seen: set[tuple[int, ...]] = set()
     for index in range(count):

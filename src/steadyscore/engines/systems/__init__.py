@@ -82,8 +82,6 @@ SYSTEMS: dict[str, System] = {
 class SystemReranker(Reranker):
     """One of `SYSTEMS` as a reranker, fed as its authors feed it: whole texts as they are, at its own width."""
 
-    takes_whole_text = True
-
     def __init__(self, name: str, system: System, source: str, revision: str | None, function: Score, dtype: str):
         self.name, self.width, self._function = name, system.width, function
         self.capabilities = Capabilities(gives=system.gives, order_free=system.order_free, deterministic=True)

@@ -92,16 +92,17 @@ async function score(event) {
   if (!names.length) return say("Pick at least one scorer.", true);
   $("score").disabled = true;
   const began = performance.now();
-  const runs = [];
+  showPool({ query, documents }, names);
   try {
     for (const name of names) {
       say(`Scoring ${documents.length} documents in ${Number($("orders").value) + 1} orders with ${name} …`);
-      const found = await ask("/v1/audit", { model: name, query, documents, permutations: Number($("orders").value) });
-      runs.push({ name, ...found });
+      const answer = await ask("/v1/audit", { model: name, query, documents, permutations: Number($("orders").value) });
+      addRun({ name, ...answer });
+      showRuns(names.slice(state.runs.length));
     }
-    load({ query, documents }, runs);
     say(`Scored in ${fixed((performance.now() - began) / 1000, 1)} s. Press S to shuffle.`);
   } catch (fault) {
+    showRuns([]);
     say(fault.message, true);
   } finally {
     $("score").disabled = false;
@@ -109,22 +110,38 @@ async function score(event) {
 }
 
 function load(pool, runs) {
-  state.pool = pool;
-  state.at = 0;
-  state.k = Math.min(state.k, pool.documents.length);
+  showPool(pool, []);
+  runs.forEach(addRun);
+  showRuns([]);
+}
+
+// The documents, before anything is scored, under every scorer that will be asked.
+function showPool(pool, waiting) {
+  Object.assign(state, { pool, at: 0, runs: [], k: Math.min(state.k, pool.documents.length) });
   $("k").max = pool.documents.length;
   $("k").value = state.k;
-  state.runs = runs.map((run, place) => {
-    const all = run.presentations.flatMap(p => p.scores);
-    const cutoff = run.cutoff ?? run.threshold ?? matchedCutoff(run.presentations[0].scores, state.k);
-    const low = Math.min(...all, cutoff), high = Math.max(...all, cutoff);
-    const room = (high - low) * 0.04 || 0.01;
-    // The colour goes into a style: never one that a file names.
-    return { ...run, colour: colourOf(run.name, place), low: low - room, high: high + room, cutoff };
-  });
   $("asked").textContent = pool.query;
-  for (const id of ["stage", "all", "share"]) $(id).hidden = false;
+  showRuns(waiting);
+}
+
+function addRun(run) {
+  const all = run.presentations.flatMap(p => p.scores);
+  const cutoff = run.cutoff ?? run.threshold ?? matchedCutoff(run.presentations[0].scores, state.k);
+  const low = Math.min(...all, cutoff), high = Math.max(...all, cutoff);
+  const room = (high - low) * 0.04 || 0.01;
+  // The colour goes into a style: never one that a file names.
+  state.runs.push({ ...run, colour: colourOf(run.name, state.runs.length), low: low - room, high: high + room, cutoff });
+}
+
+// What is scored, and a card without scores for every scorer that is still to come.
+function showRuns(waiting) {
+  $("stage").hidden = !state.runs.length && !waiting.length;
+  for (const id of ["all", "share", "answer"]) $(id).hidden = !state.runs.length;
   buildCards();
+  $("cards").append(...waiting.map((name, i) => make("article", { class: "waiting", "aria-label": `${name}, not scored yet` },
+    make("h3", {}, name), make("p", { class: "verdict same" }, i ? "waiting" : "scoring …"),
+    make("ol", { class: "shown" }, ...state.pool.documents.map((text, d) => make("li", {},
+      make("span", { class: "letter" }, letter(d)), make("span", { class: "text", title: text }, text)))))));
   draw(false);
 }
 
@@ -148,6 +165,7 @@ function buildCards() {
 }
 
 function draw(animate = true) {
+  if (!state.runs.length) return;
   const total = state.runs[0].presentations.length;
   $("place").textContent = state.at ? `order ${state.at} of ${total - 1}` : "order as given";
   for (const run of state.runs) drawCard(run, animate);
@@ -219,15 +237,22 @@ function shuffle() {
 
 // -- all orders together
 
+// The answer to the title's question, one line a scorer; below it the slot maps.
 function drawSummaries() {
-  $("summaries").replaceChildren(...state.runs.map(run => {
-    const found = figures(run);
-    const facts = [["decide as given", percent(found.agree)], ["overlap", fixed(found.overlap)], ["τ-PSI", fixed(run.measures.tau_psi)]];
-    return make("article", { class: "card", "--own": `var(--${run.colour})`, "aria-label": `${run.name}, all orders` },
-      make("h3", {}, make("span", { class: "dot", "aria-hidden": "true" }), run.name),
-      make("dl", { class: "figures" }, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
-      make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Slot map of ${run.name}` }, slotMap(run, found.share)));
+  const summaries = state.runs.map(run => ({ run, ...figures(run) }));
+  const named = run => [make("span", { class: "dot", "aria-hidden": "true" }), run.name];
+  $("answers").replaceChildren(...summaries.map(({ run, agree, overlap }) => {
+    const orders = run.presentations.length - 1, same = Math.round(agree * orders);
+    const stays = same === orders ? "Yes" : same ? "Not always" : "No";
+    const facts = [["decide as given", `${same} of ${orders}`], ["overlap", fixed(overlap)], ["τ-PSI", fixed(run.measures.tau_psi)]];
+    return make("div", { class: "answer", "--own": `var(--${run.colour})` }, make("h3", {}, ...named(run)),
+      make("p", { class: same === orders ? "stays" : "changed" }, stays),
+      make("dl", { class: "figures" }, ...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value)))));
   }));
+  $("summaries").replaceChildren(...summaries.map(({ run, share }) =>
+    make("article", { class: "card", "--own": `var(--${run.colour})`, "aria-label": `${run.name}, all orders` },
+      make("h3", {}, ...named(run)),
+      make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": `Slot map of ${run.name}` }, slotMap(run, share)))));
 }
 
 function slotMap(run, share) {
@@ -276,7 +301,7 @@ async function savePage() {
   const text = async (path, tag) => document.querySelector(tag)?.textContent || (await fetch(path)).text();
   const [css, js] = await Promise.all([text("/explorer.css", "style"), text("/explorer.js", "script#explorer")]);
   const page = document.documentElement.cloneNode(true);  // parsed anew, every style would be reported to the console
-  for (const id of ["cards", "summaries", "models", "spoken", "state"]) page.querySelector(`#${id}`).replaceChildren();
+  for (const id of ["cards", "answers", "summaries", "models", "spoken", "state"]) page.querySelector(`#${id}`).replaceChildren();
   page.querySelector("#tabs").hidden = true;  // a typed question is answered by the server alone
   page.querySelectorAll("#deciding, script, link[rel=stylesheet], style, meta[http-equiv]").forEach(e => e.remove());
   const put = (tag, attributes, words) => {

@@ -1,0 +1,149 @@
+"""Tables of other programs as rows: CSV, TSV, JSON, Parquet, saved datasets, and frames in memory."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import InputError
+from ..machine.unpacking import open_unpacked
+from .files import BYTE_ORDER_MARK, Mistakes, Unreadable, explaining_read_errors, numbered_records
+from .format import LARGEST
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+TABLES = (*SEPARATORS, ".jsonl", ".ndjson", ".json", ".parquet")
+END = "\x1e"
+"""Fills a row behind the last one: where it does not arrive, a quote that was never closed has swallowed what followed it."""
+ROWS = ("to_pylist", "to_dicts", "to_list")
+"""Methods that give rows as dicts: Arrow tables, polars frames, Hugging Face datasets."""
+WHOLE_NUMBERS = ("id", "query_id", "candidate_id", "doc_id", "relevance", "rank")
+"""Columns that pandas turns into floats where one of their values is absent."""
+
+
+class Table(NamedTuple):
+    """Rows with their numbers; `start` and a number name a row in a message."""
+
+    rows: list[tuple[int, Any]]
+    start: str = "row "
+    file: str = ""
+
+
+def table_kind(path: Path) -> str:
+    """The ending of a file, without that of gzip, where it is one of a table."""
+    ending = Path(path.name.lower().removesuffix(".gz")).suffix
+    return ending if ending in TABLES else ""
+
+
+def read_table(path: Path) -> Table:
+    """The rows of a file, or of the folder of a saved dataset."""
+    kind = table_kind(path)
+    if kind in SEPARATORS or path.is_dir():
+        rows = list(enumerate(_arrow_rows(path), 1)) if path.is_dir() else _csv_rows(path, SEPARATORS[kind])
+        return Table(rows, f"{path}: row ", f"{path}: ")
+    if not kind:
+        raise InputError(f"{path} is no table that can be read. Give one that ends in {', '.join(TABLES)}, or .gz after it.")
+    start, found = numbered_records(path)
+    rows = list(found)
+    mistakes = Mistakes(f"{start}{number}: {row}" for number, row in rows if isinstance(row, Unreadable))
+    if mistakes:
+        raise InputError(mistakes)
+    return Table(rows, start, f"{path}: ")
+
+
+def _csv_rows(path: Path, separator: str) -> list[tuple[int, Any]]:
+    """Every cell as text, so that 007 stays 007; rows are counted as a spreadsheet does, the heading first."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    with explaining_read_errors(path), open_unpacked(path) as file:
+        content = file.read().removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
+        heading = re.split(rb"[\r\n]", content, maxsplit=1)[0].decode()
+        if not heading.strip():
+            raise InputError(f"{path} is empty. Give a heading, and a row for each candidate or query.")
+        separator = max((separator, *",;\t"), key=heading.count)  # a spreadsheet may write a .csv with semicolons
+        names = [name.strip() or f"column {i}" for i, name in enumerate(next(csv.reader([heading], delimiter=separator)), 1)]
+        check_names(names, f"{path}: ")
+        content += f"\n{separator.join([END] * len(names))}\n".encode()
+        odd: list[Any] = []
+
+        def skip(row: Any) -> str:
+            odd.append(row)
+            return "skip"
+
+        try:
+            table = pa.csv.read_csv(
+                pa.BufferReader(content),
+                pa.csv.ReadOptions(use_threads=False, block_size=min(len(content), LARGEST), column_names=names),
+                pa.csv.ParseOptions(delimiter=separator, newlines_in_values=True, invalid_row_handler=skip),
+                pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=True, null_values=[""]),
+            )
+        except pa.ArrowInvalid as error:
+            content.decode()
+            raise InputError(f"{path} cannot be read as a table: {error}. Save it again, or as JSON Lines.") from None
+    rows = table.to_pylist()
+    if not rows or set(rows[-1].values()) != {END}:
+        raise InputError(
+            f"{path}: row {len(rows) + len(odd)}: a cell begins with a quote that is never closed. Close or double it."
+        )
+    if odd:
+        raise InputError(
+            Mistakes(f"{path}: row {r.number}: {r.actual_columns} cells where the heading has {len(names)}" for r in odd)
+        )
+    return [(number, row) for number, row in enumerate(rows[1:-1], 2) if any(row.values())]
+
+
+def _arrow_rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """The rows of what `Dataset.save_to_disk` wrote; what its `map` left in the folder is not of it."""
+    import pyarrow as pa
+
+    for file in sorted(file for file in folder.glob("*.arrow") if not file.name.startswith("cache-")):
+        try:
+            with pa.memory_map(str(file)) as source, pa.ipc.open_stream(source) as stream:
+                yield from (row for batch in stream for row in batch.to_pylist())
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"{file} cannot be read as a saved dataset: {error}. Save it again.") from None
+
+
+def check_names(names: Sequence[str], start: str = "") -> None:
+    if again := [name for name, times in Counter(names).items() if times > 1]:
+        raise InputError(f"{start}several columns are called {', '.join(again)}. Give each a name of its own.")
+
+
+def read_rows(data: Any) -> list[dict[str, Any]]:
+    """The rows of a frame, a dataset or a list, as dicts."""
+    names = getattr(data, "column_names", getattr(data, "columns", ()))
+    check_names([name for name in names if isinstance(name, str)])
+    if type(data).__module__.startswith("pandas"):
+        return [_without_nan(row) for row in data.to_dict("records")]
+    for method in ROWS:
+        if hasattr(data, method):
+            return list(getattr(data, method)())
+    if isinstance(data, Mapping) or not isinstance(data, Iterable):
+        raise InputError(
+            f"a {type(data).__name__} is not a collection. Give a name, a file, a list of dicts, a frame or a dataset."
+        )
+    return list(data)
+
+
+def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
+    """pandas has NaN where a value is absent, and floats where integers have gaps."""
+    present = {key: value for key, value in row.items() if not (isinstance(value, float) and value != value)}
+    return {k: int(v) if k in WHOLE_NUMBERS and isinstance(v, float) and v.is_integer() else v for k, v in present.items()}
+
+
+def plain_value(value: Any) -> Any:
+    """A value of numpy or pandas as JSON has it; what is absent (None, NaN, NA) is None, and left out of dicts."""
+    if isinstance(value, str):
+        return value
+    if hasattr(value, "tolist"):  # arrays and their scalars
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {key: plain for key, one in value.items() if (plain := plain_value(one)) is not None}
+    if isinstance(value, Iterable) and not isinstance(value, bytes):
+        return [plain_value(one) for one in value]
+    is_absent = type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    return None if is_absent else value
