@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steadyscore import Audits, Comparison
-from tests.helpers.notebooks import code_cells, run_cell, stored_print, stored_table
+from tests.helpers.notebooks import code_cells, run_cell, stored_print, stored_value
 from tests.helpers.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
@@ -25,7 +25,8 @@ def test_a_notebook_runs_and_gives_what_it_shows(notebook, monkeypatch):
         if "WITH_MODEL" not in source:
             assert printed == stored_print(cell)
         if isinstance(value, Audits | Comparison):
-            assert repr(value) == stored_table(cell)
+            assert repr(value) == stored_value(cell, "text/plain")
+            assert value._repr_html_() == stored_value(cell, "text/html")
         elif value is not None:
             assert value._repr_html_()
 

@@ -7,7 +7,6 @@ failed, 4 finished with rows that could not be scored; 130, 143 and 129 stopped 
 from __future__ import annotations
 
 import argparse
-import difflib
 import errno
 import importlib
 import os
@@ -23,6 +22,7 @@ from .machine.console import results_only, say
 from .machine.credentials import redact
 from .machine.extras import EXTRA, missing_extra
 from .machine.mirrors import name_addresses
+from .machine.names import nearest
 from .machine.progress import has_bar
 
 VERBS: dict[str, str] = {
@@ -72,8 +72,8 @@ class Parser(argparse.ArgumentParser):
     def refuse_unknown(self, words: Sequence[str]) -> NoReturn:
         """Of options that do not exist, the ones that were probably meant."""
         options = [option for action in self._actions for option in action.option_strings]
-        meant = {word: difflib.get_close_matches(word.partition("=")[0], options, n=1) for word in words if word[:1] == "-"}
-        hints = "".join(f"; {word} may mean {near[0]}" for word, near in meant.items() if near)
+        meant = {word: nearest(word.partition("=")[0], options) for word in words if word[:1] == "-"}
+        hints = "".join(f"; {word} may mean {near}" for word, near in meant.items() if near)
         self.error(f"unrecognized arguments: {' '.join(words)}{hints}")
 
 
@@ -144,8 +144,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     verb = next((word for word in argv if not word.startswith("-")), None)
     try:
         top = parser(verb)
-        if verb is not None and verb not in VERBS and (near := difflib.get_close_matches(verb, VERBS, n=1)):
-            top.error(f"there is no verb {verb!r}; did you mean {near[0]}?")
+        if verb is not None and verb not in VERBS and (near := nearest(verb, VERBS)):
+            top.error(f"there is no verb {verb!r}; did you mean {near}?")
         arguments, unknown = top.parse_known_args(argv)
         if unknown:
             arguments.parser.refuse_unknown(unknown)

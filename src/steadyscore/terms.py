@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -81,7 +81,7 @@ class Collection:
     """Characters of each candidate shown to the model (§B.1: 1200 on TREC-DL, QA and responses; 500 on BEIR); None keeps all."""
     queries: int | None = None
     """Number of instances, where the header states it."""
-    details: dict[str, Any] | None = None
+    details: dict[str, Any] | None = field(default=None, repr=False)
     """Provenance: licence, source, first stage, filters. Kept as it came."""
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from steadyscore.audits import audit as module
 from steadyscore.audits.figure import Figure, mean_figure
 from steadyscore.audits.load import budget_values, load_run
 from steadyscore.collection import open_collection
-from steadyscore.errors import InputError, RunMismatch
+from steadyscore.errors import InputError, MissingExtra, RunMismatch
 from steadyscore.machine import disk
 from steadyscore.measures.measurement import Threshold
 from steadyscore.scoring.estimate import keep_speed
@@ -357,7 +358,6 @@ def test_a_cache_that_cannot_be_written_costs_no_run(tmp_path, monkeypatch):
 
 def test_a_plot_is_a_figure_of_the_page_and_a_frame_has_a_row_per_measure():
     found = steadyscore.audit([length, by_place], ROWS, permutations=4, match_retention=0.4, quiet=True)
-    assert found.plot("quality").startswith("<svg")
     assert "<svg" in found.plot("decisions")._repr_html_()
     with pytest.raises(InputError, match="there is no figure 'pie'"):
         found.plot("pie")
@@ -365,6 +365,56 @@ def test_a_plot_is_a_figure_of_the_page_and_a_frame_has_a_row_per_measure():
     assert set(frame["variant"]) == {"python:length", "python:by_place"}
     assert {"value", "low", "high", "queries"} <= set(frame.columns)
     assert len(found.to_pandas(queries=True)) == sum(6 * len(audit.measured.values) for audit in found)
+
+
+def test_a_figure_is_saved_with_colours_of_its_own(tmp_path):
+    figure = steadyscore.audit([length, by_place], ROWS, permutations=4, match_retention=0.4, quiet=True).plot("quality")
+    saved = figure.save(tmp_path / "new" / "figure.svg").read_text()
+    assert ElementTree.fromstring(saved).tag.endswith("svg")
+    assert "var(--" not in saved
+    assert not hasattr(figure, "capitalize")
+    with pytest.raises(InputError, match=r"does not end in \.svg"):
+        figure.save(tmp_path / "figure.bmp")
+
+
+def test_a_measure_that_does_not_exist_is_answered_with_the_nearest():
+    (found,) = steadyscore.audit(length, ROWS, permutations=2, quiet=True)
+    with pytest.raises(KeyError, match=r"no measure taupsi; did you mean tau_psi\?"):
+        found["taupsi"]
+    with pytest.raises(KeyError, match=r"no measure bleu; there are .*tau_psi"):
+        found["bleu"]
+
+
+def test_results_are_short_in_a_repl(tmp_path):
+    scorers = {"long " * 100: length, "by place": by_place}
+    found = steadyscore.audit(scorers, ROWS, permutations=4, out=tmp_path, report=False, quiet=True)
+    results = [
+        found,
+        *found,
+        found[0].queries[0],
+        found[0].source,
+        found[0].source.collection,
+        steadyscore.compare(found),
+        steadyscore.gate(found, max={"tau_psi": 0.0}),
+        steadyscore.recommend(found[1].folder, target="overlap=0.5"),
+        steadyscore.study_variance(*found, estimator="reference"),
+        steadyscore.Run.open(found[1].folder),
+        steadyscore.rerank(length, "what " * 100, ["text " * 100]),
+        steadyscore.study_width(length, ROWS, width=2, permutations=2, quiet=True),
+        steadyscore.attack(length, ROWS, attacks=["instruction"], quiet=True),
+        found.plot("decisions"),
+    ]
+    assert [shown for result in results if len(shown := repr(result)) > 200 or "\n" in shown] == []
+    assert repr(found[1]).startswith("<Audit by place on data, 6 queries: ndcg@10 ")
+
+
+@pytest.mark.parametrize("result", ["audits", "comparison", "ranking"])
+def test_a_frame_without_pandas_says_what_to_install(result, monkeypatch):
+    found = steadyscore.audit([length, by_place], ROWS, permutations=2, quiet=True)
+    values = {"audits": found, "comparison": steadyscore.compare(found), "ranking": steadyscore.rerank(length, "q", ["a"])}
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtra, match=r"to_pandas\(\) needs pandas, .* Install with: pip install pandas$"):
+        values[result].to_pandas()
 
 
 def verdict(path, body):

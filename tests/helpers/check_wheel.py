@@ -106,7 +106,7 @@ def verdict(code: int | None, out: str, err: str, is_server: bool = False) -> st
     if code in (0, None):
         return WORKS
     said = err.strip().splitlines()[-1] if err.strip() else out
-    if named := re.findall(r"pip install 'steadyscore\[([a-z,-]+)\]'", said):
+    if named := re.findall(r"pip install [^\n]*\[([a-z,-]+)\]'", said):
         return f"names {','.join(sorted({extra for extras in named for extra in extras.split(',')}))}"
     return "refuses" if said else TRACE
 

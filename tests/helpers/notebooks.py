@@ -30,7 +30,7 @@ def stored_print(cell: dict[str, Any]) -> str:
     return "".join("".join(o["text"]) for o in cell["outputs"] if o["output_type"] == "stream" and o["name"] == "stdout")
 
 
-def stored_table(cell: dict[str, Any]) -> str | None:
-    """The text of the value that a cell shows, where it stored one."""
-    shown = [o["data"]["text/plain"] for o in cell["outputs"] if o["output_type"] == "execute_result"]
+def stored_value(cell: dict[str, Any], kind: str) -> str | None:
+    """The value that a cell shows as `text/plain` or `text/html`, where it stored one."""
+    shown = [o["data"][kind] for o in cell["outputs"] if o["output_type"] == "execute_result"]
     return "".join(shown[0]) if shown else None

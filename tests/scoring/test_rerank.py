@@ -66,7 +66,7 @@ def test_a_dict_is_scored_by_title_and_text_and_handed_back_whole():
 
 def test_a_ranking_prints_and_is_a_frame():
     ranking = steadyscore.rerank(by_length, "what", TEXTS)
-    assert repr(ranking).splitlines()[1] == "   1  26.0000  [1] the longest of these texts"
+    assert str(ranking).splitlines()[1] == "   1  26.0000  [1] the longest of these texts"
     assert list(ranking.to_pandas()["index"]) == [1, 2, 0]
 
 

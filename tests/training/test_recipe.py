@@ -15,6 +15,7 @@ from steadyscore.collection.catalogue import CATALOGUE
 from steadyscore.commands import check
 from steadyscore.commands import train as verb
 from steadyscore.errors import InputError
+from steadyscore.machine.extras import install_line
 from steadyscore.models.embedded import shipped_adapters
 from steadyscore.reproduce.names import BASES, TRAINING_DATA
 from steadyscore.scoring.estimate import keep_speed
@@ -403,7 +404,7 @@ def test_what_a_measurement_lacks_is_said_with_the_command_that_brings_it(good, 
     cost = dry_run(replace(good, base="hf:nobody/nothing"), capsys)
     assert cost["unknown"] == "hf:nobody/nothing is not on this disk: hf download nobody/nothing"
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert dry_run(good, capsys)["unknown"] == "measuring it needs torch: pip install 'steadyscore[local]'"
+    assert dry_run(good, capsys)["unknown"] == f"measuring it needs torch: {install_line(['torch'])}"
 
 
 def test_names_that_no_file_can_have_are_mistakes_of_the_recipe():

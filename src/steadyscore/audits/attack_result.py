@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
+from ..machine.names import no_such, short_repr
 from ..machine.working_copies import local_folder, open_folder
 from ..measures.attacks import ATTACK_MEASURES, Attacked, measure_attack
 from ..measures.measurement import find_cutoff
@@ -88,6 +89,8 @@ class AttackAudit:
     folder: Path | None = None
 
     def __getitem__(self, attack: str) -> dict[str, Effect]:
+        if attack not in self.effects:
+            raise no_such("attack", attack, self.effects)
         return self.effects[attack]
 
     def to_json(self) -> dict[str, Any]:
@@ -174,7 +177,8 @@ class AttackAudit:
         counts = sorted({of[measure].attack.queries for of in self.effects.values() if measure in of})
         return measure.replace("_", "_\n", 1) + ("" if counts in ([], [self.queries]) else f"\nof {'-'.join(map(str, counts))}")
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return short_repr(self, f"{self.name} on {self.collection}, {self.queries} queries: {', '.join(self.effects)}")
 
     def _repr_html_(self) -> str:
         return html_table(HEADER, self.rows())

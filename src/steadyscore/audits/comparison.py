@@ -9,6 +9,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..machine.extras import check_installed
+from ..machine.names import short_repr
 from ..measures.intervals import Interval
 from ..measures.ranking import unless_nan
 from ..tasks import TASKS
@@ -141,6 +143,7 @@ class Comparison:
 
     def to_pandas(self) -> pd.DataFrame:
         """A row per task, variant and measure."""
+        check_installed("to_pandas()", "pandas")
         import pandas as pd
 
         return pd.DataFrame([row | row.pop("difference") for row in self.to_json()["contrasts"]])
@@ -156,7 +159,9 @@ class Comparison:
         ]
         return "\n".join(parts).rstrip("\n")
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        variants = dict.fromkeys(contrast.variant for contrast in self.contrasts)
+        return short_repr(self, f"with {self.baseline}: {', '.join(variants)}; {len(self.contrasts)} contrasts")
 
     def _repr_html_(self) -> str:
         tables = (f"<p>{escape(title)}</p>" * bool(title) + html_table(header, rows) for title, header, rows in self._tables())

@@ -25,6 +25,7 @@ from ..engines.decision_model import SHAPES, DecisionModel
 from ..errors import InputError
 from ..machine.disk import lock_folder, sha256, write_record
 from ..machine.mirrors import name_of
+from ..machine.names import short_repr
 from ..machine.progress import job
 from ..machine.working_copies import local_folder, open_folder
 from ..measures.decisions import INSTABILITIES, NOISE, QUALITIES, Shown, calibration_error, measure_case, stack
@@ -136,7 +137,8 @@ class DecisionAudit:
         said += answer_remarks(self.name, self.name.partition(":")[2].partition("@")[0], self.spent)
         return "\n".join([f"{self.name} on {self.collection}", text_table(HEADER, self.rows()), *said])
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return short_repr(self, f"{self.name} on {self.collection}, {len(self.cases)} states")
 
     def _repr_html_(self) -> str:
         return html_table(HEADER, self.rows())

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 from ..errors import GateFailed, InputError, UsageError
 from ..machine.bounds import parse_number
+from ..machine.names import short_repr
 from ..measures.ranking import unless_nan
 from ..measures.threshold import Threshold
 from ..runs.folder import Run
@@ -129,7 +130,9 @@ class Gate:
     def __str__(self) -> str:
         return "\n".join([text_table(HEADER, self._rows()), *self.remarks])
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        failed = [f"{check.run}: {check.reason}" for check in self.checks if not check.ok]
+        return short_repr(self, "; ".join([f"{len(self.checks) - len(failed)} of {len(self.checks)} bounds hold", *failed]))
 
     def _repr_html_(self) -> str:
         return html_table(HEADER, self._rows()) + "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)

@@ -18,6 +18,7 @@ import numpy as np
 from ..errors import InputError, UsageError
 from ..machine.bounds import parse_number
 from ..machine.mirrors import name_of
+from ..machine.names import short_repr
 from ..measures.measurement import fewest_permutations
 from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
@@ -119,7 +120,8 @@ class Recommendation:
         table = text_table(self.header, [option.cells(self.target) for option in self.options])
         return "\n".join([table, *self.sentences])
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return short_repr(self, f"for {self.target}: {self.best.scorer if self.best else 'no option reaches it'}")
 
     def _repr_html_(self) -> str:
         table = html_table(self.header, [option.cells(self.target) for option in self.options])

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..collection import Source, open_collection
 from ..errors import InputError, SteadyscoreError
+from ..machine.extras import check_installed
 from ..machine.mirrors import name_of
+from ..machine.names import no_such, short_repr
 from ..machine.working_copies import open_folder
 from ..measures.measurement import Measured
 from ..measures.reading import Reading
@@ -33,6 +35,8 @@ from .table import figures_table, measure_tables
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+    from ..report.drawings import Drawing
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,13 @@ class Audit:
     """The task's measures where the larger id goes first of two with equal scores; empty where no two are equal."""
 
     def __getitem__(self, measure: str) -> Figure:
+        if measure not in self.figures:
+            raise no_such("measure", measure, self.figures)
         return self.figures[measure]
+
+    def __repr__(self) -> str:
+        shown = [f"{name} {self.figures[name].value:.3f}" for name in self.task.columns[:3] if name in self.figures]
+        return short_repr(self, f"{self.name} on {self.collection}, {self.measured.coverage.queries} queries: {', '.join(shown)}")
 
     def to_json(self) -> dict[str, Any]:
         """As `--json` and `summary.json` have it."""
@@ -189,7 +199,8 @@ class Audits(Sequence[Audit]):
     def __str__(self) -> str:
         return "\n".join([self.table, "", *self.remarks()]).rstrip("\n")
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return short_repr(self, f"({len(self)}): {'; '.join(f'{audit.name} on {audit.collection}' for audit in self)}")
 
     def _repr_html_(self) -> str:
         return figures_table(self, html=True) + "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks())
@@ -202,6 +213,7 @@ class Audits(Sequence[Audit]):
 
     def to_pandas(self, *, queries: bool = False) -> pd.DataFrame:
         """One row per scorer, collection and measure; with `queries` one per query too."""
+        check_installed("to_pandas()", "pandas")
         if queries:
             return self.to_arrow().to_pandas()
         import pandas as pd
@@ -213,8 +225,8 @@ class Audits(Sequence[Audit]):
         ]
         return pd.DataFrame(rows)
 
-    def plot(self, kind: str = "decisions", collection: str | None = None) -> Any:
-        """A figure of the report: `spread`, `slots`, `decisions`, `quality`, `budget` or `cutoffs`. Shows in a notebook."""
+    def plot(self, kind: str = "decisions", collection: str | None = None) -> Drawing:
+        """A figure of the report: `spread`, `slots`, `decisions`, `quality`, `budget` or `cutoffs`. A notebook shows it."""
         from ..report.drawings import plot
 
         return plot(self, kind, collection)

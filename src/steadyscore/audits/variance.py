@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
+from ..machine.names import short_repr
 from ..measures.decomposition import SlotResidual, collection_shares
 from ..measures.places import Estimator, slot_profile, variance_components
 from ..measures.ranking import unless_nan
@@ -72,7 +73,8 @@ class VarianceStudy:
     def __str__(self) -> str:
         return text_table(HEADER, [row.cells() for row in self.rows]).rstrip("\n")
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return short_repr(self, f"of {len(self.rows)} runs, {self.estimator}")
 
     def _repr_html_(self) -> str:
         return html_table(HEADER, [row.cells() for row in self.rows])

@@ -14,6 +14,7 @@ from ..collection import Data
 from ..engines import EngineOptions, Recording
 from ..errors import InputError
 from ..machine.mirrors import parse_place
+from ..machine.names import short_repr
 from ..machine.progress import bar
 from ..measures.decomposition import width_decomposition, width_effect
 from ..measures.gains import quality_of
@@ -70,6 +71,9 @@ class WidthStudy:
             f"Mean |change of a score| from width 1 to {self.width or 'the pool'}, over the pooled SD: {self.score_effect:.3f}"
         )
         return "\n".join([f"{self.scorer} on {self.collection}", *tables, words])
+
+    def __repr__(self) -> str:
+        return short_repr(self, f"{self.scorer} on {self.collection}: scores move by {self.score_effect:.3f} SD")
 
 
 def study_width(

@@ -7,14 +7,13 @@ held in memory (tables, columns, rows); the loaders of public formats are passag
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import logging
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from ..errors import InputError
 from ..machine.disk import atomic, explaining_os_errors, is_there, make_folder, sha256
 from ..machine.disk import cache_folder as cache_root
 from ..machine.mirrors import is_address
+from ..machine.names import nearest
 from ..machine.stores import local_file
 from ..terms import Collection, Instance, TaskName
 from .catalogue import CATALOGUE
@@ -69,9 +69,9 @@ class Source:
     name: str
     """As it was asked for: a name, or the path of a file."""
     collection: Collection
-    read: Callable[[], Iterator[Instance]]
+    read: Callable[[], Iterator[Instance]] = field(repr=False)
     """A new pass over everything that is stored."""
-    digest_of: Callable[[], str]
+    digest_of: Callable[[], str] = field(repr=False)
     columns: Names = None
 
     def instances(self, *, reserve: bool = False) -> Iterator[Instance]:
@@ -276,8 +276,8 @@ def path_of(source: str | Path) -> Path:
     whole, _, part = source.partition(".")
     if source in known or (whole in CATALOGUE and part in CATALOGUE[whole].parts):
         raise InputError(f"{source} is not on this machine yet. Get it with: steadyscore data get {whole}")
-    near = difflib.get_close_matches(source, known, n=1, cutoff=0.6)
-    hint = f"Did you mean {near[0]}?" if near else "Nor is there such a file or folder."
+    near = nearest(source, known)
+    hint = f"Did you mean {near}?" if near else "Nor is there such a file or folder."
     raise InputError(f"no collection is named {source}. {hint} All names: steadyscore data list")
 
 

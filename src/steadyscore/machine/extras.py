@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from ..errors import MissingExtra
 
@@ -40,7 +46,7 @@ def is_installed(module: str) -> bool:
     return sys.modules[module] is not None if module in sys.modules else find_spec(module) is not None
 
 
-def absent_modules(modules: Iterable[str]) -> list[str]:
+def absent_modules(modules: Collection[str]) -> list[str]:
     return [module for module in modules if not is_installed(module)]
 
 
@@ -56,9 +62,25 @@ def missing_extra(what: str, modules: list[str]) -> MissingExtra:
     return MissingExtra(f"{what} needs {named}, which {verb} not installed. Install with: {install_line(modules)}")
 
 
-def install_line(modules: Iterable[str]) -> str:
+def install_line(modules: Collection[str]) -> str:
     """The command that brings some modules; an extra that another one contains is left out."""
-    extras = {EXTRA[module] for module in modules}
+    extras = {EXTRA[module] for module in modules if module in EXTRA}
     if extras & set(WITH_LOCAL):
         extras.discard("local")
-    return f"pip install 'steadyscore[{','.join(sorted(extras))}]'"
+    own = [_with_extras(f"[{','.join(sorted(extras))}]")] if extras else []
+    return " ".join(["pip install", *own, *(module for module in modules if module not in EXTRA)])
+
+
+def _with_extras(extras: str) -> str:
+    """This package with some extras, from where pip took it (PEP 610): a checkout, a wheel, an address; else the index."""
+    try:
+        said = json.loads(distribution("steadyscore").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        said = {}
+    url = said.get("url", "")
+    path = Path(url2pathname(urlsplit(url).path))
+    if url.startswith("file:") and path.exists():
+        return "-e " * bool(said.get("dir_info", {}).get("editable")) + shlex.quote(f"{path}{extras}")
+    vcs = said.get("vcs_info", {})
+    address = f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
+    return shlex.quote(f"steadyscore{extras}" + f" @ {address}" * (bool(url) and not url.startswith("file:")))

@@ -1,9 +1,11 @@
-"""Names as files (on one level, visible, of characters that every file system takes), and names that tell several apart."""
+"""Names as files (on one level, visible, of characters that every file system takes), names that tell several apart, the
+name that was meant, and what a REPL shows of a value."""
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
@@ -29,3 +31,23 @@ def without_common(names: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
             names = [name[1:] for name in names]
         names = [name[::-1] for name in names]
     return names
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant; None where none is like it."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+
+
+def no_such(what: str, word: str, known: Iterable[str]) -> KeyError:
+    """What looking up a name that does not exist raises: it says which one was probably meant."""
+    near = nearest(word, names := list(known))
+    return KeyError(f"no {what} {word}; " + (f"did you mean {near}?" if near else f"there are {', '.join(names)}"))
+
+
+LONGEST_REPR = 200
+
+
+def short_repr(value: object, words: str) -> str:
+    """What a REPL shows of a result: its kind and some words on one line; `print` shows the whole."""
+    line = f"<{type(value).__name__} {' '.join(words.split())}"
+    return (line if len(line) < LONGEST_REPR else f"{line[: LONGEST_REPR - 2]}…") + ">"

@@ -5,7 +5,6 @@ No torch at import time.
 
 from __future__ import annotations
 
-import difflib
 import importlib.metadata
 import json
 import re
@@ -21,6 +20,7 @@ from typing import Any
 from ..errors import InputError, ModelError, StorageError
 from ..machine.disk import atomic_folder, cache_folder, is_there, sha256
 from ..machine.extras import check_installed
+from ..machine.names import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ def base_address_mistake(address: str) -> str | None:
         return None
     if kind == "hf" and (is_there(name) or HUB_ID.fullmatch(name)):
         return None
-    near = difflib.get_close_matches(name, EMBEDDED, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"give {', '.join(EMBEDDED)}, hf:<folder or .gguf file> or hf:<owner>/<name>"
+    near = nearest(name, EMBEDDED)
+    hint = f"did you mean {near!r}?" if near else f"give {', '.join(EMBEDDED)}, hf:<folder or .gguf file> or hf:<owner>/<name>"
     return f"base is {address!r}, which names no model to adapt; {hint}"
 
 

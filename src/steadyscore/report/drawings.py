@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,9 @@ from ..audits.load import match_threshold
 from ..audits.names import with_distinct_names
 from ..audits.result import Audit
 from ..errors import InputError
+from ..machine.disk import atomic
 from ..machine.extras import PAGE, check_installed
+from ..machine.names import short_repr
 from ..measures import threshold
 from ..measures.intervals import Interval, mean_interval
 from ..measures.measurement import EachChanged, average_permutations, fewest_permutations, measure
@@ -153,23 +157,32 @@ PLOTS = ("spread", "slots", "decisions", "quality", "budget", "cutoffs")
 """What `Audits.plot` can draw."""
 
 
-class Drawing(str):
-    """SVG text that a notebook shows as a picture."""
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A figure outside the page: a notebook shows it, `save` writes it."""
 
-    __slots__ = ()
+    name: str
+    svg: str
+    """With colours of its own; text has the reader's."""
 
     def __repr__(self) -> str:
-        return f"<a figure: {len(self):,} characters of SVG>"
+        return short_repr(self, f"{self.name}: {len(self.svg):,} characters of SVG")
 
     def _repr_html_(self) -> str:
-        return f"<style>:root {{ --faint: #666; --rule: #ccc; {_PALETTE} }}</style>{self}"
+        return self.svg
+
+    def save(self, file: str | Path) -> Path:
+        """Write the figure into a file that ends in .svg; returns its path."""
+        path = Path(file)
+        if path.suffix != ".svg":
+            raise InputError(f"a figure is SVG, and {path} does not end in .svg. Name a file that does.")
+        with atomic(path) as stream:
+            stream.write(self.svg.encode())
+        return path
 
 
-_PALETTE = " ".join(
-    f"{variable.removeprefix('var(').removesuffix(')')}: {colour};"
-    for colour, variable in figures.VARIABLES.items()
-    if variable.startswith("var(") and variable not in ("var(--faint)", "var(--rule)")
-)
+_COLOURS = {variable: colour for colour, variable in figures.VARIABLES.items() if variable.startswith("var(")}
+_COLOURS |= {"var(--faint)": "#666", "var(--rule)": "#ccc"}
 
 
 def plot(audits: Sequence[Audit], kind: str, collection: str | None = None) -> Drawing:
@@ -186,7 +199,8 @@ def plot(audits: Sequence[Audit], kind: str, collection: str | None = None) -> D
     plans = _plans(members, sentences.decision_measure(members), styles)
     for plan in plans:
         if plan.kind == kind and (drawn := _draw(plan, wanted)) is not None:
-            return Drawing(drawn.svg)
+            svg = re.sub(r"var\(--[a-z-]+\)", lambda variable: _COLOURS[variable[0]], drawn.svg)
+            return Drawing(f"{drawn.title}: {wanted}", svg)
     others = ", ".join(plan.kind for plan in plans if plan.kind != kind and plan.data())
     raise InputError(f"these audits have nothing to draw as {kind!r}; they have {others}.")
 

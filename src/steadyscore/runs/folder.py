@@ -27,6 +27,7 @@ from ..errors import DamagedFile, InputError, RunMismatch
 from ..machine.checksums import record_state
 from ..machine.disk import explaining_os_errors, read_json, set_aside, write_parquet, write_record, write_tables
 from ..machine.mirrors import Place, mirror_of, name_of
+from ..machine.names import short_repr
 from ..machine.working_copies import local_folder
 from ..terms import Array
 from .compact import CompactQueries
@@ -80,6 +81,9 @@ class Run:
         self._flushed = time.monotonic()
         self._seconds_held = HELD_HERE if mirror_of(folder) is None else HELD_FOR_A_STORE
         self._next_shard: int | None = None
+
+    def __repr__(self) -> str:
+        return short_repr(self, f"{name_of(self.folder)}: {self.record['name']} on {self.record['collection']}")
 
     # -- creating and resuming
 
@@ -385,12 +389,8 @@ def find_folders(places: Sequence[Place]) -> list[Path]:
 def find_runs(places: Sequence[Place]) -> list[Run]:
     """The runs in and below some folders; those of an attack, which are to be read together, only where each is named."""
     folders = [local_folder(place) for place in places]
-    if attacks := [
-        file.parent.parent
-        for folder in folders
-        for file in sorted(folder.glob(f"**/{CLEAN}/{RECORD_FILE}"))
-        if (file.parent.parent / ATTACKS_FOLDER).is_dir()
-    ]:
+    clean = [file.parent.parent for folder in folders for file in sorted(folder.glob(f"**/{CLEAN}/{RECORD_FILE}"))]
+    if attacks := [folder for folder in clean if (folder / ATTACKS_FOLDER).is_dir()]:
         raise InputError(
             [
                 f"{attack} is the folder of an attack: `steadyscore attack --runs {attack}` measures it, writes its page and "

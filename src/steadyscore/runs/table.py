@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import DamagedFile
 from ..machine.checksums import State, parquet_state
+from ..machine.names import short_repr
 from ..terms import Array, Partition, Ties
 from ..window.presentation import count_orders
 from .layout import GRADE_COLUMNS, score_schema
@@ -54,6 +55,9 @@ class Scored:
     """How each order was cut into windows: what places mean."""
     ties: Ties = "id"
     """Who goes first of two candidates with equal scores: the smaller id, or the one that was shown first."""
+
+    def __repr__(self) -> str:
+        return short_repr(self, f"{self.query_id}: {len(self.scores)} presentations of {len(self.candidate_ids)} candidates")
 
     @property
     def permuted(self) -> Array:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, overload
 from ..collection.format import is_encodable
 from ..engines import EngineOptions
 from ..errors import InputError
+from ..machine.extras import check_installed
+from ..machine.names import short_repr
 from ..terms import Candidate, Collection, Instance, PromptStyle, TaskName
 from .mitigations import mitigate
 from .score import AuditConfig, open_scorer
@@ -58,13 +60,18 @@ class Ranking(Sequence[RankedDocument]):
 
     def to_pandas(self) -> pd.DataFrame:
         """A row per document."""
+        check_installed("to_pandas()", "pandas")
         import pandas as pd
 
         return pd.DataFrame(self.to_json())
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         lines = [f"{d.rank:>4}  {d.score:.4f}  [{d.index}] {_beginning(d.document)}" for d in self]
         return "\n".join([f"{len(self)} documents for {self.query!r}", *lines])
+
+    def __repr__(self) -> str:
+        first = f", first {_beginning(self[0].document)!r}" if self else ""
+        return short_repr(self, f"of {len(self)} documents for {self.query!r}{first}")
 
 
 def _beginning(document: Document, longest: int = 80) -> str:

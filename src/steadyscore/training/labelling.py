@@ -15,6 +15,7 @@ from ..machine import console
 from ..machine.bounds import Positive, changed_fields, check_fields
 from ..machine.disk import is_there
 from ..machine.mirrors import Place, name_of, parse_place
+from ..machine.names import short_repr
 from ..machine.progress import bar
 from ..machine.working_copies import local_folder, open_folder
 from ..runs.folder import Run
@@ -85,6 +86,9 @@ class Labelled:
     """Queries that got no label."""
     queries: int
     """Queries that were to be labelled."""
+
+    def __repr__(self) -> str:
+        return short_repr(self, f"{len(self.labels)} of {self.queries} queries: {name_of(self.folder)}")
 
     def to_json(self) -> dict[str, Any]:
         return self.quality | {"failed": [failure.to_json() for failure in self.failed], "out": name_of(self.folder)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 from ..errors import InputError
 from ..machine.bounds import AboveZero, BelowOne, NotNegative, Positive, Share, ZeroOrMore
 from ..machine.extras import check_installed
+from ..machine.names import nearest
 from ..machine.unpacking import read_whole
 from ..terms import Markers, Placeholder, PromptStyle
 from .objectives import Convention
@@ -182,8 +182,8 @@ def _by_field(values: Mapping[Any, Any]) -> tuple[dict[str, Any], list[str]]:
 def _unknown(key: Any) -> str:
     if not isinstance(key, str):
         return f"key {key!r} is not a word. Known: {', '.join(FIELDS)}."
-    near = difflib.get_close_matches(key, [*FIELDS, "width"], n=1)
-    return f"unknown key {key!r}" + (f": did you mean {near[0]!r}?" if near else f". Known: {', '.join(FIELDS)}.")
+    near = nearest(key, [*FIELDS, "width"])
+    return f"unknown key {key!r}" + (f": did you mean {near!r}?" if near else f". Known: {', '.join(FIELDS)}.")
 
 
 def value_mistakes(values: Mapping[str, Any]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from ..audits.load import Given, collect_audits, load_runs
 from ..audits.table import html_table, text_table
 from ..collection import Data, open_collection
 from ..errors import InputError
+from ..machine.names import short_repr
 from ..measures.decomposition import silver_beta
 from ..measures.gains import correlation
 from ..measures.intervals import collection_mean
@@ -63,7 +64,8 @@ class TeacherStudy:
         ]
         return "\n".join([text_table(HEADER, [teacher.cells() for teacher in self.teachers]), *sentences])
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return short_repr(self, f"of {len(self.teachers)} teachers by {self.measure}")
 
     def _repr_html_(self) -> str:
         return html_table(HEADER, [teacher.cells() for teacher in self.teachers])

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 
 from ..collection import Data, Names, keep_as_file
 from ..machine.extras import TRAINING, check_installed
+from ..machine.names import short_repr
 from ..machine.progress import job
 from ..models.card import Card, scorer_address
 from ..terms import Markers, Placeholder, PromptStyle
@@ -85,6 +86,9 @@ class Trained:
     def address(self) -> str:
         """The adapter on its base, as a scorer address that `audit` takes."""
         return f"{scorer_address(self.card['base']['model'])}+{self.folder}"
+
+    def __repr__(self) -> str:
+        return short_repr(self, f"{self.card['objective']} for {self.card['steps']} steps: {self.address}")
 
     def to_json(self) -> dict[str, Any]:
         last = self.card["held_out"][-1:]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-
 from ...errors import InputError
+from ...machine.names import nearest
 from ..recipe import Artifact
 from .consumers import CONSUMERS
 from .main import MAIN
@@ -23,7 +22,7 @@ def artifact_of(name: str) -> Artifact:
     """A table or figure by its name or by the paper's label."""
     key = name.removeprefix("tab:").removeprefix("fig:")
     if key not in ARTIFACTS:
-        near = difflib.get_close_matches(key, ARTIFACTS, n=1)
-        hint = f"Did you mean {near[0]}?" if near else "`steadyscore reproduce list` prints all names."
+        near = nearest(key, ARTIFACTS)
+        hint = f"Did you mean {near}?" if near else "`steadyscore reproduce list` prints all names."
         raise InputError(f"the paper has no table or figure {name!r}. {hint}")
     return ARTIFACTS[key]
