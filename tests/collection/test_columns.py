@@ -23,17 +23,17 @@ def test_case_plural_and_what_stands_between_do_not_matter(name):
     assert plain_word(name) == "docid"
 
 
-@pytest.mark.parametrize("name", ["document", "doc", "text", "passage", "candidate", "response", "context"])
+@pytest.mark.parametrize("name", ["document", "doc", "text", "passage", "candidate", "response", "completion", "content"])
 def test_a_text_goes_by_several_names(name):
     assert roles(f"query {name}").roles == {"query": "query", "text": name}
 
 
-@pytest.mark.parametrize("name", ["doc_id", "docid", "id", "pid", "Doc-ID", "docId"])
+@pytest.mark.parametrize("name", ["doc_id", "docid", "id", "pid", "docno", "_id", "Doc-ID", "docId"])
 def test_an_id_of_a_candidate_goes_by_several_names(name):
     assert roles(f"query text {name}").roles["doc_id"] == name
 
 
-@pytest.mark.parametrize("name", ["label", "relevance", "grade", "labels"])
+@pytest.mark.parametrize("name", ["label", "relevance", "grade", "rel", "judgement", "labels"])
 def test_a_judgement_goes_by_several_names(name):
     assert roles(f"query text {name}").roles["relevance"] == name
 

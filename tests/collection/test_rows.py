@@ -22,6 +22,9 @@ def row(**fields):
     return {"query_id": "q", "query": "why", "text": "because"} | fields
 
 
+PAIR = {"prompt": "p", "response_a": "x", "response_b": "y"}
+
+
 def grades(instances):
     return [[candidate.relevance for candidate in instance.pool] for instance in instances]
 
@@ -78,6 +81,7 @@ def test_a_score_of_whole_numbers_is_a_judgement_and_any_other_a_first_stages():
     ("said", "expected"),
     [
         ("A", [3, 0]), ("b", [0, 3]), ("tie", [None, None]), (None, [None, None]), ("Tie (both bad)", [None, None]),
+        ("both_bad", [None, None]),
         (0, [3, 0]), (1.0, [0, 3]), ("1", [0, 3]), ("response_b", [0, 3]), ("model_a", [3, 0]), ("GPT-9", [0, 3]),
     ],
     ids=repr,
@@ -88,6 +92,33 @@ def test_who_won_is_said_by_letter_column_model_or_place(said, expected):
     assert grades(source.instances()) == [expected, [3, 0]]
     assert source.collection.task == "response_ranking"
     assert [each.id for each in next(source.instances()).pool] == ["a", "b"]
+
+
+def test_a_column_of_ties_alone_is_recognised_and_judges_nothing(caplog):
+    from_records([{"prompt": "p", "response_a": "x", "response_b": "y", "preferred": "tie"}] * 2, name="ties")
+    recognised, lacks = caplog.messages
+    assert recognised.endswith("relevance=preferred")
+    assert "no relevance, so nothing that needs judgements is measured" in lacks
+
+
+def test_ranks_may_count_from_0():
+    assert [(each.text, each.rank) for each in read([row(rank=1), row(text="so", rank=0)])[0].pool] == [("so", 1), ("because", 2)]
+
+
+@pytest.mark.parametrize(("first", "second"), [("yes", "no"), ("TRUE", "False"), (True, False), ("1.0", "0")])
+def test_a_judgement_may_be_a_word(first, second):
+    assert grades(read([row(label=first), row(text="so", label=second)])) == [[1, 0]]
+
+
+def test_a_verdict_may_be_in_small_letters():
+    assert read([row(verdict="not enough info")])[0].verdict == "NOT ENOUGH INFO"
+
+
+def test_an_id_that_all_rows_of_a_query_share_is_that_of_the_query():
+    rows = [{"id": 7, "query": "why", "text": text} for text in "ab"] + [{"id": 8, "query": "when", "text": "c"}]
+    assert [(each.id, [one.id for one in each.pool]) for each in read(rows)] == [("7", ["1", "2"]), ("8", ["1"])]
+    apart = [{"id": i, "query": "why", "text": text} for i, text in enumerate("ab")]
+    assert [one.id for one in read(apart)[0].pool] == ["0", "1"]
 
 
 def test_what_0_means_is_said(caplog):
@@ -120,9 +151,8 @@ def test_columns_are_called_as_they_are_given():
     nested = [{"query": "why", "documents": [{"page_content": "because", "metadata": {}}]}]
     assert read(nested, columns={"text": "page_content"}) == read([{"query": "why", "documents": ["because"]}])
     pairs = [{"ask": "p", "left": "x", "right": "y", "better": "b"}]
-    assert grades(
-        read(pairs, columns={"query": "ask", "response_a": "left", "response_b": "right", "winner": "better"})
-    ) == [[0, 3]]  # fmt: skip
+    source = from_records(pairs, columns={"query": "ask", "response_a": "left", "response_b": "right", "winner": "better"})
+    assert (grades(source.instances()), source.collection.task) == ([[0, 3]], "response_ranking")
 
 
 def test_what_was_recognised_is_said_once_and_not_of_our_own_names(caplog):
@@ -165,6 +195,7 @@ def test_equal_query_texts_without_ids_are_counted(caplog):
         ([row(doc_id=1), row(doc_id="1")], ["row 1: query 'q': candidate id '1' occurs more than once in the pool"]),
         ([row(rank=1), row(rank=1)], ["row 1: query 'q': rank 1 occurs more than once"]),
         ([row(label="good"), row(label=-1)], ['row 1: "label" is "good", not an integer from 0 to 2147483647 (so in 2 places']),
+        ([PAIR, PAIR | {"response_b": ""}], ['row 2: "response_b" is missing']),
         ([row(text=5), row(text="")], ['row 1: "text" is 5, not a string', 'row 2: "text" is missing']),
         ([{"a": 1}], ["no column is recognised as query or as text among a. Say it: --columns query=COLUMN,text=COLUMN."]),
         ([{}], ["no column is recognised"]),
@@ -172,6 +203,10 @@ def test_equal_query_texts_without_ids_are_counted(caplog):
         ([row(), 7, "x"], ["row 2: int is not a dict", "row 3: str is not a dict"]),
         (pa.table({"query": ["x"], "text": ["y"]}).rename_columns(["text", "text"]), ["several columns are called text"]),
         (pd.DataFrame([["x", "y"]], columns=["text", "text"]), ["several columns are called text"]),
+        (pd.Series(["x"]), ["Series is not a kind of data. Give a name, a file, a list of dicts"]),
+        (pl.LazyFrame({"query": ["x"]}), ["LazyFrame is not a kind of data"]),
+        (b"query,text", ["bytes is not a kind of data"]),
+        ({"train": [row()]}, ["dict is not a kind of data"]),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_before_anything_is_scored(rows, messages):
@@ -184,7 +219,11 @@ def test_what_is_wrong_is_said_before_anything_is_scored(rows, messages):
 
 @pytest.mark.parametrize(
     ("columns", "message"),
-    [({"text": "bdy"}, "there is no column bdy; there are query_id, query, text"), ({"txt": "text"}, "cannot be called txt")],
+    [
+        ({"text": "bdy"}, "there is no column bdy; there are query_id, query, text"),
+        ({"txt": "text"}, "cannot be called txt"),
+        ({"query": "text", "text": "text"}, "text cannot be two things at once"),
+    ],
 )
 def test_names_that_are_given_must_be_there(columns, message):
     with pytest.raises(InputError, match=message):

@@ -183,7 +183,7 @@ HOSTILE = {
     "empty": ("x.csv", "", "is empty. Give a heading"),
     "heading alone": ("x.csv", "query,text\n", "there is no row to score."),
     "blank lines": ("x.csv", "\n\n", "is empty"),
-    "other separator": ("x.csv", "query|text\nq|x\n", "no column is recognised as query or as text among query|text."),
+    "other separator": ("x.csv", "query:text\nq:x\n", "no column is recognised as query or as text among query:text."),
     "no heading": ("x.csv", "why,because\nwhy,so\n", "no column is recognised as query or as text among why, because."),
     "one column missing": (
         "x.csv",
@@ -209,6 +209,12 @@ HOSTILE = {
     "mixed types": ("x.jsonl", '{"query": "q", "text": "x"}\n{"query": "q", "text": {"a": 1}}\n', ':2: "text" is an object of 1'),
     "lists as text": ("x.csv", 'query,documents\nq,"[""a"", ""b""]"\n', "documents holds no lists."),
     "an object": ("x.json", '{"data": [{"query": "q", "text": "x"}]}', "no column is recognised as query or as text among data."),
+    "an object over lines": ("x.json", json.dumps({"query": "q", "documents": ["x"]}, indent=1), "holds one object. Give a list"),
+    "columns": (
+        "x.json",
+        '{"query": {"0": "q"}, "text": {"0": "x"}}',
+        "Give a list of objects, or one on each line (pandas: orient",
+    ),
     "a number": ("x.json", "7", ":1: int is not a dict"),
     "not Parquet": ("x.parquet", GOOD, "cannot be read as Parquet"),
     "not gzip": ("x.csv.gz", GOOD, "the gzip stream is damaged or cut short"),
@@ -242,11 +248,13 @@ def test_a_file_that_is_broken_as_a_whole_stops_being_read(tmp_path):
     [
         "\ufeffquery,text\r\nq,x\r\n",
         "query;text\nq;x\n",
+        "query|text\nq|x\n",
+        'query,text,"a\nnote"\nq,x,y\n',
         " query , text\nq,x\n\n,\n",
         "query,text\rq,x\r",
         '"query","text"\n"q","x"',
     ],
-    ids=["Windows", "semicolons", "blanks", "old Mac", "quoted"],
+    ids=["Windows", "semicolons", "bars", "heading of two lines", "blanks", "old Mac", "quoted"],
 )
 def test_how_a_spreadsheet_writes_it_does_not_matter(tmp_path, content):
     (file := tmp_path / "x.csv").write_bytes(content.encode())
@@ -285,15 +293,38 @@ def test_a_folder_of_trec_files_is_a_collection_with_its_run_as_first_stage(tmp_
     assert "first stage run; 1 negative grades read as 0; 1 run lines of queries outside the collection" in caplog.text
 
 
+def test_a_folder_without_judgements_says_what_is_not_measured(tmp_path, caplog):
+    folder = beir(tmp_path / "mine")
+    (folder / "qrels" / "test.tsv").rename(folder / "qrels.tsv")
+    assert 2 in [each.relevance for each in next(open_collection(folder).instances()).pool]
+    (folder / "qrels.tsv").unlink()
+    open_collection(folder)
+    assert caplog.messages[-1].endswith("; no judgements, so nothing that needs judgements is measured")
+
+
+def test_a_run_in_a_folder_is_known_by_its_beginning_or_its_ending(tmp_path):
+    folder = trec(tmp_path / "mine")
+    expected = open_collection(folder).digest
+    run = next(folder.glob("run*"))
+    run.rename(folder / "bm25.run")
+    assert open_collection(folder).digest == expected
+    (folder / "topics.txt").write_text("<topics/>\n")
+    with pytest.raises(InputError, match="holds no query; give JSON lines"):
+        open_collection(folder)
+
+
 def test_a_folder_that_holds_nothing_is_told_what_it_may_hold(tmp_path):
     with pytest.raises(InputError, match=r"holds no data that is known; give a file, or a folder of BEIR files \(corpus\.jsonl"):
         open_collection(tmp_path)
     (tmp_path / "docs").mkdir()
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "data-00000-of-00001.arrow").write_bytes(b"x")
-    with pytest.raises(InputError, match="name one of its parts: train"):
+    with pytest.raises(InputError, match=f"is not one collection; name one of its parts: {tmp_path / 'train'}"):
         open_collection(tmp_path)
     with pytest.raises(InputError, match=r"arrow cannot be read as a saved dataset"):
         open_collection(tmp_path / "train")
+    table = write_table(tmp_path / "docs" / "train-00000-of-00002.parquet", ROWS)
+    with pytest.raises(InputError, match=f"name one of its parts: {table}"):
+        open_collection(tmp_path / "docs")
     with pytest.raises(InputError, match="format whose names are fixed"):
         open_collection(trec(tmp_path / "trec"), {"text": "x"})

@@ -73,6 +73,7 @@ def test_a_scorer_whose_files_changed_is_read_again(written, tmp_path, helper, i
     first = open_engine("python:mine_for_test:score")
     assert first.score("q", ["a", "bb"]) == [1, 2]
     assert open_engine("python:mine_for_test:score").function is first.function
+    assert open_engine("python:./mine_for_test.py:score").identity() == first.identity()  # as the file is called
     (tmp_path / f"{helper.replace('__', '/')}.py").write_text(scale(2.0))
     second = open_engine("python:mine_for_test:score")
     assert second.score("q", ["a", "bb"]) == [2, 4]

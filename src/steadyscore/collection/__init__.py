@@ -29,7 +29,7 @@ from .catalogue import CATALOGUE
 from .columns import OURS
 from .files import Mistakes, Report, Unreadable, encode_line, lines, parse_line
 from .format import collection_from, header_mistakes, header_record, id_of, instance_from, instance_mistakes, instance_record
-from .rows import is_of_the_format, read_pools
+from .rows import NOT_JUDGED, are_judged, is_of_the_format, read_pools
 from .tables import Table, read_rows, read_table, table_kind
 
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -122,12 +122,12 @@ def from_records(data: Any, name: str = "data", task: TaskName | None = None, co
 
 
 def _from_table(table: Table, address: str, columns: Names, quiet: bool = False, **header: Any) -> Source:
-    records, found, lacks = read_pools(table, columns or {})
-    names = {name.rpartition(".")[2] for name in (*found.roles.values(), *found.ignored)}
+    records, known, lacks = read_pools(table, columns or {})
+    names = {name.rpartition(".")[2] for name in (*known.roles.values(), *known.ignored)}
     if not quiet and (table.file or not names <= OURS):
-        for remark in filter(None, (str(found), lacks)):
+        for remark in filter(None, (str(known), lacks)):
             _say_once(f"{address}: {remark}")
-    about: dict[str, Any] = {"task": found.task, "queries": len(records)}
+    about: dict[str, Any] = {"task": known.task, "queries": len(records)}
     return Source(address, Collection(**about | header), lambda: map(instance_from, records), lambda: _digest(records), columns)
 
 
@@ -137,10 +137,11 @@ def _open_folder(address: str, folder: Path, quiet: bool) -> Source:
 
     format, split = folder_format(folder)
     known, report = replace(own_collection(folder.absolute().name, format), split=split), Report()
-    collection, found = from_folder(folder, BuildRequest(known), report)
-    records = [instance_record(instance) for instance in found]
+    collection, instances = from_folder(folder, BuildRequest(known), report)
+    records = [instance_record(instance) for instance in instances]
     stage = (collection.details or {})["first_stage"]["kind"]
     counts = [f"{count:,} {what}" for what, count in (report.dropped + report.notes).items()]
+    counts += [] if are_judged(records) else [f"no judgements, so {NOT_JUDGED}"]
     if not quiet:
         _say_once("; ".join([f"{address}: {format} files, first stage {stage}", *counts]))
     collection = replace(collection, queries=len(records))
@@ -196,7 +197,7 @@ def read_instances(path: str | Path) -> Iterator[Instance]:
 def check(path: str | Path, columns: Names = None) -> list[str]:
     """Every mistake of a file as "FILE:LINE: what is wrong"; an empty list is a file that can be used."""
     path = Path(path)
-    header, found = None, Mistakes()
+    header, mistakes = None, Mistakes()
     try:
         if columns or path.is_dir() or not _is_own(path):
             open_collection(path, columns)
@@ -206,30 +207,30 @@ def check(path: str | Path, columns: Names = None) -> list[str]:
     try:
         header = _header(path)
     except InputError as error:
-        found += error.mistakes
+        mistakes += error.mistakes
     first_line: dict[str, int] = {}
     digest, count = hashlib.sha256(), 0
     try:
         for number, record in _records(path):
             count += 1
             if isinstance(record, Unreadable):
-                found.append(f"{path}:{number}: {record}")
+                mistakes.append(f"{path}:{number}: {record}")
                 continue
             digest.update(encode_line(record))
-            found += [f"{path}:{number}: {mistake}" for mistake in instance_mistakes(record)]
+            mistakes += [f"{path}:{number}: {mistake}" for mistake in instance_mistakes(record)]
             id = id_of(record)
             if id is not None and first_line.setdefault(id, number) != number:
-                found.append(f"{path}:{number}: query id {id!r} is already on line {first_line[id]}")
+                mistakes.append(f"{path}:{number}: query id {id!r} is already on line {first_line[id]}")
     except InputError as error:  # the file itself: absent, damaged
-        return list(dict.fromkeys([*found, *error.mistakes]))
+        return list(dict.fromkeys([*mistakes, *error.mistakes]))
     if not count:
-        found.append(f"{path}: holds no instance; give one JSON object per line.")
-    if header and not found:
+        mistakes.append(f"{path}: holds no instance; give one JSON object per line.")
+    if header and not mistakes:
         if header.queries not in (None, count):
-            found.append(f"{path}:1: the header counts {header.queries:,} queries, the file holds {count:,}")
+            mistakes.append(f"{path}:1: the header counts {header.queries:,} queries, the file holds {count:,}")
         if (header.details or {}).get("sha256") not in (None, digest.hexdigest()):
-            found.append(f"{path}:1: the instances changed after the file was written; their sha256 is not the header's")
-    return found
+            mistakes.append(f"{path}:1: the instances changed after the file was written; their sha256 is not the header's")
+    return mistakes
 
 
 def write(path: str | Path, collection: Collection, instances: Iterable[Instance]) -> int:
@@ -310,10 +311,10 @@ def _header(path: Path) -> Collection:
     number, line = next(lines(path), (0, b""))
     if not _is_header(record := parse_line(line)):
         return Collection(name=_stem(path.name), task="passage_reranking")
-    found = header_mistakes(record["collection"])
-    found += [f'header: "{key}" stands outside "collection"' for key in record if key != "collection"]
-    if found:
-        raise InputError([f"{path}:{number}: {mistake}" for mistake in found])
+    mistakes = header_mistakes(record["collection"])
+    mistakes += [f'header: "{key}" stands outside "collection"' for key in record if key != "collection"]
+    if mistakes:
+        raise InputError([f"{path}:{number}: {mistake}" for mistake in mistakes])
     return collection_from(record["collection"])
 
 

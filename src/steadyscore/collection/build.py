@@ -17,9 +17,10 @@ from ..terms import Collection, Instance, TaskName, Verdict
 from . import multidoc_qa, open_collection, passages, responses
 from .catalogue import WEB, Known
 from .claims import read_verdicts
-from .files import Report, convert_records, records
+from .files import SHOWN, Report, convert_records, records
 from .first_stage import STAGE_MODULES, FirstStage, check_stage, parse_first_stage
 from .splits import leave_out_shared, sample_ids
+from .tables import table_kind
 
 Convert = Callable[[dict[str, Any], int], Instance]
 
@@ -68,10 +69,14 @@ def folder_format(folder: Path) -> tuple[str, str]:
         return "beir", splits[0] if len(splits) == 1 else "test"
     if any(path.is_file() for names in passages.ROLES["trec"].values() for name in names for path in folder.glob(name)):
         return "trec", "test"
-    parts = sorted({path.parent.name for path in folder.glob("*/*.arrow")})
-    advice = f"name one of its parts: {', '.join(parts)}" if parts else "give a file, or a folder of BEIR files (corpus.jsonl, "
-    known = "" if parts else "queries.jsonl, qrels/), of TREC files (topics, docs, qrels, run) or of a saved Hugging Face dataset"
-    raise InputError(f"{folder} holds no data that is known; {advice}{known}.")
+    parts = {path.parent for path in folder.glob("*/*.arrow")}
+    parts = sorted(parts or {path for pattern in ("*", "*/*") for path in folder.glob(pattern) if table_kind(path)})
+    if parts:
+        raise InputError(f"{folder} is not one collection; name one of its parts: {', '.join(map(str, parts[:SHOWN]))}.")
+    known = "BEIR files (corpus.jsonl, queries.jsonl, qrels/), of TREC files (topics, docs, qrels, run)"
+    raise InputError(
+        f"{folder} holds no data that is known; give a file, or a folder of {known} or of a saved Hugging Face dataset."
+    )
 
 
 def from_folder(folder: Path, request: BuildRequest, report: Report) -> tuple[Collection, Iterator[Instance]]:

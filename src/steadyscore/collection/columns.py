@@ -16,11 +16,12 @@ OF_QUERY = {
     "verdict": ("verdict",),
     "judged": ("judged",),
 }
+WINNERS = ("winner", "preference", "preferred")
 OF_CANDIDATE = {
-    "text": ("text", "document", "doc", "passage", "candidate", "response", "context"),
-    "doc_id": ("doc_id", "candidate_id", "document_id", "passage_id", "response_id", "pid", "id"),
+    "text": ("text", "document", "doc", "passage", "candidate", "response", "completion", "context", "content"),
+    "doc_id": ("doc_id", "candidate_id", "document_id", "passage_id", "response_id", "pid", "docno", "id"),
     "title": ("title",),
-    "relevance": ("relevance", "label", "grade", "winner", "preference"),
+    "relevance": ("relevance", "label", "grade", "rel", "judgement", "judgment", *WINNERS),
     "rank": ("rank",),
     "score": ("score",),
 }

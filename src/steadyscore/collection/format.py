@@ -102,15 +102,15 @@ def rule_mistakes(record: Any, rules: dict[str, Rule], required: Iterable[str], 
     """Every broken rule; null stands for an absent optional key; a closed record has no key beside its rules."""
     if not isinstance(record, dict):
         return [f"{show_value(record)} is not a JSON object"]
-    found = [f'"{key}" is missing' for key in required if record.get(key) is None]
-    found += [
+    mistakes = [f'"{key}" is missing' for key in required if record.get(key) is None]
+    mistakes += [
         f'"{key}" is {show_value(value)}, not {must_be}'
         for key, (holds, must_be) in rules.items()
         if (value := record.get(key)) is not None and not holds(value)
     ]
     if closed:
-        found += [f'"{key}" is not a key of the format ({", ".join(rules)})' for key in record if key not in rules]
-    return found
+        mistakes += [f'"{key}" is not a key of the format ({", ".join(rules)})' for key in record if key not in rules]
+    return mistakes
 
 
 def show_value(value: Any) -> str:
@@ -131,26 +131,26 @@ def header_mistakes(header: Any) -> list[str]:
 
 def instance_mistakes(record: Any) -> list[str]:
     """Every mistake of one line, in the order of its keys."""
-    found = rule_mistakes(record, INSTANCE_RULES, ("id", "query", "candidates"))
+    mistakes = rule_mistakes(record, INSTANCE_RULES, ("id", "query", "candidates"))
     candidates = record.get("candidates") if isinstance(record, dict) else None
     if not isinstance(candidates, list):
-        return found
+        return mistakes
     for place, candidate in enumerate(candidates, 1):
         where = f"candidate {place}"
         if isinstance(candidate, dict) and is_id(candidate.get("id")):
             where += f" ({candidate['id']})"
-        found += [f"{where}: {mistake}" for mistake in rule_mistakes(candidate, CANDIDATE_RULES, ("id", "text"))]
+        mistakes += [f"{where}: {mistake}" for mistake in rule_mistakes(candidate, CANDIDATE_RULES, ("id", "text"))]
     fields = [candidate for candidate in candidates if isinstance(candidate, dict)]
     ids = [str(candidate["id"]) for candidate in fields if is_id(candidate.get("id"))]
     ranks = [rank for candidate in fields if _is_count(rank := candidate.get("rank"), 1)]
-    found += [f"candidate id {id!r} occurs more than once in the pool" for id in _repeated(ids)]
-    found += [f"rank {rank} occurs more than once in the pool" for rank in _repeated(ranks)]
+    mistakes += [f"candidate id {id!r} occurs more than once in the pool" for id in _repeated(ids)]
+    mistakes += [f"rank {rank} occurs more than once in the pool" for rank in _repeated(ranks)]
     if 0 < len(ranks) < len(candidates):
-        found.append(f"{len(ranks)} of {len(candidates)} candidates have a rank; give it to all or to none")
+        mistakes.append(f"{len(ranks)} of {len(candidates)} candidates have a rank; give it to all or to none")
     if isinstance(judged := record.get("judged"), dict):
         both = [id for id in dict.fromkeys(ids) if id in judged]
-        found += [f'"judged" repeats {id!r}, which is in the pool; give its relevance there only' for id in both]
-    return found
+        mistakes += [f'"judged" repeats {id!r}, which is in the pool; give its relevance there only' for id in both]
+    return mistakes
 
 
 def id_of(record: Any) -> str | None:

@@ -21,16 +21,17 @@ from .trec import Document, RunLine, read_corpus, read_qrels, read_topics, read_
 Choose = Callable[[Iterable[str]], list[str]]  # ids of judged queries -> those to keep, in their order
 Ranked = Callable[[str], list[tuple[str, float | None]]]  # query id -> (document id, score), best first
 
+RUN = ("run*", "*.run", "*.run.gz")
 ROLES: dict[str, dict[str, tuple[str, ...]]] = {
     "beir": {
-        "topics": ("queries.jsonl*",), "qrels": ("qrels/{split}.tsv*",), "corpus": ("corpus.jsonl*",), "run": ("run*",),
+        "topics": ("queries.jsonl*",), "qrels": ("qrels/{split}.tsv*", "qrels*"), "corpus": ("corpus.jsonl*",), "run": RUN,
     },
     "trec": {
-        "topics": ("topics*", "queries*"), "qrels": ("qrels*",), "corpus": ("corpus*", "collection*", "docs*"), "run": ("run*",),
+        "topics": ("topics*", "queries*"), "qrels": ("qrels*",), "corpus": ("corpus*", "collection*", "docs*"), "run": RUN,
     },
     "msmarco": {
         "topics": ("queries.{split}.tsv*", "*queries*.tsv*"), "qrels": ("qrels.{split}.tsv*", "*qrels*"),
-        "corpus": ("collection.tsv*", "*passage*.gz", "*passage*.jsonl"), "run": ("run*",),
+        "corpus": ("collection.tsv*", "*passage*.gz", "*passage*.jsonl"), "run": RUN,
     },
 }  # fmt: skip
 """Per format and role the names that are looked for; the first pattern with a match wins."""

@@ -9,7 +9,19 @@ from typing import Any
 
 from ..errors import InputError
 from ..tasks import TASKS
-from .columns import KNOWN, OF_CANDIDATE, OF_QUERY, SIDE, Columns, column_words, plain_word, recognise, sides_of
+from .columns import (
+    KNOWN,
+    OF_CANDIDATE,
+    OF_QUERY,
+    RESPONSES,
+    SIDE,
+    WINNERS,
+    Columns,
+    column_words,
+    plain_word,
+    recognise,
+    sides_of,
+)
 from .files import Mistakes
 from .format import CANDIDATE_RULES, COUNT, INSTANCE_RULES, instance_mistakes, is_encodable, is_id, rule_mistakes, show_value
 from .responses import hash_order
@@ -20,10 +32,11 @@ Cells = dict[str, Any]  # column -> value; what is absent is left out
 Rows = list[tuple[int, Cells]]  # with their numbers
 Spread = tuple[Rows, set[str] | None, dict[str, str]]
 """A row for each candidate, the columns of candidates (None where every row was one from the start), and names of columns."""
-RULES = CANDIDATE_RULES | INSTANCE_RULES | {"doc_id": CANDIDATE_RULES["id"], "query_id": INSTANCE_RULES["id"]}
-WORDS = {"true": 1, "false": 0} | dict.fromkeys(("", "nan", "na", "n/a", "null", "none"))
+RULES = CANDIDATE_RULES | INSTANCE_RULES | {"doc_id": CANDIDATE_RULES["id"], "query_id": INSTANCE_RULES["id"], "rank": COUNT}
+WORDS = {"true": 1, "yes": 1, "false": 0, "no": 0} | dict.fromkeys(("", "nan", "na", "n/a", "null", "none"))
 """What else may stand among numbers."""
-TIES = ("tie", "tiebothbad", "draw", "equal", "both", "neither")
+TIES = ("tie", "tiebothbad", "tiebothgood", "bothbad", "bothgood", "both", "neither", "none", "draw", "equal", "same")
+NOT_JUDGED = "nothing that needs judgements is measured"
 BEST = 3
 """The grade of a response that was preferred, on the rubric's scale; the others have 0."""
 
@@ -65,6 +78,10 @@ def read_pools(table: Table, given: Mapping[str, str]) -> tuple[list[dict[str, A
             values["id"] = values.get("doc_id", str(len(query["candidates"]) + 1))
             query["candidates"].append({key: values[key] for key in CANDIDATE_RULES if key in values})
         mistakes += [f"{table.start}{number}: {mistake}" for mistake in wrong]
+    ranked = [each for query in queries.values() for each in query["candidates"] if "rank" in each]
+    if any(each["rank"] == 0 for each in ranked):  # then the first has 0
+        for each in ranked:
+            each["rank"] += 1
     times = Counter(query.setdefault("query_id", str(place)) for place, query in enumerate(queries.values(), 1))
     records = []
     for query in queries.values():
@@ -92,10 +109,13 @@ def _columns(rows: Rows, spread: Spread, given: Mapping[str, str], start: str) -
         raise InputError(f"{start}there is no column {', '.join(absent)}; there are {', '.join(there)}.")
     if unknown := [ours for ours in given if plain_word(ours) not in KNOWN and not SIDE.fullmatch(plain_word(ours))]:
         raise InputError(f"a column cannot be called {', '.join(unknown)} here. Names are {', '.join(OF_QUERY | OF_CANDIDATE)}.")
+    if again := [column for column, times in Counter(given.values()).items() if times > 1]:
+        raise InputError(f"{start}{', '.join(again)} cannot be two things at once. Give each column one name.")
     columns = recognise(words, items, named.values())
     texts, score = columns.roles.get("text", ""), columns.roles.get("score", "")
     if items is None and texts.casefold().endswith("s") and texts not in given.values():
-        raise InputError(f"{start}{texts} holds no lists. Give lists, or say --columns text={texts} where a cell is one text.")
+        lists = "Write lists (as .jsonl, .json or .parquet)"
+        raise InputError(f"{start}{texts} holds no lists. {lists}, or say --columns text={texts} where a cell is one text.")
     if missing := [role for role in ("query", "text") if role not in columns.roles]:
         flag = f"--columns {','.join(f'{role}=COLUMN' for role in missing)}"
         raise InputError(f"{start}no column is recognised as {' or as '.join(missing)} among {', '.join(there)}. Say it: {flag}.")
@@ -103,6 +123,11 @@ def _columns(rows: Rows, spread: Spread, given: Mapping[str, str], start: str) -
         values = [_value("relevance", cells[score]) for _, cells in candidates if score in cells]
         if all(value is None or COUNT[0](value) for value in values):  # else a first stage's: not all of them can be judgements
             columns.roles["relevance"] = columns.roles.pop("score")
+    id = columns.roles.get("doc_id", "")
+    if items is None and words.get(id) == "id" and "query_id" not in columns.roles and id not in named.values():
+        pairs = {(str(cells.get(columns.roles["query"])), str(cells.get(id))) for _, cells in candidates}
+        if len({query for query, _ in pairs}) == len({id for _, id in pairs}) == len(pairs) < len(candidates):
+            columns.roles["query_id"] = columns.roles.pop("doc_id")  # all rows of a query have one, and no other query has it
     return columns
 
 
@@ -139,7 +164,7 @@ def _spread_sides(
 ) -> Spread:
     """`response_a`, `response_b` and which of them won; or `chosen`, `rejected`, in an order that does not tell them apart."""
     are_choices, texts, spread = "chosen" in sides, "+".join(sides.values()), []
-    known = [name for word in ("winner", "preference", "label") for name in words if words[name] == word]
+    known = [name for word in (*WINNERS, "label") for name in words if words[name] == word]
     winner = sides["chosen"] if are_choices else next(iter(known), "winner")
     is_place = not any(map(str.isdigit, sides)) and any(NUMBER.fullmatch(str(cells.get(winner, "")).strip()) for _, cells in rows)
     judged = f"{winner} (0 is {next(iter(sides.values()))})" if is_place and not are_choices else winner
@@ -151,11 +176,14 @@ def _spread_sides(
             mistakes.append(f'{start}{number}: "{winner}" is {odd}, not one of {", ".join(sides)}, tie or a place from 0')
         order = [list(sides)[i] for i in hash_order(str(place), len(sides))] if are_choices else list(sides)
         for i, side in enumerate(order, 1):
-            values = {"side": str(i) if are_choices else side, texts: cells.get(sides[side]), judged: (grades or {}).get(side)}
-            if sides[side] in cells or len(sides) == 2:
-                spread.append((number, query | {name: value for name, value in values.items() if value is not None}))
-    relevance = {"relevance": judged} if any(judged in cells for _, cells in spread) else {}
-    return spread, {"side", texts, judged}, {**given, "text": texts, "doc_id": "side", **relevance}
+            values = {"side": str(i) if are_choices else side, texts: cells.get(sides[side])}
+            values |= {judged: (grades or {}).get(side)} if are_choices or winner in words else {}
+            if sides[side] not in cells and len(sides) == 2:
+                mistakes.append(f'{start}{number}: "{sides[side]}" is missing')
+            elif sides[side] in cells:
+                spread.append((number, query | values))
+    role = "response" if are_choices or words[sides[next(iter(sides))]].startswith(RESPONSES) else "text"
+    return spread, {"side", texts, judged}, {**given, role: texts, "doc_id": "side", "relevance": judged}
 
 
 def _grades(cells: Cells, winner: str, sides: Mapping[str, str]) -> dict[str, int] | None:
@@ -180,7 +208,13 @@ def _value(role: str, cell: Any) -> Any:
     if role in ("query_id", "doc_id"):
         cell = int(cell) if isinstance(cell, float) and cell.is_integer() else cell
         return str(cell) if is_id(cell) else cell
+    if role == "verdict" and isinstance(cell, str):
+        return cell.strip().upper()
     return [cell] if role == "answers" and isinstance(cell, str) else cell
+
+
+def are_judged(records: list[dict[str, Any]]) -> bool:
+    return any("relevance" in candidate for record in records for candidate in record["candidates"])
 
 
 def _lacks(records: list[dict[str, Any]], columns: Columns, by_candidate: bool) -> str:
@@ -188,9 +222,10 @@ def _lacks(records: list[dict[str, Any]], columns: Columns, by_candidate: bool) 
     again = len(records) - len({record["query"] for record in records})
     numbered = f"queries are numbered{f', {again:,} of them with the text of an earlier one' if again else ''}"
     follows = {
-        "relevance": "nothing that needs judgements is measured",
+        "relevance": NOT_JUDGED,
         "rank": "candidates count as ranked in the order they stand in" if TASKS[columns.task].has_ranked_pools else "",
         "query_id": "rows with one query text are one query" if by_candidate else numbered,
         "doc_id": "candidates are numbered",
     }
-    return "; ".join(f"no {role}, so {what}" for role, what in follows.items() if role not in columns.roles and what)
+    present = columns.roles.keys() - (set() if are_judged(records) else {"relevance"})
+    return "; ".join(f"no {role}, so {what}" for role, what in follows.items() if role not in present and what)

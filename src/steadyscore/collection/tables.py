@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InputError
 from ..machine.unpacking import open_unpacked
-from .files import BYTE_ORDER_MARK, Mistakes, Unreadable, explaining_read_errors, numbered_records
+from .files import BYTE_ORDER_MARK, Mistakes, Unreadable, explaining_read_errors, lines, numbered_records
 from .format import LARGEST
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -46,12 +47,20 @@ def read_table(path: Path) -> Table:
         return Table(rows, f"{path}: row ", f"{path}: ")
     if not kind:
         raise InputError(f"{path} is no table that can be read. Give one that ends in {', '.join(TABLES)}, or .gz after it.")
-    start, found = numbered_records(path)
-    rows = list(found)
+    start, records = numbered_records(path)
+    rows = list(records)
+    if kind == ".json" and rows and _is_one_object(path, rows[0][1]):
+        raise InputError(f'{path} holds one object. Give a list of objects, or one on each line (pandas: orient="records").')
     mistakes = Mistakes(f"{start}{number}: {row}" for number, row in rows if isinstance(row, Unreadable))
     if mistakes:
         raise InputError(mistakes)
     return Table(rows, start, f"{path}: ")
+
+
+def _is_one_object(path: Path, first: Any) -> bool:
+    """Whether a JSON file is an object that is laid out over lines, or that holds columns."""
+    is_laid_out = isinstance(first, Unreadable) and next(lines(path))[1].strip() == b"{"
+    return is_laid_out or (isinstance(first, dict) and bool(first) and all(isinstance(cell, dict) for cell in first.values()))
 
 
 def _csv_rows(path: Path, separator: str) -> list[tuple[int, Any]]:
@@ -64,8 +73,9 @@ def _csv_rows(path: Path, separator: str) -> list[tuple[int, Any]]:
         heading = re.split(rb"[\r\n]", content, maxsplit=1)[0].decode()
         if not heading.strip():
             raise InputError(f"{path} is empty. Give a heading, and a row for each candidate or query.")
-        separator = max((separator, *",;\t"), key=heading.count)  # a spreadsheet may write a .csv with semicolons
-        names = [name.strip() or f"column {i}" for i, name in enumerate(next(csv.reader([heading], delimiter=separator)), 1)]
+        separator = max((separator, *",;\t|"), key=heading.count)  # a spreadsheet may write a .csv with semicolons
+        first_row = next(csv.reader(io.TextIOWrapper(io.BytesIO(content), "utf-8", newline=""), delimiter=separator))
+        names = [name.strip() or f"column {i}" for i, name in enumerate(first_row, 1)]
         check_names(names, f"{path}: ")
         content += f"\n{separator.join([END] * len(names))}\n".encode()
         odd: list[Any] = []
@@ -115,6 +125,10 @@ def check_names(names: Sequence[str], start: str = "") -> None:
 
 def read_rows(data: Any) -> list[dict[str, Any]]:
     """The rows of a frame, a dataset or a list, as dicts."""
+    has_rows = isinstance(data, Iterable) or any(hasattr(data, method) for method in ROWS)
+    if isinstance(data, Mapping | bytes) or hasattr(data, "to_frame") or not has_rows:
+        can_be = "a name, a file, a list of dicts, a frame that is in memory or one split of a dataset"
+        raise InputError(f"{type(data).__name__} is not a kind of data. Give {can_be}.")
     names = getattr(data, "column_names", getattr(data, "columns", ()))
     check_names([name for name in names if isinstance(name, str)])
     if type(data).__module__.startswith("pandas"):
@@ -122,10 +136,6 @@ def read_rows(data: Any) -> list[dict[str, Any]]:
     for method in ROWS:
         if hasattr(data, method):
             return list(getattr(data, method)())
-    if isinstance(data, Mapping) or not isinstance(data, Iterable):
-        raise InputError(
-            f"a {type(data).__name__} is not a collection. Give a name, a file, a list of dicts, a frame or a dataset."
-        )
     return list(data)
 
 

@@ -55,6 +55,8 @@ def read_topics(path: Path, report: Report) -> dict[str, str]:
             report.mistakes.append(f"{where}: a query needs an id and a text")
         elif topics.setdefault(id, text) != text:
             report.mistakes.append(f"{where}: query id {id!r} occurs twice with different texts")
+    if not topics and not report.mistakes:
+        report.mistakes.append(f"{path}: holds no query; give JSON lines, `id<TAB>text` lines or TREC's <top> blocks")
     return topics
 
 

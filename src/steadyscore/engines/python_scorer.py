@@ -95,6 +95,9 @@ def open_python(rest: str, options: EngineOptions) -> PythonReranker:
     module_name, _, function_name = rest.partition(":")
     if not function_name:
         raise InputError(f"python:{rest} names no function. Write python:<module>:<function>.")
+    if module_name.endswith(".py"):  # a file in the folder where the user stands
+        module_name = ".".join(Path(module_name).with_suffix("").parts)
+        rest = f"{module_name}:{function_name}"
     if (here := str(Path.cwd())) not in sys.path:  # a user's own file, beside them
         sys.path.insert(0, here)
     named_files(options.watch)  # a file that is not there is refused before anything is scored
