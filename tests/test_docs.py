@@ -247,4 +247,4 @@ def test_the_python_page_runs_as_printed(smollm2, tmp_path, monkeypatch):
     for block in fenced((ROOT / "docs" / "python-api.md").read_text(encoding="utf-8"), "python"):
         exec(compile(block, "docs/python-api.md", "exec"), names)
     assert names["page"].exists()
-    assert names["figure"].startswith("<svg")
+    assert names["figure"].svg.startswith("<svg")

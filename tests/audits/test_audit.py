@@ -252,7 +252,7 @@ def test_scores_that_exist_go_in_as_an_array_a_frame_or_a_file(tmp_path):
         ({"scorers": length, "data": None}, "there is no data"),
         ({"scorers": length, "data": []}, "there is no row to score"),
         ({"scorers": length, "data": [{"text": "a"}]}, "no column is recognised as query among text"),
-        ({"scorers": length, "data": {"query": "a"}}, "a dict is not a collection"),
+        ({"scorers": length, "data": {"query": "a"}}, "dict is not a kind of data"),
         ({"scorers": length, "data": [{"query": "", "candidates": []}]}, "no column is recognised as query or as text"),
         ({"scorers": length, "data": "passages", "widht": 3}, "audit has no setting widht"),
         ({"scorers": length, "data": "passages", "threshold": steadyscore.Threshold()}, "audit has no setting threshold"),
