@@ -5,7 +5,7 @@ import pytest
 from steadyscore.engines import Capabilities, EngineOptions
 from steadyscore.reproduce import execute
 from steadyscore.reproduce.execute import Store
-from steadyscore.reproduce.jobs import Beside, job_of, request_of
+from steadyscore.reproduce.jobs import Need, job_of, request_of
 from steadyscore.reproduce.library import Library, MissingRun
 from steadyscore.reproduce.planted import PlantedGrader
 from steadyscore.reproduce.recipe import Side
@@ -25,7 +25,7 @@ def library(tmp_path, monkeypatch):
     monkeypatch.setattr(execute, "PlantedGrader", RankingOnly)
     choices = choices_from("tiny")
     side = Side(system="rank-zephyr", collections="dl19", permutations=3, seeds=(0,))
-    job = job_of(request_of(side, "qwen3-4b", 0, "dl19"), Beside(3), choices)
+    job = job_of(request_of(side, "qwen3-4b", 0, "dl19"), frozenset({Need(3)}), choices)
     execute.Workshop(Store(tmp_path), choices, EngineOptions(), quiet=True).do(job, print)
     return Library(Store(tmp_path), choices), side
 

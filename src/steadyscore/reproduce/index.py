@@ -28,7 +28,7 @@ def status_of(artifact: Artifact, choices: Choices, store: Store) -> Status:
         return Status("diagram", 0, 0, 0, [])
     cells = list(artifact.cells())
     jobs = jobs_of(requests_of(cells, choices), choices)
-    done = sum(store.is_done(job, choices) for job in jobs)
+    done = sum(not store.unmet(job, choices) for job in jobs)
     missing = [f"{len(jobs) - done} of {len(jobs)} runs are not scored yet"] if done < len(jobs) else []
     word = "complete" if done == len(jobs) else "part of it" if done else "not run"
     return Status(word, len(jobs), done, len(cells), missing)
