@@ -76,11 +76,11 @@ base = "hf:/models/my-model"            # for every base; or one by one:
 [bases]
 "qwen3-4b" = "hf:Qwen/Qwen3-4B"
 [collections]
-legal-a = "/data/contracts.jsonl"       # a name, or a file of the data format
+legal-a = "/data/contracts.jsonl"       # a name or a file; without one, means leave the private collections out
 [systems]
 "gpt-5.4" = "openai:gpt-5.4@https://api.openai.com/v1"
 [adapters]
-"oc-sft/qwen3-4b/42" = "adapters/passage-oc"
+"oc-sft/passage_reranking/qwen3-4b/42" = "adapters/passage-oc"   # system[/task][/base[/seed]]
 [readers]
 first = "hf:ibm-granite/granite-4.1-8b"
 [runs]

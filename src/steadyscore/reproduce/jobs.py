@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, reduce
+from itertools import product
 from operator import or_
 from typing import Any
 
@@ -15,8 +16,8 @@ from ..scoring.perturbation import Perturbation
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
 from ..terms import Markers, Partition, Placeholder
-from .names import BASES, SYSTEMS, TRAINING_DATA, TaskKind, Training, task_of
-from .recipe import Arrangement, Cell, Side, runs_of, with_setting
+from .names import BASES, SYSTEMS, TRAINING_DATA, TaskKind, Training, bases_in, task_of
+from .recipe import Arrangement, Cell, Side, with_setting
 from .scale import Choices, at_scale, embedded_part, planted_effects, width_at
 
 
@@ -129,7 +130,7 @@ def requests_of(cells: Iterable[Cell], choices: Choices) -> dict[Request, frozen
     for cell in cells:
         if not cell.text:
             for side in sides_of(cell, choices):
-                for base, seed, collection in runs_of(side):
+                for base, seed, collection in product(bases_in(side.base), side.seeds, choices.members(side.collections)):
                     request = request_of(side, base, seed, collection)
                     requests[request] = requests.get(request, frozenset()) | {need_of(side)}
     return requests
@@ -200,7 +201,7 @@ def scoring_of(system: str, base: str, seed: int, collection: str, choices: Choi
     address = choices.base_address(base)
     if known.training is None:
         return Scoring({"address": address}, address)
-    if folder := choices.adapter(system, base, seed):
+    if folder := choices.adapter(system, task_of(collection), base, seed):
         return Scoring({"address": f"{address}+{folder}"}, f"{with_kind(address)}+{folder}")
     job = training_job(system, known.training, base, seed, task_of(collection), choices)
     return Scoring({"adapter": job.content.value}, training=job)
