@@ -21,7 +21,7 @@ from steadyscore.integrations import Ranker
 from steadyscore.models import adapter
 from steadyscore.models.card import model_card, read_card
 from steadyscore.reproduce.execute import Store, Workshop, do_all
-from steadyscore.reproduce.jobs import Beside, job_of, request_of
+from steadyscore.reproduce.jobs import Need, job_of, request_of
 from steadyscore.reproduce.library import Library, MissingRun
 from steadyscore.reproduce.recipe import Side
 from steadyscore.reproduce.scale import choices_from
@@ -287,7 +287,7 @@ def test_claims_are_scored_by_the_prompt_of_passages():
 def test_the_paper_s_tables_take_no_adapter_of_another_task(world, transferred, tmp_path):
     choices = choices_from("tiny", base=f"hf:{world / 'base'}", adapters={"oc-sft": str(world / "adapter")})
     side = Side(system="oc-sft", base="qwen3-4b", seeds=(42,), collections="rewardbench2")
-    job = job_of(request_of(side, "qwen3-4b", 42, "rewardbench2"), Beside(1), choices)
+    job = job_of(request_of(side, "qwen3-4b", 42, "rewardbench2"), frozenset({Need(1)}), choices)
     [said] = do_all([job], Workshop(Store(tmp_path), choices, EngineOptions(), quiet=True), print)
     assert said.startswith(f"oc-sft on rewardbench2: the scorer {TRANSFER}. Name an adapter of this task")
     given = replace(choices, collections={"rewardbench2": "pools"}, runs={"oc-sft/rewardbench2": str(transferred[1].folder)})

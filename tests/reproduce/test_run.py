@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 import re
 from dataclasses import replace
 
@@ -12,9 +13,10 @@ from steadyscore.cli import main
 from steadyscore.engines import EngineOptions
 from steadyscore.reproduce.artifacts import ARTIFACTS
 from steadyscore.reproduce.execute import Store, Workshop
-from steadyscore.reproduce.jobs import Beside, jobs_of, requests_of
+from steadyscore.reproduce.jobs import job_of, jobs_of, need_of, request_of, requests_of
 from steadyscore.reproduce.layout import fill
 from steadyscore.reproduce.library import Library
+from steadyscore.reproduce.recipe import Side
 from steadyscore.reproduce.render import FORMATS, Shown, to_csv, to_html, to_latex, to_text
 from steadyscore.reproduce.scale import choices_from
 from steadyscore.runs.folder import find_runs
@@ -65,20 +67,63 @@ def test_running_again_scores_nothing_again(store, capsys):
     assert "30 of 30 runs are complete" in capsys.readouterr().out
 
 
-def test_what_a_larger_run_lacks_is_not_done(tmp_path):
-    """A table reads the largest run, so what another table kept beside a smaller one has to be made beside that, too."""
+TOGETHER = ("pool-controls", "amort", "qa-transfer-reader", "amortconsumers", "width-controls")
+"""Tables that share runs at ten and at forty permutations, with changed pools, readers and a noise floor beside some of them."""
+
+
+def printed_after(names, folder):
+    """Each table as CSV once all of them are scored into one store, in this order; what was printed before stays as it was."""
+    tables = {}
+    for name in names:
+        assert main(["reproduce", "run", name, "--store", str(folder), "--json"]) == 0
+        for known in [*tables, name]:
+            assert tables.setdefault(known, table := to_csv(show(Store(folder), known), Shown())) == table
+    return tables
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    return {name: printed_after([name], tmp_path_factory.mktemp(name))[name] for name in TOGETHER}
+
+
+@pytest.mark.slow  # minutes: five tables, three times
+@pytest.mark.parametrize("seed", [0, 1])
+def test_tables_do_not_depend_on_what_else_is_scored_or_in_which_order(alone, tmp_path, seed):
+    names = random.Random(seed).sample(TOGETHER, 4)
+    assert printed_after(names, tmp_path) == {name: alone[name] for name in names}
+
+
+def test_a_larger_run_hides_nothing_of_a_smaller_one(tmp_path):
     store, workshop = Store(tmp_path), Workshop(Store(tmp_path), TINY, EngineOptions(), quiet=True)
-    cells = ARTIFACTS["qa-transfer-reader"].cells()
-    job = next(job for job in jobs_of(requests_of(cells, TINY), TINY) if job.beside.readings)
-    larger = replace(job, beside=Beside(job.beside.permutations + 2))
-    workshop.do(job, print)
-    assert store.is_done(job, TINY)
-    assert not store.is_done(larger, TINY)
-    workshop.do(larger, print)
-    assert store.is_done(larger, TINY)
-    assert not store.is_done(job, TINY)
-    workshop.do(job, print)
-    assert store.is_done(job, TINY)
+    side = Side("off-the-shelf", collections="hotpotqa", seeds=(0,), reader="first", permutations=3)
+    jobs = [
+        job_of(request_of(one, "qwen3-4b", 0, "hotpotqa"), frozenset({need_of(one)}), TINY)
+        for one in (side, replace(side, reader="", permutations=5))
+    ]
+    read = []
+    for done, job in enumerate(jobs, start=1):
+        assert store.unmet(job, TINY)
+        workshop.do(job, print)
+        assert [bool(store.unmet(each, TINY)) for each in jobs] == [False] * done + [True] * (2 - done)
+        read.append(Library(store, TINY).observation(side, "qwen3-4b", 0, "hotpotqa", "answer_flip").values.tolist())
+    assert read[0] == read[1]
+    assert len(list((tmp_path / "runs").glob("*/m*"))) == 2
+
+
+def test_a_reader_counts_as_many_orders_as_the_cell(tmp_path):
+    """A run of forty orders, all of them read, and a cell of ten: its flips are those of a run of ten."""
+    at = {"system": "off-the-shelf", "base": "qwen3-4b", "collections": "hotpotqa", "seeds": (0,), "reader": "first"}
+    for folder, sizes in (("ten", (10,)), ("forty", (40, 10))):
+        for size in sizes:
+            side = Side(**at, permutations=size)
+            job = job_of(request_of(side, "qwen3-4b", 0, "hotpotqa"), frozenset({need_of(side)}), TINY)
+            Workshop(Store(tmp_path / folder), TINY, EngineOptions(), quiet=True).do(job, print)
+    place = (Side(**at), "qwen3-4b", 0, "hotpotqa", "answer_flip")
+    ten, forty = (Library(Store(tmp_path / folder), TINY).observation(*place) for folder in ("ten", "forty"))
+    assert [path.name for path in (tmp_path / "forty/runs").glob("*/m*")] == ["m40"]
+    assert ten.values.tolist() == forty.values.tolist()
+    all_read = Library(Store(tmp_path / "forty"), TINY).observation(Side(**at, permutations=40), *place[1:])
+    assert all_read.values.tolist() != ten.values.tolist()
 
 
 def test_a_run_says_in_words_what_its_key_stands_for(store):

@@ -56,5 +56,5 @@ def test_an_actor_does_the_groups_it_is_handed_and_says_what_failed(tmp_path):
     shared = SharedJobs([[jobs[0]], [absent]], Store(tmp_path), choices, EngineOptions())
     do = shared.open()
     assert do({"group": 0}) == {"failed": [], "remarks": []}
-    assert Store(tmp_path).is_done(jobs[0], choices)
+    assert not Store(tmp_path).unmet(jobs[0], choices)
     assert "nowhere" in do({"group": 1})["failed"][0]

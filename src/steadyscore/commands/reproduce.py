@@ -84,7 +84,11 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--collection", action="append", default=[], metavar="NAME=DATA", help="a collection's name or file")
     own.add_argument("--system", action="append", default=[], metavar="NAME=ADDRESS", help="the scorer of a row")
     own.add_argument(
-        "--adapter", action="append", default=[], metavar="SYSTEM[/BASE[/SEED]]=DIR", help="an adapter that is trained already"
+        "--adapter",
+        action="append",
+        default=[],
+        metavar="SYSTEM[/TASK][/BASE[/SEED]]=DIR",
+        help="an adapter that is there already",
     )
     own.add_argument("--reader", action="append", default=[], metavar="first|second=ADDRESS", help="a frozen reader")
     own.add_argument(

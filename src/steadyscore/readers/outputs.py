@@ -108,15 +108,17 @@ def readers_of(run: Run) -> list[str]:
     return list(_read_outputs(run))
 
 
-def reader_results(run: Run, query_ids: Sequence[str], serving_permutations: int | None = None) -> dict[str, ReaderResult]:
-    """Every reader of a run (of one serving budget, where given), the first one first, over the queries named."""
+def reader_results(
+    run: Run, query_ids: Sequence[str], serving_permutations: int | None = None, first: int | None = None
+) -> dict[str, ReaderResult]:
+    """Every reader of a run (of one serving budget, where given) over the queries named; of their outputs the first ones."""
     if not (written := _read_outputs(run)):
         return {}
     readable = readable_queries(run)
     gold = {row["query_id"]: row for row in run.read(QUERIES_FILE).to_pylist()}
     task, results = TASKS[run.record["task"]], {}
     for label, all_outputs in written.items():
-        outputs = {query_id: output for query_id, output in all_outputs.items() if query_id in readable}
+        outputs = {query_id: output[:first] for query_id, output in all_outputs.items() if query_id in readable}
         if serving_permutations in (None, label_parts(label).serving_permutations):
             rows = [reader_measures(task, outputs.get(i), gold[i]["answers"] or (), gold[i]["verdict"]) for i in query_ids]
             values = {name: np.array([row[name] for row in rows]) for name in rows[0]}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from ..scoring.timing import read_timings, time_requests, write_timings
 from ..training.labels import label_collection, read_labels, recalibrate, write_labels
 from ..training.recipe import TrainConfig, make_config, read_recipe
 from .derived import open_data
-from .jobs import Content, Job, Scoring, TrainingJob, any_of, with_kind
+from .jobs import Content, Job, Need, Scoring, TrainingJob, any_of, with_kind
 from .planted import Effects, PlantedGrader, PlantedReader, judgements_by_text
 from .scale import Choices, width_at
 
@@ -46,25 +48,23 @@ class Store:
     def run_folder(self, content: Content, permutations: int) -> Path:
         return self.folder / "runs" / content.key / f"m{permutations}"
 
-    def find_run(self, content: Content, permutations: int) -> Run | None:
-        """The largest complete run, where it holds so many permutations: one that every table looks beside."""
+    def find_run(self, content: Content, need: Need, choices: Choices) -> Run | None:
+        """The smallest complete run that holds all that a cell takes from it.
+
+        The first permutations of a larger run are those of a smaller one, so which of several runs it is changes no number.
+        """
         folders = (self.folder / "runs" / content.key).glob("m*")
-        sizes = sorted((int(folder.name[1:]) for folder in folders if folder.name[1:].isdigit()), reverse=True)
-        for size in sizes:
+        for size in sorted(int(folder.name[1:]) for folder in folders if folder.name[1:].isdigit()):
             folder = self.run_folder(content, size)
-            if size >= permutations and is_there(folder / "run.json") and read_run_record(folder)["status"] == "complete":
-                return Run.open(folder)
+            if size >= need.permutations and is_there(folder / "run.json") and read_run_record(folder)["status"] == "complete":
+                run = Run.open(folder)
+                if holds(run, need, choices):
+                    return run
         return None
 
-    def is_done(self, job: Job, choices: Choices) -> bool:
-        """Whether a job's run is complete, and everything that is kept beside it is there."""
-        run = self.find_run(job.content, job.beside.permutations)
-        if run is None:
-            return False
-        files = [*map(perturbed_file, job.beside.perturb), *([NOISE_FILE] if job.beside.noise else [])]
-        readers = [reader_label(reader_name(reader, choices), EVIDENCE, serving) for reader, serving in job.beside.readings]
-        has_timings = not job.beside.timed - {timing.way for timing in read_timings(run)}
-        return has_timings and all(map(run.has, files)) and set(readers) <= set(readers_of(run))
+    def unmet(self, job: Job, choices: Choices) -> list[Need]:
+        """What cells take from a job's run and no run holds yet."""
+        return [need for need in job.needs if self.find_run(job.content, need, choices) is None]
 
     def adapter_folder(self, training: TrainingJob) -> Path:
         return self.folder / "adapters" / training.content.key
@@ -86,6 +86,14 @@ class Store:
             write_json(file, content.value)
 
 
+def holds(run: Run, need: Need, choices: Choices) -> bool:
+    """Whether a complete run has everything but the permutations that a cell takes from it."""
+    files = [*map(perturbed_file, need.perturb), *([NOISE_FILE] if need.noise else [])]
+    readers = {reader_label(reader_name(reader, choices), EVIDENCE, serving) for reader, serving in need.readings}
+    has_timings = not need.timed or not need.timed - {timing.way for timing in read_timings(run)}
+    return has_timings and all(map(run.has, files)) and (not readers or readers <= set(readers_of(run)))
+
+
 @dataclass
 class Workshop:
     """Makes what jobs need; one opened model is kept from job to job."""
@@ -104,8 +112,10 @@ class Workshop:
         if other := other_task(plain.identity()):
             raise InputError(f"the scorer is {other}. Name an adapter of this task, or none and it is trained.")
         scorer = under_condition(mitigate(plain, job.mitigations), job.request.condition, source)
-        known = self.store.find_run(job.content, job.beside.permutations)
-        permutations = job.beside.permutations if known is None else int(known.folder.name[1:])
+        need = reduce(or_, self.store.unmet(job, self.choices), Need())
+        scored = Need(need.permutations or job.need.permutations)
+        known = self.store.find_run(job.content, scored, self.choices)
+        permutations = scored.permutations if known is None else int(known.folder.name[1:])
         folder = self.store.run_folder(job.content, permutations)
         config = replace(job.config, permutations=permutations)
         name = f"{job.request.system} on {source.collection.name}"
@@ -115,18 +125,19 @@ class Workshop:
         self.store.describe(folder.parent, job.content)
         if failed := run.record["coverage"]["failed"]:
             say(f"{name}: {len(failed)} queries could not be scored, the first one because {failed[0]['reason']}")
-        self._keep_beside(job, run, source, scorer, config)
+        self._complete(job, need, run, source, scorer, config)
         return run
 
-    def _keep_beside(self, job: Job, run: Run, source: Source, scorer: Any, config: AuditConfig) -> None:
-        if job.beside.perturb:
-            score_perturbed(scorer, run, source, config, sorted(job.beside.perturb))
-        if job.beside.noise:
+    def _complete(self, job: Job, need: Need, run: Run, source: Source, scorer: Any, config: AuditConfig) -> None:
+        """Everything but the scores that cells take from a run and that no run holds."""
+        if need.perturb:
+            score_perturbed(scorer, run, source, config, sorted(need.perturb))
+        if need.noise:
             noise_floor(scorer, source, replace(config, noise_reads=READS), run.read_noise(), keep=run.write_noise)
-        if job.beside.timed - {timing.way for timing in read_timings(run)}:
+        if need.timed - {timing.way for timing in read_timings(run)}:
             instances = list(cut_instances(source.instances(), config.cut))
             write_timings(run, time_requests(self._ways(job, scorer), instances))
-        for reader, serving in sorted(job.beside.readings):
+        for reader, serving in sorted(need.readings):
             engine = PlantedReader(reader, source.instances()) if self.choices.is_planted else None
             address = reader_name(reader, self.choices)
             ask_reader(run, source, address, serving_permutations=serving, options=self.options, engine=engine)
@@ -134,7 +145,7 @@ class Workshop:
     def _ways(self, job: Job, scorer: PoolScorer) -> dict[int, PoolScorer]:
         """The scorer at every width that is timed, under the number that the recipe gives it."""
         collection, scale = job.request.collection, self.choices.scale
-        widths = {way: width_at(way, collection, scale) if way else scorer.settings.width for way in sorted(job.beside.timed)}
+        widths = {way: width_at(way, collection, scale) if way else scorer.settings.width for way in sorted(job.need.timed)}
         return {way: scorer.with_settings(replace(scorer.settings, width=width)) for way, width in widths.items()}
 
     def _backend(self, scoring: Scoring, source: Source, job: Job) -> Backend:

@@ -28,7 +28,7 @@ def status_of(artifact: Artifact, choices: Choices, store: Store) -> Status:
         return Status("diagram", 0, 0, 0, [])
     cells = list(artifact.cells())
     jobs = jobs_of(requests_of(cells, choices), choices)
-    done = sum(store.is_done(job, choices) for job in jobs)
+    done = sum(not store.unmet(job, choices) for job in jobs)
     missing = [f"{len(jobs) - done} of {len(jobs)} runs are not scored yet"] if done < len(jobs) else []
     word = "complete" if done == len(jobs) else "part of it" if done else "not run"
     return Status(word, len(jobs), done, len(cells), missing)
@@ -76,11 +76,11 @@ base = "hf:/models/my-model"            # for every base; or one by one:
 [bases]
 "qwen3-4b" = "hf:Qwen/Qwen3-4B"
 [collections]
-legal-a = "/data/contracts.jsonl"       # a name, or a file of the data format
+legal-a = "/data/contracts.jsonl"       # a name or a file; without one, means leave the private collections out
 [systems]
 "gpt-5.4" = "openai:gpt-5.4@https://api.openai.com/v1"
 [adapters]
-"oc-sft/qwen3-4b/42" = "adapters/passage-oc"
+"oc-sft/passage_reranking/qwen3-4b/42" = "adapters/passage-oc"   # system[/task][/base[/seed]]
 [readers]
 first = "hf:ibm-granite/granite-4.1-8b"
 [runs]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import product
+from operator import or_
 from typing import Any
 
 from ..scoring.conditions import Condition
@@ -14,8 +16,8 @@ from ..scoring.perturbation import Perturbation
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
 from ..terms import Markers, Partition, Placeholder
-from .names import BASES, SYSTEMS, TRAINING_DATA, TaskKind, Training, task_of
-from .recipe import Arrangement, Cell, Side, runs_of, with_setting
+from .names import BASES, SYSTEMS, TRAINING_DATA, TaskKind, Training, bases_in, task_of
+from .recipe import Arrangement, Cell, Side, with_setting
 from .scale import Choices, at_scale, embedded_part, planted_effects, width_at
 
 
@@ -39,8 +41,8 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What is kept beside a run."""
+class Need:
+    """What a cell takes from a run."""
 
     permutations: int = 0
     """M; a run of more holds every smaller one."""
@@ -51,8 +53,8 @@ class Beside:
     readings: frozenset[tuple[str, int]] = frozenset()
     """Readers, each with the budget K that it reads at."""
 
-    def __or__(self, other: Beside) -> Beside:
-        return Beside(
+    def __or__(self, other: Need) -> Need:
+        return Need(
             max(self.permutations, other.permutations),
             self.perturb | other.perturb,
             self.noise or other.noise,
@@ -116,20 +118,22 @@ def teacher_side(student: Side) -> Side:
     return replace(at, system=teacher) if teacher in SYSTEMS else replace(at, system="off-the-shelf", base=teacher)
 
 
-def requests_of(cells: Iterable[Cell], choices: Choices) -> dict[Request, Beside]:
-    """Every run that some cells need, once each, with the most that any of them asks of it."""
-    found: dict[Request, Beside] = {}
+def need_of(side: Side) -> Need:
+    """What a side takes from each of its runs."""
+    readings = frozenset({(side.reader, side.serving)} if side.reader else set())
+    return Need(side.permutations, frozenset(side.perturb), side.noise or side.is_reread, frozenset(side.timed), readings)
+
+
+def requests_of(cells: Iterable[Cell], choices: Choices) -> dict[Request, frozenset[Need]]:
+    """Every run that some cells need, once each, with all that they take from it."""
+    requests: dict[Request, frozenset[Need]] = {}
     for cell in cells:
         if not cell.text:
             for side in sides_of(cell, choices):
-                beside = Beside(
-                    side.permutations, frozenset(side.perturb), side.noise or side.is_reread, frozenset(side.timed),
-                    frozenset({(side.reader, side.serving)} if side.reader else set()),
-                )  # fmt: skip
-                for base, seed, collection in runs_of(side):
+                for base, seed, collection in product(bases_in(side.base), side.seeds, choices.members(side.collections)):
                     request = request_of(side, base, seed, collection)
-                    found[request] = found.get(request, Beside()) | beside
-    return found
+                    requests[request] = requests.get(request, frozenset()) | {need_of(side)}
+    return requests
 
 
 @dataclass(frozen=True)
@@ -197,7 +201,7 @@ def scoring_of(system: str, base: str, seed: int, collection: str, choices: Choi
     address = choices.base_address(base)
     if known.training is None:
         return Scoring({"address": address}, address)
-    if folder := choices.adapter(system, base, seed):
+    if folder := choices.adapter(system, task_of(collection), base, seed):
         return Scoring({"address": f"{address}+{folder}"}, f"{with_kind(address)}+{folder}")
     job = training_job(system, known.training, base, seed, task_of(collection), choices)
     return Scoring({"adapter": job.content.value}, training=job)
@@ -229,7 +233,7 @@ class Job:
     """A run that some cells need, at a scale."""
 
     request: Request
-    beside: Beside
+    needs: frozenset[Need]
     scoring: Scoring
     data: Content
     """The collection: its name or file, the part that is taken, and how its pools are arranged."""
@@ -246,22 +250,27 @@ class Job:
             | {"queries": config.cut.queries, "pool": config.cut.pool, "seed": config.seed, "scheme": config.scheme}
         )
 
+    @cached_property
+    def need(self) -> Need:
+        """All that its cells take from it."""
+        return reduce(or_, self.needs, Need())
+
     @property
     def mitigations(self) -> list[str]:
         return [self.request.mitigation] if self.request.mitigation else []
 
 
-def jobs_of(requests: dict[Request, Beside], choices: Choices) -> list[Job]:
+def jobs_of(requests: Mapping[Request, frozenset[Need]], choices: Choices) -> list[Job]:
     """Runs at a scale: requests that come to the same content are one job."""
     merged: dict[str, Job] = {}
-    for request, beside in requests.items():
-        found = job_of(request, beside, choices)
-        key = found.content.key
-        merged[key] = replace(merged[key], beside=merged[key].beside | beside) if key in merged else found
+    for request, needs in requests.items():
+        job = job_of(request, needs, choices)
+        key = job.content.key
+        merged[key] = replace(merged[key], needs=merged[key].needs | needs) if key in merged else job
     return list(merged.values())
 
 
-def job_of(request: Request, beside: Beside, choices: Choices) -> Job:
+def job_of(request: Request, needs: frozenset[Need], choices: Choices) -> Job:
     scale, collection = choices.scale, request.collection
     scoring = scoring_of(request.system, request.base, request.seed, collection, choices)
     width = request.width or (PLANTED_WIDTHS.get(request.system) if choices.is_planted else None)
@@ -270,7 +279,7 @@ def job_of(request: Request, beside: Beside, choices: Choices) -> Job:
     most = scale.pool.get(str(data.value["collection"]), scale.pool.get(task_of(collection)))
     pool = min(filter(None, [request.pool, most]), default=None)
     config = AuditConfig(
-        permutations=beside.permutations,
+        permutations=max(need.permutations for need in needs),
         scheme="hashed",
         settings=Settings(
             width=None if takes_pool else width_at(width, collection, scale),
@@ -280,7 +289,7 @@ def job_of(request: Request, beside: Beside, choices: Choices) -> Job:
         ),
         cut=Cut(scale.queries, pool),
     )
-    return Job(request, beside, scoring, data, config)
+    return Job(request, needs, scoring, data, config)
 
 
 PLANTED_WIDTHS = {"jina": 100, "rank-zephyr": 100}

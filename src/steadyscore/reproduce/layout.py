@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import InputError
 from ..measures import gains
 from ..tasks import TASKS
+from .artifacts import ARTIFACTS
 from .collate import (
     Basis,
     Value,
@@ -23,8 +24,9 @@ from .collate import (
     permutation_range,
 )
 from .library import Library, better_of
-from .names import bases_in, collections_in, task_of
+from .names import COLLECTIONS, bases_in, collections_in, task_of
 from .recipe import Artifact, Block, Cell
+from .scale import Choices
 from .statistics import value_of
 
 PAPER_VALUES = Path(__file__).parent / "paper_values.json"
@@ -56,6 +58,8 @@ class Filled:
     grids: tuple[Grid, ...]
     scale: str
     is_planted: bool
+    left_out: str = ""
+    """Which collections its means leave out, and how many are left."""
 
     def reasons(self) -> list[tuple[str, int]]:
         """Why cells are empty, each reason with its number of cells, the most frequent first."""
@@ -78,8 +82,53 @@ def fill(artifact: Artifact, library: Library) -> Filled:
             for row in range(len(block.rows))
         )
         paper = _paper_cells(block, printed_there.get(block.title, {}))
+        of_others = {place for place in paper if _left_out([block.cell(*place)], library.choices)}
+        elsewhere = _printed_elsewhere() if of_others else {}
+        paper = {
+            place: text
+            for place, printed in paper.items()
+            if (text := elsewhere.get(_content(block.cell(*place), PUBLIC), "") if place in of_others else printed)
+        }
         grids.append(Grid(block, values, bold_cells(block, values, library), paper))
-    return Filled(artifact, tuple(grids), library.choices.scale.name, library.choices.is_planted)
+    choices, absent = library.choices, _left_out(artifact.cells(), library.choices)
+    return Filled(artifact, tuple(grids), choices.scale.name, choices.is_planted, absent)
+
+
+PUBLIC = "public"
+"""The group of the sixteen public collections of passages."""
+
+
+def _left_out(cells: Iterable[Cell], choices: Choices) -> str:
+    """In words, what means over groups leave out because it is private; empty where nothing is left out."""
+    sizes = {(len(collections_in(cell.collections)), choices.members(cell.collections)) for cell in cells}
+    fewer = sorted({(size, len(members)) for size, members in sizes if size > len(members)})
+    if not fewer:
+        return ""
+    counts = ", ".join(f"{left} of {size}" for size, left in fewer)
+    names = " and ".join(COLLECTIONS[name] for name in sorted(choices.absent))
+    return (
+        f"Means over collections leave out {names}, which are private: {counts} are averaged. What the paper prints for these "
+        f"stands beside them where it does. Name files of your own with --collection {min(choices.absent)}=FILE."
+    )
+
+
+def _content(cell: Cell, collections: str) -> str:
+    """What a cell measures on some collections, however it is printed."""
+    as_printed = {name: getattr(Cell(), name) for name in ("form", "digits", "at", "draws", "scheme")}
+    return repr(replace(cell, collections=collections, **as_printed))
+
+
+@cache
+def _printed_elsewhere() -> dict[str, str]:
+    """What the paper prints of a cell over the public collections, in the table that gives it the most digits."""
+    printed: dict[str, str] = {}
+    for artifact in ARTIFACTS.values():
+        for block in artifact.blocks:
+            for place, text in _paper_cells(block, paper_values().get(artifact.name, {}).get(block.title, {})).items():
+                if (cell := block.cell(*place)).collections == PUBLIC:
+                    content = _content(cell, PUBLIC)
+                    printed[content] = max(printed.get(content, ""), text, key=len)
+    return printed
 
 
 @cache
@@ -144,7 +193,7 @@ def permutation_range_of(cell: Cell, library: Library) -> float:
     side = library.side(cell.sides()[0][1])
     found = []
     for base in bases_in(cell.base):
-        for collection in collections_in(cell.collections):
+        for collection in library.choices.members(cell.collections):
             k = TASKS[task_of(collection)].quality_cutoff
             at = replace(side, collections=collection, seeds=(), reader="")
             queries = library.queries(at, base, side.seeds[0], collection)

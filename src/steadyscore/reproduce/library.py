@@ -30,7 +30,7 @@ from . import studies
 from .collate import WHOLE
 from .derived import derived_name
 from .execute import Store, reader_name
-from .jobs import Beside, Job, job_of, request_of
+from .jobs import Job, Need, job_of, need_of, request_of
 from .names import SYSTEMS, task_of
 from .recipe import Side
 from .scale import Choices, at_scale
@@ -97,18 +97,19 @@ class Library:
         return at_scale(side, self.choices)
 
     def job(self, side: Side, base: str, seed: int, collection: str) -> Job:
-        return job_of(request_of(side, base, seed, collection), Beside(side.permutations), self.choices)
+        return job_of(request_of(side, base, seed, collection), frozenset({need_of(side)}), self.choices)
 
     def _run(self, side: Side, base: str, seed: int, collection: str) -> Run:
         """The complete run of a side, of the store or of the user."""
         job = self.job(side, base, seed, collection)
         given = self.choices.run(side.system, base, seed, collection)
-        found = fitting_run(Path(given), self._expected(job)) if given else self.store.find_run(job.content, side.permutations)
-        if found is None:
+        stored = (self.store.find_run(job.content, need, self.choices) for need in (job.need, Need(side.permutations)))
+        run = fitting_run(Path(given), self._expected(job)) if given else next(filter(None, stored), None)
+        if run is None:
             raise MissingRun(f"{_name(side, base, seed, collection)} is not scored yet.")
-        if other := other_task(found.record["fingerprint"]):
-            raise MissingRun(f"{found.folder} was scored by {other}. Name a run or an adapter of this task.")
-        return self._opened.setdefault(found.folder, found)
+        if other := other_task(run.record["fingerprint"]):
+            raise MissingRun(f"{run.folder} was scored by {other}. Name a run or an adapter of this task.")
+        return self._opened.setdefault(run.folder, run)
 
     def _expected(self, job: Job) -> str:
         value = job.data.value
@@ -162,10 +163,10 @@ class Library:
     def readings(self, side: Side, base: str, seed: int, collection: str) -> ReaderResult:
         run, queries = self.run(side, base, seed, collection), self.queries(side, base, seed, collection)
         label = reader_label(reader_name(side.reader, self.choices), EVIDENCE, side.serving)
-        found = reader_results(run, [query.query_id for query in queries])
-        if label not in found:
+        results = reader_results(run, [query.query_id for query in queries], first=side.permutations // side.serving)
+        if label not in results:
             raise MissingRun(f"{_name(side, base, seed, collection)} was not read by the {side.reader} reader yet.")
-        return found[label]
+        return results[label]
 
     def seconds(self, side: Side, base: str, seed: int, collection: str, way: int) -> Array:
         """(Q,) seconds of every query at one of the widths that were timed beside the run."""

@@ -29,7 +29,7 @@ def origins_of(artifact: Artifact, choices: Choices) -> list[Origin]:
     for asked in requests:
         if asked.system not in systems:
             systems[asked.system] = scoring_of(asked.system, asked.base, asked.seed, asked.collection, choices)
-    readers = sorted({reader for beside in requests.values() for reader, _ in beside.readings})
+    readers = sorted({reader for needs in requests.values() for need in needs for reader, _ in need.readings})
     return [
         *(Origin(SYSTEMS[name].label, describe_scoring(scoring)) for name, scoring in systems.items()),
         *(Origin(f"{reader.capitalize()} reader", describe_reader(reader, choices)) for reader in readers),

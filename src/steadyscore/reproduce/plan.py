@@ -78,7 +78,7 @@ def size_of(job: Job, price: Price | None = None) -> Size:
     queries = min(shape.queries, config.cut.queries or shape.queries)
     pool = min(shape.pool, config.cut.pool or shape.pool)
     width = config.settings.width or TASKS[task_of(job.request.collection)].width
-    orders = 1 if width == 1 else job.beside.permutations + 1  # a candidate alone is scored once, whatever the order
+    orders = 1 if width == 1 else job.need.permutations + 1  # a candidate alone is scored once, whatever the order
     per_order = math.ceil(pool / width) if job.request.condition == "companions" else round(pool)
     shown = pool if job.request.condition != "fillers" else pool * min(width, pool)
     windows = queries * orders * per_order
@@ -142,7 +142,7 @@ def plan_of(artifacts: Iterable[Artifact], choices: Choices, store: Store, price
     for job in jobs:
         groups.setdefault((SYSTEMS[job.request.system].label, job.request.base), []).append(job)
     runs = [
-        _planned(*names, members, [job for job in members if not store.is_done(job, choices)], price)
+        _planned(*names, members, [job for job in members if store.unmet(job, choices)], price)
         for names, members in groups.items()
     ]
     trainings = [(t, store.has_adapter(t), training_size(t, store)) for t in trainings_of(jobs)]
@@ -172,7 +172,7 @@ def missing_of(jobs: Sequence[Job], trainings: Sequence[TrainingJob], choices: C
         if not job.scoring.training and "planted" not in job.scoring.value:
             found += _missing_scorer(job.request.system, job.scoring.address)
         if not choices.is_planted:
-            found += [m for reader, _ in job.beside.readings for m in _missing_scorer("reader", choices.reader_address(reader))]
+            found += [m for reader, _ in job.need.readings for m in _missing_scorer("reader", choices.reader_address(reader))]
     for training in trainings:
         found += _missing_scorer(training.base, training.base)
         if not _shape(training.data, None).is_here:

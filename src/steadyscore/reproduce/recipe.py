@@ -10,7 +10,7 @@ from ..measures.intervals import Scheme
 from ..scoring.conditions import Condition
 from ..scoring.perturbation import Perturbation
 from ..terms import Markers, Partition, Placeholder, Readout, Ties
-from .names import SEEDS, bases_in, collections_in
+from .names import SEEDS
 
 Arrangement = Literal["first-stage", "reverse", "top", "middle", "bottom", "noise"]
 """How a pool stands before it is permuted: as the first stage has it, reversed, with its strongest candidate moved to the
@@ -238,11 +238,3 @@ def with_setting(side: S, setting: str, value: str) -> S:
     """A side or a cell with one setting changed, by its name."""
     change: dict[str, Any] = {setting: value}
     return replace(side, **change)
-
-
-def runs_of(side: Side) -> Iterator[tuple[str, int, str]]:
-    """Base, seed and collection of every run that a side stands on."""
-    for base in bases_in(side.base):
-        for seed in side.seeds:
-            for collection in collections_in(side.collections):
-                yield base, seed, collection

@@ -5,13 +5,14 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ..errors import InputError
 from ..machine.disk import is_there
 from ..tasks import TASKS
-from .names import BASES, COLLECTIONS, READERS, SYSTEMS, TaskKind, task_of
+from .names import BASES, COLLECTIONS, PRIVATE, READERS, SYSTEMS, TaskKind, collections_in, task_of
 from .planted import Effects, fixed_number
 from .recipe import Side
 
@@ -94,7 +95,7 @@ class Choices:
     collections: Mapping[str, str] = field(default_factory=dict)
     systems: Mapping[str, str] = field(default_factory=dict)
     adapters: Mapping[str, str] = field(default_factory=dict)
-    """`system`, `system/base` or `system/base/seed` -> adapter folder."""
+    """`system[/task][/base[/seed]]` -> adapter folder."""
     readers: Mapping[str, str] = field(default_factory=dict)
     runs: Mapping[str, str] = field(default_factory=dict)
     """`system/collection` or `system/base/seed/collection` -> a finished run that is used as it is."""
@@ -105,14 +106,26 @@ class Choices:
         """Whether graders are planted: at the tiny scale, unless the user names a base."""
         return self.scale.is_planted and not self.base
 
+    @cached_property
+    def absent(self) -> frozenset[str]:
+        """Private collections that the user named nothing for."""
+        given = {*self.collections, *(key.rpartition("/")[2] for key in self.runs)}
+        return frozenset(PRIVATE) - given if self.scale.name == "paper" else frozenset()
+
+    def members(self, collections: str) -> tuple[str, ...]:
+        """The collections that a cell averages over: of a group those that can be had here; one that is named alone stays."""
+        named = collections_in(collections)
+        return tuple(name for name in named if name not in self.absent) or named
+
     def base_address(self, base: str) -> str:
         return self.bases.get(base) or self.base or self.scale.base or BASES[base].address
 
     def reader_address(self, reader: str) -> str:
         return self.readers.get(reader) or self.scale.reader or READERS[reader]
 
-    def adapter(self, system: str, base: str, seed: int) -> str | None:
-        keys = (f"{system}/{base}/{seed}", f"{system}/{base}", system)
+    def adapter(self, system: str, task: TaskKind, base: str, seed: int) -> str | None:
+        """The adapter that is named for this task, else the one that is named for all."""
+        keys = (f"{of}{rest}" for of in (f"{system}/{task}", system) for rest in (f"/{base}/{seed}", f"/{base}", ""))
         return next((self.adapters[key] for key in keys if key in self.adapters), None)
 
     def run(self, system: str, base: str, seed: int, collection: str) -> str | None:
@@ -145,6 +158,12 @@ def choices_from(scale: str, file: Path | None = None, **given: Any) -> Choices:
             for folder in merged.get(table, {}).values()
             if not is_there(folder)
         ]
+    for key in merged.get("adapters", {}):
+        rest = key.split("/")[1:]
+        rest = rest[1:] if rest[:1] and rest[0] in get_args(TaskKind) else rest
+        if len(rest) > 2 or (rest and rest[0] not in BASES) or not all(seed.isdigit() for seed in rest[1:]):
+            tasks = ", ".join(get_args(TaskKind))
+            mistakes.append(f"adapters: {key!r} is not SYSTEM[/TASK][/BASE[/SEED]]. Tasks: {tasks}. Bases: {', '.join(BASES)}.")
     if mistakes:
         raise InputError(mistakes)
     return Choices(SCALES[scale], **{**merged, "seeds": tuple(merged.get("seeds", ()))})

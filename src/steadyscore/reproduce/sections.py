@@ -88,7 +88,7 @@ def remarks(filled: Filled) -> list[str]:
     """The caption: what the artifact stands on, how sure it is, and why cells are empty."""
     said = [filled.artifact.basis] if filled.artifact.basis else []
     said += [PLANTED] if filled.is_planted else []
-    return [*said, *filter(None, [uncertainty(filled)]), *empty_reasons(filled)]
+    return [*said, *filter(None, [filled.left_out, uncertainty(filled)]), *empty_reasons(filled)]
 
 
 def _panel(grid: Grid, filled: Filled) -> Panel:

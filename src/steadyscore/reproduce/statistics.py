@@ -31,7 +31,7 @@ from .collate import (
 from .derived import derive
 from .jobs import PLACES, Request, data_of, teacher_side
 from .library import Library, MissingRun, better_of
-from .names import bases_in, collections_in, task_of
+from .names import bases_in, task_of
 from .recipe import Cell, Side, with_setting
 
 Statistic = Callable[[Cell, Library], Value]
@@ -44,7 +44,7 @@ def observations(cell: Cell, library: Library) -> list[Observation]:
     found: list[Observation] = []
     absent: list[tuple[int, str]] = []
     for base in bases_in(cell.base):
-        for collection in collections_in(cell.collections):
+        for collection in library.choices.members(cell.collections):
             for i in range(count):
                 try:
                     terms = [
@@ -183,7 +183,7 @@ def _places(cell: Cell, library: Library) -> list[tuple[Side, str, int, str]]:
         (replace(side, collections=collection, seeds=()), base, seed, collection)
         for base in bases_in(cell.base)
         for seed in side.seeds
-        for collection in collections_in(cell.collections)
+        for collection in library.choices.members(cell.collections)
     ]
 
 
@@ -214,7 +214,7 @@ def width_effect(cell: Cell, library: Library) -> Value:
     total: dict[str, float] = {}
     for sign, side in cell.sides():
         scaled = library.side(side)
-        for collection in collections_in(cell.collections):
+        for collection in library.choices.members(cell.collections):
             at = replace(scaled, collections=collection, seeds=())
             wide = library.queries(at, cell.base, scaled.seeds[0], collection)
             alone = library.queries(replace(at, width=1, permutations=1), cell.base, scaled.seeds[0], collection)
@@ -251,7 +251,7 @@ def _on_queries(value: float, cell: Cell, library: Library) -> Value:
 
 def _preferences(cell: Cell, library: Library) -> list[studies.SlotPreference]:
     found = []
-    for collection in collections_in(cell.collections):
+    for collection in library.choices.members(cell.collections):
         at = replace(cell, collections=collection)
         places = [observations(replace(at, arrangement=a), library)[0] for a in PLACES]
         aligned = [combine([(1, one), *((0, other) for other in places)]).values for one in places]
@@ -317,7 +317,7 @@ def leader_reversals(cell: Cell, library: Library) -> Value:
 def same_evidence(cell: Cell, library: Library) -> Value:
     """Flip of the rival minus that of the cell's system, where both showed the reader the same candidates."""
     reductions, shares, queries = [], [], 0
-    for collection in collections_in(cell.collections):
+    for collection in library.choices.members(cell.collections):
         sides = []
         for system in (cell.rivals[0], cell.system):
             side = library.side(replace(cell.sides()[0][1], system=system))
