@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyscore.errors import InputError
+from steadyscore.measures.intervals import mean_interval
 from steadyscore.measures.observations import Observation, average_seeds, combine, discordance_of, group_by
 from steadyscore.reproduce.collate import (
     WHOLE,
@@ -84,6 +85,15 @@ def test_the_choice_of_bootstrap_changes_what_is_drawn():
     cells = [an_observation(level + 0.3 * rng.standard_normal(40), collection=f"c{level}") for level in (0.0, 1.0, 2.0)]
     widths = {s: (v := mean_value(cells, s)).high - v.low for s in ("queries", "collections", "collections_then_queries")}
     assert widths["queries"] < widths["collections_then_queries"] < widths["collections"]
+
+
+def test_intervals_are_the_plain_percentile_ones_and_those_of_one_collection_resample_its_queries():
+    one = an_observation(list(range(12)))
+    plain = mean_interval([one.values], scheme="queries", method="percentile")
+    for scheme in ("queries", "collections", "collections_then_queries"):
+        value = mean_value([one], scheme)
+        assert (value.low, value.high) == (plain.low, plain.high)
+    assert plain.high < mean_interval([one.values], scheme="queries").high
 
 
 def test_wins_go_by_the_direction_of_the_measure():

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from steadyscore.reproduce.artifacts import ARTIFACTS
 from steadyscore.reproduce.collate import Basis, Value
-from steadyscore.reproduce.layout import Filled, Grid
-from steadyscore.reproduce.recipe import Artifact, Block, Line
+from steadyscore.reproduce.layout import Filled, Grid, printed
+from steadyscore.reproduce.recipe import Artifact, Block, Cell, Line
 from steadyscore.reproduce.render import FORMATS, Shown, csv_text, latex, to_csv, to_html, to_latex, to_text
 
 HOSTILE = (
@@ -177,3 +177,10 @@ def test_latex_compiles_in_a_document_of_four_lines(name, tmp_path):
     )
     assert made.returncode == 0, made.stdout.decode(errors="replace")[-2000:]
     assert (tmp_path / "main.pdf").stat().st_size > 1_000
+
+
+def test_a_star_says_that_the_interval_excludes_zero():
+    starred = Cell(form="starred", digits=2)
+    shown = [printed(Value(0.05, low, high), starred) for low, high in ((0.01, 0.09), (-0.01, 0.11), (-0.2, -0.1), (0.0, 0.1))]
+    assert shown == ["+0.05*", "+0.05", "+0.05*", "+0.05"]
+    assert printed(Value(0.05), starred) == "+0.05"

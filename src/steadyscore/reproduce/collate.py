@@ -64,20 +64,20 @@ class Value:
 def mean_value(cells: Sequence[Observation], scheme: Scheme = "collections_then_queries", draws: int = DRAWS) -> Value:
     """The equal-weight mean over collections (and bases) of seed means, its seed SD and its bootstrap interval.
 
-    `cells` holds one observation per base, seed and collection. Every seed must have every collection.
+    `cells` holds one observation per base, seed and collection. Every seed must have every collection. The interval is the plain
+    percentile one, as in the paper; that of a single collection resamples its queries, whatever the scheme.
     """
     by_seed = group_by(cells, lambda o: o.seed)
     per_seed = tuple(collection_mean([o.values for o in members]) for members in by_seed.values())
     units = [average_seeds(members) for members in group_by(cells, lambda o: (o.base, o.collection)).values()]
     values = [unit.values for unit in units]
     single = len(units) == 1
-    found = mean_interval(values, scheme="queries" if single and scheme != "collections" else scheme, draws=draws)
-    has_interval = found.queries > 1 and not (single and scheme == "collections")
+    found = mean_interval(values, scheme="queries" if single else scheme, draws=draws, method="percentile")
     over = seed_mean(per_seed)
     basis = _basis(units, cells)
     if np.isnan(over.mean):
         return Value(basis=basis, reason="no query has a value")
-    low, high = (found.low, found.high) if has_interval else (None, None)
+    low, high = (found.low, found.high) if found.queries > 1 else (None, None)
     parts = tuple(unit.mean for unit in units)
     return Value(over.mean, low, high, over.sd if over.seeds > 1 else None, per_seed, parts, basis)
 

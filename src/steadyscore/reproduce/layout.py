@@ -217,6 +217,9 @@ def printed(value: Value, cell: Cell, *, intervals: bool = False) -> str:
 
 def _number(value: Value, cell: Cell) -> str:
     number, digits = float(value.value or 0.0), cell.digits
+    if cell.form == "starred":
+        is_clear = value.low is not None and value.high is not None and not value.low <= 0 <= value.high
+        return signed(number, digits) + "*" * is_clear
     if cell.form in ("signed", "with_interval"):
         text = signed(number, digits)
         return f"{text} {interval(value, cell)}" if cell.form == "with_interval" else text

@@ -15,9 +15,12 @@ from .names import SEEDS
 Arrangement = Literal["first-stage", "reverse", "top", "middle", "bottom", "noise"]
 """How a pool stands before it is permuted: as the first stage has it, reversed, with its strongest candidate moved to the
 top, middle or bottom, or after score noise."""
-Form = Literal["level", "signed", "percent", "closed", "count", "of", "interval", "with_interval", "range", "spread", "sd"]
-"""How a number is printed: as it is, with its sign, as a share in percent, as percent of a gap, as a whole number, as n/N,
-as its interval alone, with its interval, as lowest to highest, with its seed SD, as its seed SD alone."""
+Form = Literal[
+    "level", "signed", "percent", "closed", "count", "of", "interval", "with_interval", "starred", "range", "spread", "sd"
+]
+"""How a number is printed: as it is, with its sign, with a star too where its interval excludes zero, as a share in percent, as
+percent of a gap, as a whole number, as n/N, as its interval alone, with its interval, as lowest to highest, with its seed SD, as
+its seed SD alone."""
 Bold = Literal["every_seed", "seed_spread", "best", ""]
 Drawing = Literal["lines", "points", "boxes"]
 

@@ -219,7 +219,7 @@ def width_effect(cell: Cell, library: Library) -> Value:
             wide = library.queries(at, cell.base, scaled.seeds[0], collection)
             alone = library.queries(replace(at, width=1, permutations=1), cell.base, scaled.seeds[0], collection)
             total[collection] = total.get(collection, 0.0) + sign * score_width_effect(wide, alone)
-    found = mean_interval([[value] for value in total.values()], scheme="collections", draws=cell.draws)
+    found = mean_interval([[value] for value in total.values()], scheme="collections", draws=cell.draws, method="percentile")
     many = len(total) > 1
     return Value(found.value, found.low if many else None, found.high if many else None, basis=Basis(0, len(total), 1, 1))
 

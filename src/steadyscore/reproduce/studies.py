@@ -102,7 +102,7 @@ def slot_preference(top: ArrayLike, middle: ArrayLike, bottom: ArrayLike) -> Slo
 
 
 def _is_above_zero(*differences: Array) -> bool:
-    return all(mean_interval([values], scheme="queries").low > 0 for values in differences)
+    return all(mean_interval([values], scheme="queries", method="percentile").low > 0 for values in differences)
 
 
 # -- decisions

@@ -62,7 +62,7 @@ def _decomposed(title: str, serving: int) -> Block:
             line("Length + slot", terms=between(*LENGTH, serving)),
             line("Skeleton", terms=between(*SKELETON, serving)),
         ),
-        Fields(system="oc-sft", measure="ndcg@10", digits=4, form="signed"),
+        Fields(system="oc-sft", measure="ndcg@10", digits=4, form="starred", scheme="queries"),
         corner="Collection basis",
     )
 
@@ -77,7 +77,7 @@ DECOMPOSITION = Artifact(
         _decomposed("Averaged over K=10 serving permutations", 10),
     ),
     "OC-SFT on Qwen3-4B, seed 42, 18 reranking collections. Fillers are texts of other queries of the collection, the nearest in "
-    "length, one for each candidate of a pool; with --intervals, an interval that is clear of zero is the paper's star.",
+    "length, one for each candidate of a pool. Starred: the interval, paired by query, is clear of zero.",
 )
 
 TRAIN_DEPLOY = Artifact(
