@@ -69,9 +69,8 @@ def folder_format(folder: Path) -> tuple[str, str]:
         return "beir", splits[0] if len(splits) == 1 else "test"
     if any(path.is_file() for names in passages.ROLES["trec"].values() for name in names for path in folder.glob(name)):
         return "trec", "test"
-    parts = {path.parent for path in folder.glob("*/*.arrow")}
-    parts = sorted(parts or {path for pattern in ("*", "*/*") for path in folder.glob(pattern) if table_kind(path)})
-    if parts:
+    saved = {path.parent for path in folder.glob("*/*.arrow")}
+    if parts := sorted(saved or {path for pattern in ("*", "*/*") for path in folder.glob(pattern) if table_kind(path)}):
         raise InputError(f"{folder} is not one collection; name one of its parts: {', '.join(map(str, parts[:SHOWN]))}.")
     known = "BEIR files (corpus.jsonl, queries.jsonl, qrels/), of TREC files (topics, docs, qrels, run)"
     raise InputError(
