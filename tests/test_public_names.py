@@ -1,5 +1,8 @@
 """The public surface is one sorted list, and everything on it exists."""
 
+import json
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -9,8 +12,15 @@ import numpy as np
 import pytest
 
 import steadyscore
+from steadyscore.audits.configuration import AuditSettings
+from steadyscore.measures.reading import Reading
+from steadyscore.measures.threshold import Threshold
+from steadyscore.scoring.score import AuditConfig, Cut
+from steadyscore.scoring.scorer import Settings
+from steadyscore.training.labelling import LabelConfig, LabelSettings
 from steadyscore.training.recipe import TrainConfig
 from steadyscore.training.train import TrainSettings
+from tests.helpers.paths import ROOT
 
 
 def test_all_is_sorted_and_importable():
@@ -38,23 +48,54 @@ def test_type_checkers_know_the_settings_of_training():
     assert {**hints[1], **{name: hints[0][name] for name in listed}, "data": str} == hints[0]  # `train` makes a file of rows
 
 
-SLIPS = """import steadyscore
-audits = steadyscore.audit(lambda query, texts: [len(text) for text in texts], "passages", permutatoins=4)
-steadyscore.train("smollm2_passages", steps="1")
-reveal_type(audits)
-reveal_type(steadyscore.compare(audits))
+def test_type_checkers_know_the_settings_of_audits_and_labels():
+    """A setting is named in one value of a configuration, and has its type there; those that mean more here have more."""
+    parts = (LabelConfig, AuditConfig, Settings, Cut, Threshold, Reading)
+    fields = {name: hint for part in reversed(parts) for name, hint in get_type_hints(part).items()}
+    wider = {"query_ids", "cutoff", "match_retention", "threshold_protocol", "scheme", "fit"}
+    for kind in (AuditSettings, LabelSettings):
+        hints = get_type_hints(kind)
+        assert hints.keys() - fields.keys() <= wider
+        assert {name: hint for name, hint in hints.items() if name not in wider} == {
+            name: fields[name] for name in hints if name not in wider
+        }
+    assert get_type_hints(LabelConfig).keys() <= get_type_hints(LabelSettings).keys()
+
+
+SCRIPT = """import steadyscore
+audits = steadyscore.audit(lambda query, texts: [len(text) for text in texts], "passages", permutations=4)
+labelled = steadyscore.label("judgements", [{"query": "why", "passages": ["so", "no"]}], "labels", teacher_orders=1)
+trained = steadyscore.train("smollm2_passages", labels=str(labelled.folder), steps=1)
+gate = steadyscore.gate(steadyscore.load("runs"), min={"overlap": 0.8})
 """
+TYPES = {
+    "audits": "Audits", "labelled": "Labelled", "trained": "Trained", "gate": "Gate", "steadyscore.load('runs')": "Audits",
+    "steadyscore.compare(audits)": "Comparison", "audits[0]['tau_psi'].value": "float",
+}  # fmt: skip
+SLIPS = """steadyscore.audit("synthetic:none", "passages", permutatoins=4)
+steadyscore.train("smollm2_passages", steps="1")
+steadyscore.label("judgements", "passages", "labels", teacher_order=1)
+"""
+CHECKERS = {
+    "mypy": [sys.executable, "-m", "mypy", "--strict", "--no-error-summary"],
+    "pyright": ["pyright", "--pythonpath", sys.executable],
+}
 
 
 @pytest.mark.slow
-def test_a_type_checker_finds_slips_of_users(tmp_path):
-    (tmp_path / "mine.py").write_text(SLIPS)
-    checks = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", tmp_path / "mine.py"]
-    said = subprocess.run(checks, capture_output=True, text=True, cwd=tmp_path).stdout
-    assert 'Unexpected keyword argument "permutatoins"' in said
-    assert 'Argument "steps" to "train" has incompatible type "str"' in said
-    assert 'Revealed type is "steadyscore.audits.result.Audits"' in said
-    assert 'Revealed type is "steadyscore.audits.comparison.Comparison"' in said
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_a_type_checker_knows_what_the_public_functions_give_and_finds_slips(tmp_path, checker):
+    if checker == "pyright" and not shutil.which("pyright"):
+        pytest.skip("pyright is not here: npm install -g pyright")
+    (tmp_path / "mine.py").write_text(SCRIPT + "".join(f"reveal_type({value})\n" for value in TYPES) + SLIPS)
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict", "extraPaths": [str(ROOT / "src")]}))
+    caches = ["--cache-dir", str(tmp_path / "cache")] if checker == "mypy" else []
+    said = subprocess.run([*CHECKERS[checker], *caches, "mine.py"], capture_output=True, text=True, cwd=tmp_path).stdout
+    shown = [line for line in said.splitlines() if "Revealed type" in line or "Type of" in line]
+    assert [re.split(r"[\s.\"]+", line.rstrip('"'))[-1] for line in shown] == list(TYPES.values()), said
+    wrong = [int(re.search(r"mine\.py:([0-9]+)", line)[1]) for line in said.splitlines() if re.search(r"[:-] error: ", line)]
+    slips = SCRIPT.count("\n") + len(TYPES) + 1
+    assert wrong == [slips, slips + 1, slips + 2], said
 
 
 def loaded_by(code: str) -> set[str]:

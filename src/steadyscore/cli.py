@@ -55,6 +55,14 @@ VERBS: dict[str, str] = {
 }
 """Verbs that work, in the order of `--help`; each is the module `commands/<verb>.py` with `arguments` and `run`."""
 
+WELCOME = """\
+steadyscore audits, trains and serves LLM scorers whose decisions hold still when the candidates are reordered.
+  steadyscore demo --out runs/demo                                a first look, without data of your own
+  steadyscore audit --scorer ADDRESS --data FILE --out runs/mine  how steady a scorer is on your table
+  steadyscore serve ADDRESS                                       a scorer behind rerank APIs
+An ADDRESS is a model, an endpoint or a Python function: steadyscore scorers list. Every verb: steadyscore --help
+"""
+"""What somebody reads who typed the name alone."""
 EXAMPLES = """\
 examples:
   steadyscore demo --out runs/demo
@@ -142,6 +150,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as in `engines`, for what loads torch without one
     argv = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in argv if not word.startswith("-")), None)
+    if not argv:
+        sys.stderr.write(WELCOME)
+        return 2
     try:
         top = parser(verb)
         if verb is not None and verb not in VERBS and (near := nearest(verb, VERBS)):

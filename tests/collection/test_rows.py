@@ -143,6 +143,66 @@ def test_numbered_responses_are_told_apart_by_their_number():
         read([rows[0] | {"response_3": "z", "label": 0}])
 
 
+POSITIVES = {
+    "triples": [{"query": "why", "positive": "so", "negative": "no"}],
+    "sentence-transformers": [{"anchor": "why", "positive": "so", "negative_1": "no", "negative_2": "nor"}],
+    "lists": [{"query": "why", "pos": ["so"], "neg": ["no", "nor"]}],
+    "objects": [
+        {
+            "query": "why",
+            "positive_passages": [{"docid": "1", "title": "T", "text": "so"}],
+            "negative_passages": [{"docid": "2", "title": "U", "text": "no"}, {"docid": "3", "title": "V", "text": "nor"}],
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("shape", POSITIVES)
+def test_positives_and_negatives_are_judged_passages_in_an_order_that_does_not_tell_them_apart(shape):
+    source = from_records(POSITIVES[shape] * 12)
+    pools = [instance.pool for instance in source.instances()]
+    assert source.collection.task == "passage_reranking"
+    assert {(each.text, each.relevance) for pool in pools for each in pool} - {("nor", 0)} == {("so", 3), ("no", 0)}
+    assert {pool[0].text for pool in pools} > {"so"}
+    assert {pool[0].title for pool in pools} == ({"T", "U", "V"} if shape == "objects" else {None})
+
+
+def test_several_responses_may_be_chosen_or_rejected():
+    rows = [{"prompt": "p", "chosen": ["good"], "rejected": ["bad", "worse"]}]
+    assert sorted((each.relevance, each.text) for each in read(rows)[0].pool) == [(0, "bad"), (0, "worse"), (3, "good")]
+    with pytest.raises(InputError, match='row 1: "chosen" is missing'):
+        read([{"prompt": "p", "chosen": [], "rejected": ["bad"]}])
+
+
+ANSWERS_OF_SEARCH = {
+    "rerankers": [{"document": {"text": "so", "id": "a"}, "relevance_score": 0.5}, {"document": {"text": "no", "id": "b"}}],
+    "pyserini": [{"docid": "a", "contents": "so", "score": 0.5}, {"docid": "b", "contents": "no"}],
+    "langchain": [{"id": "a", "page_content": "so", "similarity": 0.5}, {"id": "b", "page_content": "no"}],
+}
+
+
+@pytest.mark.parametrize("program", ANSWERS_OF_SEARCH)
+def test_a_list_of_objects_that_have_texts_holds_the_candidates_whatever_it_is_called(program):
+    pool = read([{"question": "why", "hits": ANSWERS_OF_SEARCH[program], "took_ms": 3}])[0].pool
+    assert pool == (Candidate("a", "so", score=0.5), Candidate("b", "no"))
+
+
+def test_a_query_that_was_asked_twice_is_told_what_tells_its_requests_apart():
+    log = [{"question": "why", "doc_id": "d", "passage": "so", "rank": 1}] * 2
+    with pytest.raises(
+        InputError, match=r"'d' occurs more than once in the pool; where a query was asked several times, give each"
+    ):
+        read(log)
+    assert len(read([each | {"query_id": i} for i, each in enumerate(log)])) == 2
+
+
+def test_a_comma_may_stand_for_the_decimal_point_where_it_can_mean_nothing_else():
+    rows = [row(label="1,0", score="3,25"), row(text="so", label="0,0", score="12,3456")]
+    assert [(each.relevance, each.score) for each in read(rows)[0].pool] == [(1, 3.25), (0, 12.3456)]
+    with pytest.raises(InputError, match='"score" is "1,000", not a finite number'):
+        read([row(score="1,000", label=1)])
+
+
 def test_columns_are_called_as_they_are_given():
     rows = [{"frage": "why", "body": "because", "text": "no", "stars": 1}]
     assert read(rows, columns={"query": "frage", "text": "body", "relevance": "stars"}) == read(

@@ -183,8 +183,12 @@ HOSTILE = {
     "empty": ("x.csv", "", "is empty. Give a heading"),
     "heading alone": ("x.csv", "query,text\n", "there is no row to score."),
     "blank lines": ("x.csv", "\n\n", "is empty"),
-    "other separator": ("x.csv", "query:text\nq:x\n", "no column is recognised as query or as text among query:text."),
-    "no heading": ("x.csv", "why,because\nwhy,so\n", "no column is recognised as query or as text among why, because."),
+    "other separator": ("x.csv", "claim:text\nq:x\n", "no column is recognised as query or as text among claim:text."),
+    "no heading": (
+        "x.csv",
+        "why,because\nwhy,so\n",
+        "among why, because. Say it: --columns query=COLUMN,text=COLUMN. The first row",
+    ),
     "one column missing": (
         "x.csv",
         "query,label\nq,1\n",
@@ -204,7 +208,8 @@ HOSTILE = {
     "200 rows twice": (
         "x.csv",
         "query,doc_id,text\n" + "".join(f"q{i},d,x\n" * 2 for i in range(200)),
-        "row 2: query '1': candidate id 'd' occurs more than once in the pool (so in 200 places: 2, 4, 6, ...)",
+        "row 2: query '1': candidate id 'd' occurs more than once in the pool; where a query was asked several times, "
+        "give each time a query_id (so in 200 places: 2, 4, 6, ...)",
     ),
     "mixed types": ("x.jsonl", '{"query": "q", "text": "x"}\n{"query": "q", "text": {"a": 1}}\n', ':2: "text" is an object of 1'),
     "lists as text": ("x.csv", 'query,documents\nq,"[""a"", ""b""]"\n', "documents holds no lists."),
@@ -248,13 +253,14 @@ def test_a_file_that_is_broken_as_a_whole_stops_being_read(tmp_path):
     [
         "\ufeffquery,text\r\nq,x\r\n",
         "query;text\nq;x\n",
+        "\ufeffsep=;\r\nquery;text\r\nq;x\r\n",
         "query|text\nq|x\n",
         'query,text,"a\nnote"\nq,x,y\n',
         " query , text\nq,x\n\n,\n",
         "query,text\rq,x\r",
         '"query","text"\n"q","x"',
     ],
-    ids=["Windows", "semicolons", "bars", "heading of two lines", "blanks", "old Mac", "quoted"],
+    ids=["Windows", "semicolons", "Excel", "bars", "heading of two lines", "blanks", "old Mac", "quoted"],
 )
 def test_how_a_spreadsheet_writes_it_does_not_matter(tmp_path, content):
     (file := tmp_path / "x.csv").write_bytes(content.encode())

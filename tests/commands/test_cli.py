@@ -106,6 +106,17 @@ def test_wrong_usage_is_exit_2(capsys, words):
     assert call(capsys, *words)[0] == 2
 
 
+def test_the_name_alone_says_what_it_does_and_three_commands(capsys):
+    assert main([]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert [line.split()[:2] for line in err.splitlines() if line.startswith("  ")] == [
+        ["steadyscore", verb] for verb in ("demo", "audit", "serve")
+    ]
+    assert max(map(len, err.splitlines())) <= 120
+    assert "steadyscore --help" in err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

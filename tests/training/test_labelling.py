@@ -53,7 +53,7 @@ def test_a_query_that_the_teacher_fails_on_is_named(tmp_path):
         ({"data": "passages", "out": "o"}, "label needs either a scorer or a label folder to start from"),
         ({"scorer": by_length, "start": "labels", "data": "passages", "out": "o"}, "either a scorer or a label folder"),
         ({"scorer": by_length, "data": "passages"}, "and the folder `out`"),
-        ({"scorer": by_length, "data": "passages", "out": "o", "widht": 3}, "label has no setting widht. It has teacher_orders"),
+        ({"scorer": by_length, "data": "passages", "out": "o", "widht": 3}, "label has no setting widht. It has queries, pool"),
     ],
 )
 def test_what_is_missing_or_unknown_is_said(given, message):

@@ -55,7 +55,7 @@ from .result import Audit, Audits, ReaderReport
 from .score_arrays import GivenScores, read_any_scores
 from .table import measure_tables
 
-Scorers = Any
+Scorers = Callable[[str, Sequence[str]], Any] | Any
 """An address, a Python callable, an object with `.predict` or `.rank`, an opened backend; or several, in a list or by name."""
 
 

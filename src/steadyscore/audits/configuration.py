@@ -18,22 +18,27 @@ from ..scoring.scorer import Settings
 from ..terms import Markers, Partition, Placeholder, PromptStyle, Readout, Ties
 
 
-class OrderSettings(TypedDict, total=False):
-    """Settings by name of whatever scores one order: fields of `AuditConfig`, `Settings`, `Cut` and `Threshold`."""
+class ShownSettings(TypedDict, total=False):
+    """Settings by name of whatever shows a language model candidates."""
 
-    seed: int
     queries: int | None
     pool: int | None
-    query_ids: Sequence[str] | None
     chars: int | None
     width: int | None
     partition: Partition
     markers: Markers
-    marker_seed: int | None
     placeholder: Placeholder
     prompt: PromptStyle | None
     fit: str
     instruction: str | None
+
+
+class OrderSettings(ShownSettings, total=False):
+    """Settings by name of whatever scores one order: fields of `AuditConfig`, `Settings`, `Cut` and `Threshold`."""
+
+    seed: int
+    query_ids: Sequence[str] | None
+    marker_seed: int | None
     cutoff: float | Literal["f1"] | None
     match_retention: float | str | Path | None
     keep_first: int | None

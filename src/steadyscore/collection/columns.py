@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from ..errors import InputError
 from ..terms import TaskName
 
 OF_QUERY = {
-    "query": ("query", "question", "prompt", "claim"),
+    "query": ("query", "question", "prompt", "claim", "query_text", "question_text", "user_query", "instruction", "anchor"),
     "query_id": ("query_id", "qid", "question_id", "prompt_id", "claim_id"),
     "answers": ("answers",),
     "verdict": ("verdict",),
@@ -18,16 +19,21 @@ OF_QUERY = {
 }
 WINNERS = ("winner", "preference", "preferred")
 OF_CANDIDATE = {
-    "text": ("text", "document", "doc", "passage", "candidate", "response", "completion", "context", "content"),
+    "text": (
+        *("text", "document", "doc", "passage", "candidate", "response", "completion", "context", "content"),
+        *("document_text", "doc_text", "passage_text", "page_content", "chunk", "generation"),
+    ),
     "doc_id": ("doc_id", "candidate_id", "document_id", "passage_id", "response_id", "pid", "docno", "id"),
     "title": ("title",),
-    "relevance": ("relevance", "label", "grade", "rel", "judgement", "judgment", *WINNERS),
-    "rank": ("rank",),
-    "score": ("score",),
+    "relevance": ("relevance", "label", "grade", "rel", "judgement", "judgment", "rating", "is_relevant", *WINNERS),
+    "rank": ("rank", "position"),
+    "score": ("score", "relevance_score", "similarity"),
 }
 """A role -> the names it goes by, the best first; case, plural and what stands between words do not matter."""
-CHOICES = ("chosen", "rejected")
-RESPONSES = ("response", "answer", "completion", "output")
+BETTER = re.compile(r"(chosen|positive|pos?)(passage|document|doc|response)?")
+WORSE = re.compile(r"(rejected|negative|neg)(passage|document|doc|response)?[0-9]{0,3}")
+"""Columns that say by their name how good a candidate is, or a list of them."""
+RESPONSES = ("response", "answer", "completion", "output", "generation", "conversation")
 SIDE = re.compile(rf"({'|'.join(RESPONSES)}|candidate|document|doc|passage|text)([a-h]|[0-9]{{1,3}})")
 """A column that holds one candidate of several in a row, as `response_a` or `doc2`."""
 OURS = {*OF_QUERY, *OF_CANDIDATE, "id", "candidates", "candidate_id"}
@@ -51,7 +57,13 @@ def plain_word(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.casefold().rpartition(".")[2]).removesuffix("s")
 
 
-KNOWN = {*CHOICES, *(plain_word(name) for names in (OF_QUERY | OF_CANDIDATE).values() for name in names)}
+TEXTS = set(map(plain_word, OF_CANDIDATE["text"]))
+
+
+def is_known(name: str) -> bool:
+    """Whether a column may be called so."""
+    word, names = plain_word(name), (OF_QUERY | OF_CANDIDATE).values()
+    return any(side.fullmatch(word) for side in (SIDE, BETTER, WORSE)) or word in map(plain_word, chain(*names))
 
 
 def parse_columns(text: str) -> dict[str, str]:
@@ -68,14 +80,19 @@ def column_words(names: Sequence[str], given: Mapping[str, str]) -> dict[str, st
     return words | {name: plain_word(name) for name in names if name not in words}
 
 
+def queries_of(words: Mapping[str, str]) -> list[str]:
+    """The columns that go by a name of the query."""
+    return [column for column, word in words.items() if word in map(plain_word, OF_QUERY["query"])]
+
+
 def sides_of(words: Mapping[str, str]) -> dict[str, str]:
     """`a`, `b`, `chosen` and so on -> column, where candidates stand side by side in a row; else empty."""
     stems: dict[str, dict[str, str]] = {}
     for column, word in words.items():
         side = SIDE.fullmatch(word)
-        if side or word in CHOICES:
+        if side or BETTER.fullmatch(word) or WORSE.fullmatch(word):
             stems.setdefault(side[1] if side else "", {})[side[2] if side else word] = column
-    sides = next((sides for sides in stems.values() if len(sides) > 1), {})
+    sides = next((sides for stem, sides in stems.items() if len(sides) > 1 and (stem or any(map(BETTER.fullmatch, sides)))), {})
     return dict(sorted(sides.items(), key=lambda side: (len(side[0]), side)))  # 2 before 10
 
 
@@ -93,9 +110,7 @@ def recognise(words: Mapping[str, str], items: Collection[str] | None, given: Co
         if free:
             roles[role] = min(free, key=lambda column: (column not in given, known.index(words[column])))
     texts = roles.get("text", "")
-    is_response = any(
-        word.startswith((*RESPONSES, *CHOICES)) for word in (words.get(texts, ""), plain_word(texts.partition(".")[0]))
-    )
+    is_response = any(word.startswith(RESPONSES) for word in (words.get(texts, ""), plain_word(texts.partition(".")[0])))
     of_query = "claim_verification" if "verdict" in roles else "multidoc_qa" if "answers" in roles else "passage_reranking"
     ignored = [column for column in words if column not in roles.values()]
     return Columns(roles, "response_ranking" if is_response else of_query, ignored)

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from ..errors import InputError
 from ..tasks import TASKS
+from .chats import chats_as_text
 from .columns import (
-    KNOWN,
+    BETTER,
     OF_CANDIDATE,
     OF_QUERY,
     RESPONSES,
-    SIDE,
+    TEXTS,
     WINNERS,
     Columns,
     column_words,
+    is_known,
     plain_word,
+    queries_of,
     recognise,
     sides_of,
 )
@@ -35,6 +39,8 @@ Spread = tuple[Rows, set[str] | None, dict[str, str]]
 RULES = CANDIDATE_RULES | INSTANCE_RULES | {"doc_id": CANDIDATE_RULES["id"], "query_id": INSTANCE_RULES["id"], "rank": COUNT}
 WORDS = {"true": 1, "yes": 1, "false": 0, "no": 0} | dict.fromkeys(("", "nan", "na", "n/a", "null", "none"))
 """What else may stand among numbers."""
+DECIMAL_COMMA = re.compile(r"(?<=[0-9]),(?![0-9]{3}$)(?=[0-9]+$)")
+"""As a spreadsheet may write 3,5; 1,000 can mean two numbers, and is refused."""
 TIES = ("tie", "tiebothbad", "tiebothgood", "bothbad", "bothgood", "both", "neither", "none", "draw", "equal", "same")
 NOT_JUDGED = "nothing that needs judgements is measured"
 BEST = 3
@@ -61,6 +67,8 @@ def read_pools(table: Table, given: Mapping[str, str]) -> tuple[list[dict[str, A
     if mistakes or not table.rows:
         raise InputError(mistakes or f"{table.file}there is no row to score.")
     rows = [(n, {str(key): cell for key, cell in plain_value(row).items() if cell != ""}) for n, row in table.rows]
+    queries_by = queries_of(column_words(_names(rows), given))
+    rows = [(number, chats_as_text(cells, queries_by)) for number, cells in rows]
     spread, items, named = _spread(rows, given, mistakes, table.start)
     columns = _columns(rows, (spread, items, named), given, table.file)
     names = columns.roles
@@ -84,10 +92,13 @@ def read_pools(table: Table, given: Mapping[str, str]) -> tuple[list[dict[str, A
             each["rank"] += 1
     times = Counter(query.setdefault("query_id", str(place)) for place, query in enumerate(queries.values(), 1))
     records = []
+    hint = "; where a query was asked several times, give each time a query_id"
     for query in queries.values():
         record = {"id": query["query_id"]} | {key: query[key] for key in INSTANCE_RULES if key in query}
         records.append(record)
         wrong = instance_mistakes(record) + (["its id occurs more than once"] if times[record["id"]] > 1 else [])
+        if items is None and "query_id" not in names:
+            wrong = [mistake + hint * ("more than once" in mistake) for mistake in wrong]
         if not is_encodable(json.dumps(record, ensure_ascii=False)):
             wrong.append("its texts hold half of a surrogate pair, which is not a character; replace it")
         mistakes += [f"{table.start}{query['number']}: query {record['id']!r}: {mistake}" for mistake in wrong]
@@ -104,10 +115,10 @@ def _columns(rows: Rows, spread: Spread, given: Mapping[str, str], start: str) -
     """The roles of the columns, where all that is needed is there."""
     candidates, items, named = spread
     words = column_words(_names(candidates), named)
-    there = dict.fromkeys([*_names(rows), *words])
+    there = dict.fromkeys([*_names(rows), *(word for word in words if "." in word)])
     if absent := [column for column in given.values() if not any(f".{name}".endswith(f".{column}") for name in there)]:
         raise InputError(f"{start}there is no column {', '.join(absent)}; there are {', '.join(there)}.")
-    if unknown := [ours for ours in given if plain_word(ours) not in KNOWN and not SIDE.fullmatch(plain_word(ours))]:
+    if unknown := [ours for ours in given if not is_known(ours)]:
         raise InputError(f"a column cannot be called {', '.join(unknown)} here. Names are {', '.join(OF_QUERY | OF_CANDIDATE)}.")
     if again := [column for column, times in Counter(given.values()).items() if times > 1]:
         raise InputError(f"{start}{', '.join(again)} cannot be two things at once. Give each column one name.")
@@ -117,8 +128,11 @@ def _columns(rows: Rows, spread: Spread, given: Mapping[str, str], start: str) -
         lists = "Write lists (as .jsonl, .json or .parquet)"
         raise InputError(f"{start}{texts} holds no lists. {lists}, or say --columns text={texts} where a cell is one text.")
     if missing := [role for role in ("query", "text") if role not in columns.roles]:
+        among = f"{' or as '.join(missing)} among {', '.join(there)}"
         flag = f"--columns {','.join(f'{role}=COLUMN' for role in missing)}"
-        raise InputError(f"{start}no column is recognised as {' or as '.join(missing)} among {', '.join(there)}. Say it: {flag}.")
+        is_headless = not columns.roles and re.search(r"\.[ct]sv(\.gz)?: $", start, re.I)
+        heading = " The first row must be the names of the columns." if is_headless else ""
+        raise InputError(f"{start}no column is recognised as {among}. Say it: {flag}.{heading}")
     if score and "relevance" not in columns.roles and score not in named.values():
         values = [_value("relevance", cells[score]) for _, cells in candidates if score in cells]
         if all(value is None or COUNT[0](value) for value in values):  # else a first stage's: not all of them can be judgements
@@ -141,9 +155,11 @@ def _spread(rows: Rows, given: Mapping[str, str], mistakes: Mistakes, start: str
         return _spread_sides(rows, sides, words, given, mistakes, start)
     lists = [name for name in names if any(isinstance(cells.get(name), list) for _, cells in rows)]
     own = [name for known in OF_CANDIDATE.values() for name in lists if words[name] in map(plain_word, known)]
-    texts = next((name for name in own if words[name] in map(plain_word, OF_CANDIDATE["text"])), None)
+    with_texts = [name for name in lists if any(_has_text(item) for _, cells in rows for item in cells.get(name) or [])]
+    texts = next((name for name in own if words[name] in TEXTS), next(iter(with_texts if queries_of(words) else []), None))
     if texts is None:
         return rows, None, dict(given)
+    own += [texts] if texts not in own else []
     spread: Rows = []
     for number, cells in rows:
         query = {name: cell for name, cell in cells.items() if name not in own}
@@ -153,37 +169,50 @@ def _spread(rows: Rows, given: Mapping[str, str], mistakes: Mistakes, start: str
             mistakes.append(f"{start}{number}: {', '.join([texts, *beside])} are not lists of one length; give each text its own")
             pool, beside = pool if isinstance(pool, list) else [pool], {}
         for place, item in enumerate(pool):
-            values = {f"{texts}.{key}": value for key, value in item.items()} if isinstance(item, dict) else {texts: item}
-            values |= {name: cell[place] for name, cell in beside.items()}
+            values = _fields(texts, item) | {name: cell[place] for name, cell in beside.items()}
             spread.append((number, query | {name: value for name, value in values.items() if value not in (None, "")}))
     return spread, {*own, *_names(spread)} - {name for name in names if name not in own}, dict(given)
+
+
+def _fields(name: str, value: Any) -> Cells:
+    """What an object holds, also in objects of its own, each under the names that lead there; another value under its name."""
+    if not isinstance(value, dict):
+        return {name: value}
+    return {inner: cell for key, one in value.items() for inner, cell in _fields(f"{name}.{key}", one).items()}
+
+
+def _has_text(item: Any) -> bool:
+    return isinstance(item, dict) and any(plain_word(name) in TEXTS for name in _fields("", item))
 
 
 def _spread_sides(
     rows: Rows, sides: dict[str, str], words: Mapping[str, str], given: Mapping[str, str], mistakes: Mistakes, start: str
 ) -> Spread:
     """`response_a`, `response_b` and which of them won; or `chosen`, `rejected`, in an order that does not tell them apart."""
-    are_choices, texts, spread = "chosen" in sides, "+".join(sides.values()), []
+    better, texts, spread = [side for side in sides if BETTER.fullmatch(side)], "+".join(sides.values()), []
     known = [name for word in (*WINNERS, "label") for name in words if words[name] == word]
-    winner = sides["chosen"] if are_choices else next(iter(known), "winner")
+    winner = sides[better[0]] if better else next(iter(known), "winner")
     is_place = not any(map(str.isdigit, sides)) and any(NUMBER.fullmatch(str(cells.get(winner, "")).strip()) for _, cells in rows)
-    judged = f"{winner} (0 is {next(iter(sides.values()))})" if is_place and not are_choices else winner
+    judged = f"{winner} (0 is {next(iter(sides.values()))})" if is_place and not better else winner
     for place, (number, cells) in enumerate(rows):
         query = {name: cell for name, cell in cells.items() if name not in (*sides.values(), winner)}
-        grades = {"chosen": BEST, "rejected": 0} if are_choices else _grades(cells, winner, sides)
+        grades = {side: BEST * (side in better) for side in sides} if better else _grades(cells, winner, sides)
         if grades is None:
             odd = show_value(cells[winner])
             mistakes.append(f'{start}{number}: "{winner}" is {odd}, not one of {", ".join(sides)}, tie or a place from 0')
-        order = [list(sides)[i] for i in hash_order(str(place), len(sides))] if are_choices else list(sides)
-        for i, side in enumerate(order, 1):
-            values = {"side": str(i) if are_choices else side, texts: cells.get(sides[side])}
-            values |= {judged: (grades or {}).get(side)} if are_choices or winner in words else {}
-            if sides[side] not in cells and len(sides) == 2:
-                mistakes.append(f'{start}{number}: "{sides[side]}" is missing')
-            elif sides[side] in cells:
-                spread.append((number, query | values))
-    role = "response" if are_choices or words[sides[next(iter(sides))]].startswith(RESPONSES) else "text"
-    return spread, {"side", texts, judged}, {**given, role: texts, "doc_id": "side", "relevance": judged}
+        absent = [column for column in sides.values() if cells.get(column, []) == []]
+        if len(sides) == 2 or len(absent) == len(sides):
+            mistakes += [f'{start}{number}: "{column}" is missing' for column in absent]
+        held = {side: cells[column] for side, column in sides.items() if column in cells}
+        pool = [(side, text) for side, cell in held.items() for text in (cell if better and isinstance(cell, list) else [cell])]
+        for i, at in enumerate(hash_order(str(place), len(pool)) if better else range(len(pool)), 1):
+            side, text = pool[at]
+            values = {"side": str(i) if better else side, **_fields(texts, text)}
+            values |= {judged: (grades or {}).get(side)} if better or winner in words else {}
+            spread.append((number, query | values))
+    role = "response" if words[next(iter(sides.values()))].startswith((*RESPONSES, "chosen")) else "text"
+    items = {"side", judged, *(name for name in _names(spread) if name.split(".")[0] == texts)}
+    return spread, items, {**given, role: texts, "doc_id": "side", "relevance": judged}
 
 
 def _grades(cells: Cells, winner: str, sides: Mapping[str, str]) -> dict[str, int] | None:
@@ -202,7 +231,7 @@ def _value(role: str, cell: Any) -> Any:
     """A cell as the format has it: digits among numbers are a number, a number among ids is its digits; else as it is."""
     if role in ("relevance", "rank", "score"):
         if isinstance(cell, str):
-            word = cell.strip().casefold()
+            word = DECIMAL_COMMA.sub(".", cell.strip().casefold())
             cell = float(word) if NUMBER.fullmatch(word) else WORDS.get(word, cell)
         return int(cell) if role != "score" and isinstance(cell, bool | float) and cell == cell // 1 else cell
     if role in ("query_id", "doc_id"):

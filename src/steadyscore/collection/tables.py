@@ -21,8 +21,6 @@ END = "\x1e"
 """Fills a row behind the last one: where it does not arrive, a quote that was never closed has swallowed what followed it."""
 ROWS = ("to_pylist", "to_dicts", "to_list")
 """Methods that give rows as dicts: Arrow tables, polars frames, Hugging Face datasets."""
-WHOLE_NUMBERS = ("id", "query_id", "candidate_id", "doc_id", "relevance", "rank")
-"""Columns that pandas turns into floats where one of their values is absent."""
 
 
 class Table(NamedTuple):
@@ -70,6 +68,7 @@ def _csv_rows(path: Path, separator: str) -> list[tuple[int, Any]]:
 
     with explaining_read_errors(path), open_unpacked(path) as file:
         content = file.read().removeprefix(BYTE_ORDER_MARK).lstrip(b"\r\n")
+        content = re.sub(rb"\Asep=.[\r\n]+", b"", content, flags=re.I)  # what Excel reads as the separator, and does not show
         heading = re.split(rb"[\r\n]", content, maxsplit=1)[0].decode()
         if not heading.strip():
             raise InputError(f"{path} is empty. Give a heading, and a row for each candidate or query.")
@@ -132,17 +131,11 @@ def read_rows(data: Any) -> list[dict[str, Any]]:
     names = getattr(data, "column_names", getattr(data, "columns", ()))
     check_names([name for name in names if isinstance(name, str)])
     if type(data).__module__.startswith("pandas"):
-        return [_without_nan(row) for row in data.to_dict("records")]
+        return list(data.to_dict("records"))
     for method in ROWS:
         if hasattr(data, method):
             return list(getattr(data, method)())
     return list(data)
-
-
-def _without_nan(row: dict[str, Any]) -> dict[str, Any]:
-    """pandas has NaN where a value is absent, and floats where integers have gaps."""
-    present = {key: value for key, value in row.items() if not (isinstance(value, float) and value != value)}
-    return {k: int(v) if k in WHOLE_NUMBERS and isinstance(v, float) and v.is_integer() else v for k, v in present.items()}
 
 
 def plain_value(value: Any) -> Any:

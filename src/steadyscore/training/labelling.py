@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, cast
 
+from ..audits.configuration import ShownSettings, configure
 from ..collection import Data, Names, Source, name_columns, open_collection
 from ..engines import EngineOptions
 from ..engines.objects import open_object
@@ -45,9 +46,6 @@ from .labels import (
     write_labels,
 )
 
-PRESENTATION = ("width", "chars", "queries", "pool", "partition", "markers", "placeholder", "prompt", "fit", "instruction")
-"""Settings of what a teacher is shown, by the names that `audit` takes too."""
-
 
 @dataclass(frozen=True, slots=True)
 class LabelConfig:
@@ -72,6 +70,19 @@ class LabelConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+class LabelSettings(ShownSettings, total=False):
+    """Settings of `label` by name: fields of `LabelConfig`, and what a teacher is shown."""
+
+    teacher_orders: int | None
+    scale: Scale
+    judged_top: int
+    recalibrate_to: str | None
+    control: Control | None
+    rank_first_stage: bool
+    subset: int | None
+    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +142,7 @@ def label(
     say: Callable[[str], None] | None = None,
     on: str | Cluster | None = None,
     columns: Names = None,
-    **settings: Any,
+    **settings: Unpack[LabelSettings],
 ) -> Labelled:
     """Label the pools of a collection into the folder `out`, for `train`; the same call resumes what was stopped.
 
@@ -145,9 +156,7 @@ def label(
     """
     if (scorer is None) == (start is None) or data is None or not out:
         raise InputError("label needs either a scorer or a label folder to start from, the data, and the folder `out`.")
-    from ..audits.configuration import configure  # with all that scoring imports, which the flags of `label` do without
-
-    own, presentation = _split_settings(settings)
+    own, presentation = _split_settings(cast(dict[str, Any], settings))
     data = name_columns(data, columns)
     source, place = open_collection(data), parse_place(out)
     how, options = replace(config or LabelConfig(), **own), options or EngineOptions()
@@ -178,9 +187,9 @@ def label(
 
 def _split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of `LabelConfig`, and those of the presentation."""
-    names = [field.name for field in fields(LabelConfig)]
-    if unknown := [name for name in settings if name not in (*names, *PRESENTATION)]:
-        raise InputError(f"label has no setting {', '.join(unknown)}. It has {', '.join([*names, *PRESENTATION])}.")
+    names, known = [field.name for field in fields(LabelConfig)], LabelSettings.__annotations__
+    if unknown := [name for name in settings if name not in known]:
+        raise InputError(f"label has no setting {', '.join(unknown)}. It has {', '.join(known)}.")
     own = {name: value for name, value in settings.items() if name in names}
     return own, {name: value for name, value in settings.items() if name not in names}
 
