@@ -310,6 +310,16 @@ def test_what_is_not_compared_is_named(two_tasks):
         steadyscore.compare(*two_tasks, discordance=[("answer_em", "overlap")])
 
 
+def test_runs_that_share_no_query_are_refused_with_that_count(tmp_path):
+    rows = [row | {"id": f"{row['id']}-other"} for row in some_instances(2)]
+    runs = [
+        steadyscore.audit({name: by_place}, of, permutations=2, quiet=True)
+        for name, of in (("a", some_instances(2)), ("b", rows))
+    ]
+    with pytest.raises(InputError, match="0 of 4 queries are shared by a and b"):
+        steadyscore.compare(*runs)
+
+
 def tables(sizes: tuple[int, int], candidates: tuple[int, int] = (6, 6)) -> list[steadyscore.Audits]:
     """Two tables of scores for the same queries, with so many permutations and candidates each."""
     found = []

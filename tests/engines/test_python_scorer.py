@@ -308,6 +308,7 @@ def test_tensors_are_scores():
         ([1, [2], 3], "gave a list that is not a list of numbers"),
         ([1j, 2, 3], "gave a list that is not a list of numbers"),
         ([10**400, 2, 3], "gave whole numbers beyond"),
+        ([10**17, 10**17 + 1, 0.5], "gave whole numbers beyond"),
         (5, "gave a int that is not a list of numbers"),
         ([1, None, 3], "gave nan as the score of candidate b"),
         ([1, 2], "gave 2 scores for the 3 candidates of query q1"),

@@ -27,6 +27,11 @@ def with_texts(results, body, shift, shape):
     return [result | {"document": shape(texts[(result["index"] + shift) % len(texts)])} for result in results]
 
 
+def as_tei(results):
+    """With the texts where Text Embeddings Inference puts them."""
+    return [{"index": one["index"], "relevance_score": one["relevance_score"], "text": one["document"]} for one in results]
+
+
 def changed(place, **values):
     return lambda results, body: [*results[:place], results[place] | values, *results[place + 1 :]]
 
@@ -34,6 +39,7 @@ def changed(place, **values):
 LIES = {
     "another-text": lambda results, body: with_texts(results, body, 1, lambda text: {"text": text}),
     "another-text-bare": lambda results, body: with_texts(results, body, 2, str),
+    "another-text-of-tei": lambda results, body: as_tei(with_texts(results, body, 1, str)),
     "index-true": changed(1, index=True),
     "index-float": changed(0, index=1.0),
     "index-text": changed(0, index="0"),

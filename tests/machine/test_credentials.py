@@ -3,6 +3,7 @@
 import base64
 import html
 import json
+import re
 import threading
 from contextlib import suppress
 from urllib.parse import quote
@@ -87,6 +88,14 @@ SPELLED = {
     "base64-url": base64.urlsafe_b64encode(KEY.encode()).decode(),
     "base64-header": base64.b64encode(f"Bearer {KEY}, model".encode()).decode(),
     "base64-login": base64.b64encode(f"me:{KEY}".encode()).decode(),
+    "hexadecimal": KEY.encode().hex(),
+    "hexadecimal-colons": KEY.encode().hex(":").upper(),
+    "program-numbers": "".join(f"\\x{ord(c):02x}" for c in KEY),
+    "html-padded": "".join(f"&#{ord(c):04};" for c in KEY),
+    "lines": f"{KEY[:9]}\n  {KEY[9:17]}\r\n{KEY[17:]}",
+    "lines-in-json": json.dumps(f"{KEY[:9]}\n{KEY[9:]}"),
+    "spaced": " ".join(KEY),
+    "base64-lines": "\n".join(re.findall(".{1,10}", base64.b64encode(KEY.encode()).decode())),
     "base64-body": base64.b64encode(f"key={KEY}&x=1".encode()).decode(),
 }
 

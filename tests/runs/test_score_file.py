@@ -389,6 +389,13 @@ def test_whole_numbers_that_would_become_ties_are_refused(tmp_path, name):
         read_scores([tmp_path / name])
 
 
+def test_whole_numbers_of_a_run_that_would_become_ties_are_refused(tmp_path):
+    for m in (0, 1):
+        (tmp_path / f"{m}.run").write_text("".join(f"q Q0 {c} 1 {10**17 + i} t\n" for i, c in enumerate("ab")))
+    with pytest.raises(InputError, match=r"1\.run:1: the score '100000000000000000' is a whole number beyond 2\^53"):
+        read_scores([tmp_path / "0.run", tmp_path / "1.run"])
+
+
 def runs_of(tmp_path, sign):
     """Two TREC runs whose scores fall with the rank, or rise as distances do."""
     files = []

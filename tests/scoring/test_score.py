@@ -208,3 +208,10 @@ def test_more_queries_than_there_are_is_said():
     for asked in (3, 500):
         (found,) = steadyscore.audit("synthetic:slot", some_instances(3), permutations=2, queries=asked)
         assert ("500 queries were asked for, and 3 are all there are." in found.to_json()["warnings"]) is (asked == 500)
+
+
+def test_what_an_earlier_call_asked_for_is_not_said_of_a_run_that_went_on(tmp_path):
+    how = {"permutations": 2, "out": tmp_path, "report": False, "quiet": True}
+    steadyscore.audit("synthetic:slot", some_instances(3), queries=500, **how)
+    (found,) = steadyscore.audit("synthetic:slot", some_instances(3), **how)
+    assert "were asked for" not in str(found.remarks())

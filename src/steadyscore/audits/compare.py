@@ -121,7 +121,8 @@ def compare(
     rows = contrasts(by_task, against, measures or COMPARED, drawn)
     absent = [name for name in measures or COMPARED if name not in {row.measure for row in rows}]
     if not rows or (absent and measures):
-        raise InputError(f"no two runs have {', '.join(absent)} to compare. `steadyscore measures list` says what it needs.")
+        needs = "`steadyscore measures list` says what it needs."
+        raise InputError([f"no two runs have {', '.join(absent)} to compare. {needs}", *presentation_remarks(named)])
     disagreements = [one for task, values in by_task.items() for one in _disagreements(values, task, discordance)]
     shown = {(one.quality, one.decision) for one in disagreements}
     if lost := [pair for pair in map(tuple, discordance or ()) if pair not in shown]:

@@ -115,6 +115,10 @@ def read_trec_run(path: Path, report: Report) -> Iterator[RunLine]:
             report.mistakes.append(f"{where}: not a line of a run: the rank is {shorten(rank)}, not a whole number of 32 bits")
         elif score and not _is_finite(score):
             report.mistakes.append(f"{where}: not a line of a run: the score is {shorten(score)}, not a finite number")
+        elif score and WHOLE_NUMBER.fullmatch(score) and abs(int(score)) > 2**53:
+            report.mistakes.append(
+                f"{where}: the score {shorten(score)} is a whole number beyond 2^53, of which neighbours become one"
+            )
         elif mistake := _id_mistake(query, document):
             report.mistakes.append(f"{where}: {mistake}")
         else:

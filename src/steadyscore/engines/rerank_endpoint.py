@@ -79,7 +79,7 @@ def parse_scores(answer: Any, texts: Sequence[str]) -> list[float]:
         value = result.get("relevance_score", result.get("score"))
         if type(index) is not int or not 0 <= index < n or index in found:
             raise Malformed(f"index {index!r} is out of range or came twice")
-        document = result.get("document")
+        document = result.get("document", result.get("text"))
         text = document.get("text") if isinstance(document, dict) else document
         if text != texts[index] and text in texts:
             raise Malformed(f"index {index} came back with another of the texts than was sent at that place")

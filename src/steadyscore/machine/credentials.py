@@ -20,8 +20,10 @@ KEY = "STEADYSCORE_API_KEY"
 HIDDEN = "***"
 SHORTEST = 8
 """Characters of a secret. Shorter values (EMPTY, none, key) are placeholders, and hiding them would garble messages."""
-ESCAPES = ("%{:02x}", "\\u{:04x}", "&#{};", "&#x{:x};")
-"""How a URL, JSON and HTML write a character by its number."""
+ESCAPES = ("%{:02x}", "\\u{:04x}", "\\x{:02x}", "\\{:03o}", "&#{};", "&#x{:x};", "&#{:04};", "&#x{:04x};")
+"""How a URL, JSON, a program and HTML write a character by its number."""
+BETWEEN = re.compile(r"[\s\u200b:]|\\+[nrt]")
+"""What may stand between pieces of a secret: blanks and line ends, as they are or as JSON writes them; colons of digits."""
 HARMLESS = frozenset({"api-version", "version", "model", "deployment", "region", "truncate"})
 """What an endpoint's query string may hold. A list of what is harmless: one of what is secret would miss the next name."""
 
@@ -71,11 +73,13 @@ def redact(text: str, *secrets: str) -> str:
 
 
 def hide(text: str, *secrets: str) -> str:
-    """A text without some values, however JSON, a URL, HTML or base64 spells them."""
+    """A text without some values, however JSON, a URL, HTML, base64 or hexadecimal digits spell them, and in pieces too."""
     spellings = {spelling.lower() for secret in secrets if len(secret) >= SHORTEST for spelling in _spellings(secret)}
-    if not any(map(text.lower().__contains__, spellings)):  # a text may be long, and most hold none
+    whole = BETWEEN.sub("", text.lower())
+    if not any(BETWEEN.sub("", spelling) in whole for spelling in spellings):  # a text may be long, and most hold none
         return text
-    return re.sub("|".join(map(re.escape, sorted(spellings, key=len, reverse=True))), HIDDEN, text, flags=re.IGNORECASE)
+    each = [f"(?:{BETWEEN.pattern})*".join(map(re.escape, one)) for one in sorted(spellings, key=len, reverse=True)]
+    return re.sub("|".join(each), HIDDEN, text, flags=re.IGNORECASE)
 
 
 def _spellings(secret: str) -> set[str]:
@@ -87,7 +91,7 @@ def _spellings(secret: str) -> set[str]:
     signs = re.sub(r"[A-Za-z0-9]", "", secret)
     escaped = [secret.translate({ord(c): form.format(ord(c)) for c in which}) for form in ESCAPES for which in (secret, signs)]
     written = [json.dumps(secret)[1:-1], quote(key), quote(key, safe=""), escape(secret)]
-    return {secret, slashed, *written, *escaped, *packed, *urlsafe}
+    return {secret, slashed, *written, *escaped, *packed, *urlsafe, key.hex()}
 
 
 def _variables() -> dict[str, str]:

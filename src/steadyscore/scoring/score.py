@@ -350,6 +350,7 @@ def _score_missing(
     notes = [told] if risen else []
     if config.cut.queries is not None and config.cut.queries > len(order):
         notes.append(f"{config.cut.queries} queries were asked for, and {len(order)} are all there are.")
+    run.record.pop("notes", None)  # of an earlier start, which may have asked for other queries
     if notes:
         run.record["notes"] = notes
     run.finish(coverage, order, map(_query_row, cut_instances(source.instances(), config.cut)))

@@ -417,7 +417,7 @@ def as_numbers(answer: Any) -> np.ndarray | str:
         return other
     try:
         found = np.asarray(values)
-        each = found.ravel().tolist() if found.dtype.kind in "iuO" else []
+        each = np.asarray(values, object).ravel().tolist() if found.dtype.kind in "iufO" else []
         if found.dtype.kind not in "biufO" or any(isinstance(value, str | bytes) for value in each):  # digits in quotes, too
             return other
         if any(isinstance(value, int) and abs(value) > 2**53 for value in each):
