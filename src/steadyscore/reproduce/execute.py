@@ -28,6 +28,7 @@ from ..scoring.scorer import PoolScorer, Settings
 from ..scoring.timing import read_timings, time_requests, write_timings
 from ..training.labels import label_collection, read_labels, recalibrate, write_labels
 from ..training.recipe import TrainConfig, make_config, read_recipe
+from ..training.train import train
 from .derived import open_data
 from .jobs import Content, Job, Scoring, TrainingJob, any_of, with_kind
 from .planted import Effects, PlantedGrader, PlantedReader, judgements_by_text
@@ -162,9 +163,7 @@ class Workshop:
         labels = self.label(training)
         config = train_config(training, labels, folder)
         self._opened = None
-        from ..training.loop import train_adapter
-
-        train_adapter(config, command=self.command)
+        train(config, command=self.command)
         self.store.describe(folder, training.content)
         return folder
 

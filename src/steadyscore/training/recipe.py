@@ -14,25 +14,13 @@ from ..machine.extras import check_installed
 from ..machine.names import nearest
 from ..machine.unpacking import read_whole
 from ..terms import Markers, Placeholder, PromptStyle
-from .objectives import Convention
+from .objectives import Convention, ObjectiveName
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 RECIPES = Path(__file__).parent / "recipes"
 
-Objective = Literal[
-    "single_order",
-    "order_averaged",
-    "oc_sft",
-    "permutation_augmentation",
-    "debias_first",
-    "mean_teacher",
-    "kl_to_base",
-    "dropout",
-    "dropout_views",
-    "marker_consistency",
-]
 Shuffle = Literal["none", "window", "pool"]
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -50,10 +38,10 @@ class TrainConfig:
     """Label folder, or `judgements` for the human ones."""
     out: str = ""
     """Adapter folder; the same command resumes what was stopped."""
-    objective: Objective = "oc_sft"
+    objective: ObjectiveName = "oc_sft"
     """What is minimised."""
     weight: ZeroOrMore | None = None
-    """Weight of the term beside the anchor (default: the paper's for the task, in this run's convention)."""
+    """Weight of the objective's penalty (default: the paper's for the task, in this run's convention)."""
     weight_convention: Convention = "variance"
     """The weight's term: `variance`, the paper's formula; `pairwise`, the released code's, four times as strong at N = 2;
     `relative`, the variance as a share of the window's spread, which shrinking the scores hardly lowers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,9 @@ from ..machine.names import short_repr
 from ..machine.progress import job
 from ..models.card import Card, scorer_address
 from ..terms import Markers, Placeholder, PromptStyle
-from .objectives import Convention
-from .recipe import FIELDS, Objective, Shuffle, TrainConfig, make_config, read_recipe
+from .check import checked_data
+from .objectives import Convention, ObjectiveName
+from .recipe import FIELDS, Shuffle, TrainConfig, make_config, read_recipe
 
 Recipe = TrainConfig | Mapping[str, Any] | str | Path
 """A training run: the value itself, its fields by name, the name of a shipped recipe, or a YAML file."""
@@ -27,7 +29,7 @@ class TrainSettings(TypedDict, total=False):
     data: Data
     labels: str
     out: str
-    objective: Objective
+    objective: ObjectiveName
     weight: float | None
     weight_convention: Convention
     ramp: float | None
@@ -116,10 +118,12 @@ def train(
     """
     resolved = read_config(config, cast(Mapping[str, Any], settings), columns)
     check_installed("Training", *TRAINING)
+    with job(f"loading {resolved.data or 'data'}", unit="", hidden=quiet, at_once=True):
+        data = checked_data(resolved, int(os.environ.get("WORLD_SIZE", "1")))
     with job("loading torch", unit="", hidden=quiet, at_once=True):
         from .loop import train_adapter
 
-    return Trained(Path(resolved.out), train_adapter(resolved, command=command, quiet=quiet))
+    return Trained(Path(resolved.out), train_adapter(data, command=command, quiet=quiet))
 
 
 def read_config(config: Recipe | None, settings: Mapping[str, Any] | None = None, columns: Names = None) -> TrainConfig:
