@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from steadyscore.cli import main
 from steadyscore.collection.catalogue import CATALOGUE
 from steadyscore.commands import check
 from steadyscore.commands import train as verb
-from steadyscore.errors import InputError
+from steadyscore.errors import InputError, ModelError, RunMismatch
+from steadyscore.machine.disk import write_json
 from steadyscore.machine.extras import install_line
 from steadyscore.models.embedded import shipped_adapters
 from steadyscore.reproduce.names import BASES, TRAINING_DATA
@@ -332,7 +334,7 @@ def test_the_papers_steps():
 def test_check_prints_the_cost_or_the_mistakes(good, tmp_path, capsys):
     file = tmp_path / "r.yaml"
     file.write_text(f"base: {good.base}\ndata: {good.data}\nlabels: judgements\nout: {good.out}\nwidth: 5\n")
-    args = argparse.Namespace(recipe=str(file), json=False, processes=1)
+    args = argparse.Namespace(recipe=str(file), json=False, processes=1, print=False)
     assert check.run(args) == 0
     assert "steps" in capsys.readouterr().out
     file.write_text("nothing")
@@ -342,7 +344,7 @@ def test_check_prints_the_cost_or_the_mistakes(good, tmp_path, capsys):
         InputError,
         match=r"recipe nowhere does not exist. Shipped: multidoc_qa, passage_reranking, response_ranking, smollm2_passages",
     ):
-        check.run(argparse.Namespace(recipe="nowhere", json=False, processes=1))
+        check.run(argparse.Namespace(recipe="nowhere", json=False, processes=1, print=False))
 
 
 def test_labels_of_other_data_are_no_plan(good, tmp_path):
@@ -383,6 +385,62 @@ def test_a_base_that_was_not_trained_here_is_measured_before_its_time_is_said(go
 def test_every_kind_of_objective_can_be_measured(good, objective, fresh_machine):
     data = checked_data(replace(good, objective=objective, batch=2, device="cpu"))
     assert loop.rehearse(data, estimate_data(data)).seconds > 0
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["measured", "remembered"])
+def test_a_dry_run_refuses_what_the_run_would_refuse_with_the_base_at_hand(good, fresh_machine, capsys, known):
+    """A window that is too long, weights that are not there, a folder of another run, one that collapsed."""
+    if known:
+        keep_speed(rate_name(plan(good)), 50.0)
+    config = replace(good, batch=4, device="cpu", steps=1)
+    with pytest.raises(ModelError, match="has no c_attn"):
+        check.dry_run(replace(config, projections=("c_attn",)), as_json=True)
+    long = [json.loads(line) for line in Path(good.data).read_text().splitlines()]
+    long[6]["candidates"][0]["text"] = f"{tiny.WORDS[0]} " * 600
+    file = Path(good.data).with_name("long.jsonl")
+    file.write_text("".join(json.dumps(line) + "\n" for line in long))
+    for held_out in (0, 1):
+        with pytest.raises(InputError, match=r"needs \d+ tokens, the model takes 512"):
+            check.dry_run(replace(config, data=str(file), chars=4000, held_out=held_out), as_json=True)
+    tiny.train_adapter(config)
+    with pytest.raises(RunMismatch, match="seed was 42, now 43"):
+        check.dry_run(replace(config, seed=43), as_json=True)
+    record = json.loads((Path(config.out) / "train.json").read_text())
+    write_json(Path(config.out) / "train.json", record | {"status": "collapsed", "reason": "training collapsed: so."})
+    with pytest.raises(ModelError, match="training collapsed"):
+        check.dry_run(config, as_json=True)
+
+
+def test_the_estimate_counts_the_evaluations_and_their_windows(good, fresh_machine):
+    """Before the first step, when they are due, and after the last; each query in first-stage order and in three more."""
+    assert (estimate(good).evaluations, estimate(good).evaluated_windows) == (0, 0)
+    cost = estimate(replace(good, held_out=2, steps=7, evaluate_every=3))
+    assert (cost.evaluations, cost.evaluated_windows) == (4, 4 * 2 * 4 * 2)
+    assert estimate(replace(good, held_out=2, steps=6, evaluate_every=3)).evaluations == 3
+    one = estimate(replace(good, held_out=2, steps=7))
+    assert (one.evaluations, one.evaluated_tokens * 2) == (2, pytest.approx(cost.evaluated_tokens, abs=2))
+    asked = replace(good, held_out=2, steps=7)
+    keep_speed(rate_name(plan(asked)), 50.0)
+    assert estimate(asked).seconds is None  # evaluation was not timed here
+    keep_speed(rate_name(plan(asked), 1, "evaluate"), 100.0)
+    known = estimate(asked)
+    assert known.evaluation_seconds == known.evaluated_tokens / 100
+    assert known.seconds == known.tokens / 50 + known.evaluation_seconds
+
+
+def test_held_out_queries_without_judgements_are_refused_before_anything_is_loaded(good):
+    rows = [json.loads(line) for line in Path(good.data).read_text().splitlines()]
+    for candidate in rows[6]["candidates"]:
+        del candidate["relevance"]
+    file = Path(good.data).with_name("unjudged.jsonl")
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(InputError, match="no held-out query has judgements"):
+        checked_data(replace(good, data=str(file), held_out=1))
+
+
+def test_a_recipe_is_printed_as_it_ships(capsys):
+    assert main(["check", "smollm2_passages", "--print"]) == 0
+    assert capsys.readouterr().out == (recipe.RECIPES / "smollm2_passages.yaml").read_text()
 
 
 def test_a_measurement_ends_after_its_seconds(good, fresh_machine, monkeypatch):

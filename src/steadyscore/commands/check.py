@@ -13,7 +13,7 @@ from ..machine.progress import duration, job
 from ..models.embedded import fetch_command
 from ..training.check import checked_data
 from ..training.cost import TrainingEstimate, estimate
-from ..training.recipe import TrainConfig
+from ..training.recipe import TrainConfig, recipe_text
 from ..training.train import read_config
 from . import add_json, examples, print_json, print_table
 from .flags import positive
@@ -21,12 +21,21 @@ from .flags import positive
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help="a shipped recipe or a YAML file")
+    parser.add_argument("--print", action="store_true", help="print the recipe itself, to be edited in a file of your own")
     parser.add_argument("--processes", type=positive, default=1, metavar="N", help="processes the run will have")
     add_json(parser)
-    examples(parser, "steadyscore check smollm2_passages", "steadyscore check smollm2_passages --processes 2 --json")
+    examples(
+        parser,
+        "steadyscore check smollm2_passages",
+        "steadyscore check smollm2_passages --processes 2 --json",
+        "steadyscore check smollm2_passages --print",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.print:
+        print(recipe_text(args.recipe)[1], end="")
+        return 0
     config = read_config(args.recipe)
     cost = estimate(checked_data(config, args.processes), args.processes)
     unknown = f"this machine has not trained it yet; train --recipe {args.recipe} --dry-run measures it"
