@@ -32,7 +32,7 @@ def step(engine, prompts, columns, target, plain: bool):
     """Loss of one OC-SFT window after a backward pass."""
     import torch
 
-    from steadyscore.training.objectives import oc_sft
+    from steadyscore.training.objectives import consistency, relevance_anchor
 
     if plain:
         logits = []
@@ -44,7 +44,7 @@ def step(engine, prompts, columns, target, plain: bool):
     grades = torch.arange(4.0)
     views = torch.stack([found.softmax(-1) @ grades for found in logits])
     views = torch.stack([view[torch.as_tensor(c)] for view, c in zip(views, columns, strict=True)])
-    loss = oc_sft(views, target, 20.0)
+    loss = relevance_anchor(views[0], target) + 20.0 * consistency(views)
     loss.backward()
     return float(loss.detach())
 

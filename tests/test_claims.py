@@ -19,10 +19,10 @@ from steadyscore.measures.threshold import Threshold
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from steadyscore.scoring.scorer import Settings
 from steadyscore.training.labels import label_collection
-from steadyscore.training.loop import train_adapter
 from steadyscore.training.recipe import TrainConfig
 from tests.helpers import tiny
 from tests.helpers.paths import ASSETS
+from tests.helpers.tiny import train_adapter
 
 BASE = f"hf:{ASSETS / 'tiny-base'}"
 BASELINES = ("single_order", "order_averaged", "permutation_augmentation")

@@ -127,3 +127,11 @@ def write_collection(file: Path, count: int, pool: int, seed: int, **how: Any) -
     lines = [header, *instances(count, pool, seed, **how)]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return file
+
+
+def train_adapter(config: Any) -> Any:
+    """The card of an adapter that this run makes, silently."""
+    from steadyscore.training.check import checked_data
+    from steadyscore.training.loop import train_adapter
+
+    return train_adapter(checked_data(config), quiet=True)

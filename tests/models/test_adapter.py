@@ -33,9 +33,9 @@ from steadyscore.serve.shared_base import SharedBases
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Collection
 from steadyscore.training import merge
-from steadyscore.training.loop import train_adapter
 from steadyscore.training.recipe import TrainConfig
 from tests.helpers import tiny
+from tests.helpers.tiny import train_adapter
 
 
 @pytest.fixture(scope="module")

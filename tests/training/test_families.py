@@ -11,9 +11,9 @@ from steadyscore.engines.address import open_engine
 from steadyscore.errors import ModelError
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
-from steadyscore.training.loop import train_adapter
 from steadyscore.training.recipe import PROJECTIONS
 from tests.helpers import tiny
+from tests.helpers.tiny import train_adapter
 from tests.training.test_loop import adapter, config, losses, tiny_instance
 
 ATTENTION = PROJECTIONS[:4]

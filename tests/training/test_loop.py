@@ -28,10 +28,10 @@ from steadyscore.training import checkpoints, loop, recipe, record, student
 from steadyscore.training.cost import estimate, rate_name
 from steadyscore.training.examples import training_data
 from steadyscore.training.labels import write_labels
-from steadyscore.training.loop import train_adapter
-from steadyscore.training.plan import make_schedule
+from steadyscore.training.objectives import OBJECTIVES
 from steadyscore.training.recipe import TrainConfig
 from tests.helpers import tiny
+from tests.helpers.tiny import train_adapter
 from tests.training.test_examples import graded
 
 
@@ -73,7 +73,7 @@ def difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
     return max(float((a[name] - b[name]).abs().max()) for name in a)
 
 
-@pytest.mark.parametrize("objective", [name for name in recipe.Objective.__args__ if name != "order_averaged"])
+@pytest.mark.parametrize("objective", [name for name in OBJECTIVES if name != "order_averaged"])
 def test_every_objective_trains_and_its_adapter_scores(world, tmp_path, objective):
     card = train_adapter(config(world, tmp_path / "out", objective=objective, held_out=2, views=2))
     assert card["objective"] == objective
@@ -122,9 +122,9 @@ def test_a_card_names_a_convention_only_where_a_term_has_one_and_says_how_window
 
     def card(**changes):
         data = training_data(config(world, tmp_path, **changes))
-        return record.new_card(data, scorer, make_schedule(data.plan, len(data.examples)))
+        return record.new_card(data, scorer)
 
-    for objective in recipe.Objective.__args__:
+    for objective in OBJECTIVES:
         if objective != "order_averaged":
             has_one = objective in ("oc_sft", "dropout_views", "marker_consistency")
             found = card(objective=objective, weight_convention="pairwise")
@@ -456,7 +456,7 @@ def test_without_a_terminal_training_says_what_it_loads_evaluates_and_learns(wor
     said = done.stderr.splitlines()
     base = f"hf:{world / 'base'}"
     began = [
-        said.index(f"steadyscore: {what}") for what in ("loading torch", f"loading {world / 'pools.jsonl'}", f"loading {base}")
+        said.index(f"steadyscore: {what}") for what in (f"loading {world / 'pools.jsonl'}", "loading torch", f"loading {base}")
     ]
     assert began == sorted(began)
     assert began[0] == 0
@@ -475,7 +475,7 @@ def test_the_log_counts_the_tokens_of_both_views_of_a_mean_teacher(world, tmp_pa
     assert counted[0] == counted[1]
 
 
-def test_the_rate_that_is_remembered_is_of_the_steps_alone(world, tmp_path, monkeypatch):
+def test_the_rates_that_are_remembered_are_of_the_steps_and_of_the_evaluations(world, tmp_path, monkeypatch):
     kept = {}
     monkeypatch.setattr(record, "remember_speed", lambda name, tokens, seconds: kept.update({name: (tokens, seconds)}))
     asked = config(world, tmp_path / "out", held_out=2, evaluate_every=1)
@@ -492,7 +492,9 @@ def test_the_rate_that_is_remembered_is_of_the_steps_alone(world, tmp_path, monk
     began = time.monotonic()
     train_adapter(asked)
     whole = time.monotonic() - began
-    ((name, (tokens, seconds)),) = kept.items()
-    assert name == rate_name(training_data(asked).plan)
-    assert tokens == estimate(asked).tokens
+    data = training_data(asked)
+    cost = estimate(data)
+    (tokens, seconds), (evaluated, evaluating) = (kept[rate_name(data.plan, 1, what)] for what in ("train", "evaluate"))
+    assert (tokens, evaluated) == (cost.tokens, cost.evaluated_tokens)
     assert 0 < seconds < whole - sum(taken)
+    assert sum(taken) <= evaluating < whole - seconds

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -19,18 +20,22 @@ def test_losses_by_hand():
     views, target = np.array([[1.0, 2.0], [3.0, 2.0]]), np.array([0.0, 2.0])
     assert o.relevance_anchor(views[0], target) == 0.5
     assert o.order_variance(views) == 0.5  # mean of 1, 0, 1, 0
-    assert o.oc_sft(views, target, 4) == 2.5
-    assert o.permutation_augmentation(views, target) == (1 + 0 + 9 + 0) / 4
-    assert o.mean_teacher(views[0], views[1], target, 0.5) == 0.5 + 0.5 * 2
-    assert o.debias_first(views, target, np.array([3.0, 1.0])) == pytest.approx((3 * 1 + 3 * 9) / (2 * 4))
+    assert o.relevance_anchor(views, target) == (1 + 0 + 9 + 0) / 4
+    assert o.weighted_anchor(views, target, np.array([3.0, 1.0])) == pytest.approx((3 * 1 + 3 * 9) / (2 * 4))
     log_p, log_q = np.log([[0.5, 0.5]]), np.log([[0.25, 0.75]])
     by_hand = 0.5 * math.log(2) + 0.5 * math.log(2 / 3)
     assert o.kl_divergence(log_p, log_q) == pytest.approx(by_hand)
-    assert o.kl_to_base(views[0], target, log_p, log_q, 2) == pytest.approx(0.5 + 2 * by_hand)
     better = math.log(1 + math.exp(-1))  # the second candidate is labelled higher, and the first view scores it one grade above
     assert o.preference(views[0], target) == pytest.approx(better)
     assert o.preference(views, target) == pytest.approx((better + math.log(1 + math.exp(1))) / 2)
     assert o.grade_cross_entropy(log_q, np.array([[1.0, 0.0]])) == pytest.approx(math.log(4))
+
+
+def terms(views, target, weights) -> list:
+    """Every term of every objective of one window."""
+    log_p = views[..., None] * -views.mean() - 1
+    seen = o.Seen(views, target, log_p, views[-1], log_p[-1] - 1, weights)
+    return [term for objective in o.OBJECTIVES.values() for term in objective.loss(seen) if term is not None]
 
 
 @given(VIEWS, st.data())
@@ -38,24 +43,18 @@ def test_the_same_text_serves_numpy_and_torch(views, data):
     target = data.draw(arrays(np.float64, views.shape[1], elements=GRADES))
     weights = data.draw(arrays(np.float64, views.shape[1], elements=st.floats(0.1, 3)))
     for found, twin in (
-        (o.oc_sft(views, target, 3.0), o.oc_sft(torch.tensor(views), torch.tensor(target), 3.0)),
+        *zip(terms(views, target, weights), terms(*map(torch.tensor, (views, target, weights))), strict=True),
         (o.preference(views, target), o.preference(torch.tensor(views), torch.tensor(target))),
-        (o.permutation_augmentation(views, target), o.permutation_augmentation(torch.tensor(views), torch.tensor(target))),
-        (
-            o.debias_first(views, target, weights),
-            o.debias_first(torch.tensor(views), torch.tensor(target), torch.tensor(weights)),
-        ),
     ):
         assert found == pytest.approx(float(twin), abs=1e-9)
 
 
 @given(VIEWS, st.data())
-def test_weight_zero_is_single_order_and_view_order_does_not_matter_to_the_variance(views, data):
+def test_view_order_does_not_matter_to_the_variance_and_equal_slot_weights_change_nothing(views, data):
     target = data.draw(arrays(np.float64, views.shape[1], elements=GRADES))
-    assert o.oc_sft(views, target, 0) == o.relevance_anchor(views[0], target)
     assert o.order_variance(views) == pytest.approx(o.order_variance(views[::-1]))
     assert o.order_variance(views[:1]) == 0
-    assert o.debias_first(views, target, np.ones(len(target))) == pytest.approx(o.permutation_augmentation(views, target))
+    assert o.weighted_anchor(views, target, np.ones(len(target))) == pytest.approx(o.relevance_anchor(views, target))
 
 
 @given(VIEWS, st.data())
@@ -92,6 +91,17 @@ def test_shrinking_the_scores_lowers_the_variance_and_not_the_relative_penalty()
     assert o.consistency(half, "relative") == pytest.approx(o.consistency(views, "relative"), rel=0.05)  # the floor's share
     assert o.consistency(np.full((2, 9), 1.0), "relative") == 0
     assert o.consistency(np.array([[1.0], [1.5]]), "relative") == o.order_variance(np.array([[1.0], [1.5]]))
+
+
+def test_every_name_has_an_objective_that_is_called_so():
+    assert tuple(o.OBJECTIVES) == get_args(o.ObjectiveName)
+    assert all(objective.summary and objective.name == name for name, objective in o.OBJECTIVES.items())
+
+
+def test_an_objective_has_a_penalty_where_it_has_a_weight_for_it():
+    for objective in o.OBJECTIVES.values():
+        seen = o.Seen(*(np.ones(shape) for shape in ((2, 3), 3, (2, 3, 4), 3, (3, 4), 3)))
+        assert (objective.loss(seen).penalty is None) == (objective.weight is None)
 
 
 def test_golden_weights_of_debias_first():

@@ -19,9 +19,9 @@ from steadyscore.cli import main
 from steadyscore.errors import InputError
 from steadyscore.training import loop
 from steadyscore.training.launcher import launch_command
-from steadyscore.training.loop import train_adapter
 from tests.helpers import tiny
 from tests.helpers.paths import TESTS
+from tests.helpers.tiny import train_adapter
 from tests.training.test_loop import adapter, config, difference, environment, flags_of, losses
 
 STEPS, HALF = 4, 2

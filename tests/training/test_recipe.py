@@ -11,21 +11,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from steadyscore.cli import main
 from steadyscore.collection.catalogue import CATALOGUE
 from steadyscore.commands import check
 from steadyscore.commands import train as verb
-from steadyscore.errors import InputError
+from steadyscore.errors import InputError, ModelError, RunMismatch
+from steadyscore.machine.disk import write_json
 from steadyscore.machine.extras import install_line
 from steadyscore.models.embedded import shipped_adapters
 from steadyscore.reproduce.names import BASES, TRAINING_DATA
 from steadyscore.scoring.estimate import keep_speed
 from steadyscore.terms import Collection
-from steadyscore.training import rate, recipe
-from steadyscore.training.check import config_mistakes
-from steadyscore.training.cost import estimate, rate_name
+from steadyscore.training import loop, recipe
+from steadyscore.training.check import checked_data, config_mistakes
+from steadyscore.training.cost import estimate as estimate_data
+from steadyscore.training.cost import rate_name
 from steadyscore.training.examples import training_data
 from steadyscore.training.plan import Plan, make_schedule, resolve_plan
-from steadyscore.training.rate import measure_rate
 from steadyscore.training.recipe import TrainConfig
 from steadyscore.training.record import fingerprint
 from steadyscore.training.step import Loop
@@ -45,6 +47,10 @@ def good(tmp_path) -> TrainConfig:
 
 def plan(config: TrainConfig) -> Plan:
     return resolve_plan(config, PASSAGES)
+
+
+def estimate(config: TrainConfig, processes: int = 1):
+    return estimate_data(training_data(config), processes)
 
 
 def flags(*words: str) -> TrainConfig:
@@ -126,7 +132,7 @@ def test_a_good_config_has_no_mistakes_and_every_bad_one_is_named(good):
         "one order only": {"widths": (1,)},
         "cannot compare": {"shuffle": "pool"},
         "is single_order": {"objective": "order_averaged", "teacher_orders": 1},
-        "order_averaged has no term beside the anchor, so weight 5 would": {"objective": "order_averaged", "weight": 5.0},
+        "order_averaged has no penalty, so weight 5 would": {"objective": "order_averaged", "weight": 5.0},
         "holds no labels.parquet": {"labels": "nowhere"},
         "is not an adapter folder": {"initial": "nowhere"},
         "no collection is named nowhere": {"data": "nowhere"},
@@ -137,8 +143,6 @@ def test_a_good_config_has_no_mistakes_and_every_bad_one_is_named(good):
         "learning_rate is inf; give a finite number": {"learning_rate": float("inf")},
         "chars is -4; it must be above 0": {"chars": -4},
         "pool is 0; it must be above 0": {"pool": 0},
-        "held_out 6 leaves nothing of 6 queries to train on": {"held_out": 6},
-        "held_out 2 leaves nothing of 2 queries to train on": {"held_out": 2, "queries": 2},
         "leave grade_share and preference_share at 0": {"objective": "debias_first", "grade_share": 0.5, "preference_share": 0.1},
         "0.5 and 0.6 are more than 1 together": {"grade_share": 0.5, "preference_share": 0.6},
         "preference_share is 1.5; it must lie in [0, 1]": {"preference_share": 1.5},
@@ -153,6 +157,9 @@ def test_a_good_config_has_no_mistakes_and_every_bad_one_is_named(good):
     for words, change in bad.items():
         assert any(words in mistake for mistake in config_mistakes(replace(good, **change))), words
     assert "does not divide into 3 process(es)" in config_mistakes(good, processes=3)[0]
+    for queries, held_out in ((None, 6), (2, 2)):
+        with pytest.raises(InputError, match=f"held_out {held_out} leaves nothing of {held_out} queries to train on"):
+            checked_data(replace(good, queries=queries, held_out=held_out))
     for base in ("smollm2-135m", "hf:smollm2-135m", "hf:Qwen/Qwen3-4B"):
         assert config_mistakes(replace(good, base=base)) == []
 
@@ -327,7 +334,7 @@ def test_the_papers_steps():
 def test_check_prints_the_cost_or_the_mistakes(good, tmp_path, capsys):
     file = tmp_path / "r.yaml"
     file.write_text(f"base: {good.base}\ndata: {good.data}\nlabels: judgements\nout: {good.out}\nwidth: 5\n")
-    args = argparse.Namespace(recipe=str(file), json=False, processes=1)
+    args = argparse.Namespace(recipe=str(file), json=False, processes=1, print=False)
     assert check.run(args) == 0
     assert "steps" in capsys.readouterr().out
     file.write_text("nothing")
@@ -337,14 +344,14 @@ def test_check_prints_the_cost_or_the_mistakes(good, tmp_path, capsys):
         InputError,
         match=r"recipe nowhere does not exist. Shipped: multidoc_qa, passage_reranking, response_ranking, smollm2_passages",
     ):
-        check.run(argparse.Namespace(recipe="nowhere", json=False, processes=1))
+        check.run(argparse.Namespace(recipe="nowhere", json=False, processes=1, print=False))
 
 
 def test_labels_of_other_data_are_no_plan(good, tmp_path):
     from steadyscore.training.labels import Label, write_labels
 
     write_labels(tmp_path / "labels", [Label("elsewhere", ("a",), np.ones((1, 1)))])
-    with pytest.raises(InputError, match=r"no query of .*pools.jsonl has a label in .*labels. Name labels of the same data"):
+    with pytest.raises(InputError, match=r"no training query of .*pools.jsonl has a label in .*labels. Name labels of"):
         check.dry_run(replace(good, labels=str(tmp_path / "labels")), as_json=False)
 
 
@@ -369,21 +376,80 @@ def test_a_base_that_was_not_trained_here_is_measured_before_its_time_is_said(go
     assert cost["seconds"] > 0
     assert check.dry_run(config, as_json=False) == 0
     out, err = capsys.readouterr()
-    assert "and evaluation, by the rate of a few microbatches that were trained just now" in out
-    assert err == f"steadyscore: measuring how fast {config.base} trains here\n"
+    assert "no held-out evaluation, by the rate of a few microbatches that were trained just now" in out
+    assert err == f"steadyscore: opening {config.base} as the run would\n"
     assert not Path(config.out).exists()
 
 
 @pytest.mark.parametrize("objective", ["mean_teacher", "kl_to_base", "marker_consistency", "debias_first"])
-def test_every_kind_of_objective_can_be_measured(good, objective):
-    assert measure_rate(replace(good, objective=objective, batch=2, device="cpu"), 100.0) > 0
+def test_every_kind_of_objective_can_be_measured(good, objective, fresh_machine):
+    data = checked_data(replace(good, objective=objective, batch=2, device="cpu"))
+    assert loop.rehearse(data, estimate_data(data)).seconds > 0
 
 
-def test_a_measurement_ends_after_its_seconds(good, monkeypatch):
+@pytest.mark.parametrize("known", [False, True], ids=["measured", "remembered"])
+def test_a_dry_run_refuses_what_the_run_would_refuse_with_the_base_at_hand(good, fresh_machine, capsys, known):
+    """A window that is too long, weights that are not there, a folder of another run, one that collapsed."""
+    if known:
+        keep_speed(rate_name(plan(good)), 50.0)
+    config = replace(good, batch=4, device="cpu", steps=1)
+    with pytest.raises(ModelError, match="has no c_attn"):
+        check.dry_run(replace(config, projections=("c_attn",)), as_json=True)
+    long = [json.loads(line) for line in Path(good.data).read_text().splitlines()]
+    long[6]["candidates"][0]["text"] = f"{tiny.WORDS[0]} " * 600
+    file = Path(good.data).with_name("long.jsonl")
+    file.write_text("".join(json.dumps(line) + "\n" for line in long))
+    for held_out in (0, 1):
+        with pytest.raises(InputError, match=r"needs \d+ tokens, the model takes 512"):
+            check.dry_run(replace(config, data=str(file), chars=4000, held_out=held_out), as_json=True)
+    tiny.train_adapter(config)
+    with pytest.raises(RunMismatch, match="seed was 42, now 43"):
+        check.dry_run(replace(config, seed=43), as_json=True)
+    record = json.loads((Path(config.out) / "train.json").read_text())
+    write_json(Path(config.out) / "train.json", record | {"status": "collapsed", "reason": "training collapsed: so."})
+    with pytest.raises(ModelError, match="training collapsed"):
+        check.dry_run(config, as_json=True)
+
+
+def test_the_estimate_counts_the_evaluations_and_their_windows(good, fresh_machine):
+    """Before the first step, when they are due, and after the last; each query in first-stage order and in three more."""
+    assert (estimate(good).evaluations, estimate(good).evaluated_windows) == (0, 0)
+    cost = estimate(replace(good, held_out=2, steps=7, evaluate_every=3))
+    assert (cost.evaluations, cost.evaluated_windows) == (4, 4 * 2 * 4 * 2)
+    assert estimate(replace(good, held_out=2, steps=6, evaluate_every=3)).evaluations == 3
+    one = estimate(replace(good, held_out=2, steps=7))
+    assert (one.evaluations, one.evaluated_tokens * 2) == (2, pytest.approx(cost.evaluated_tokens, abs=2))
+    asked = replace(good, held_out=2, steps=7)
+    keep_speed(rate_name(plan(asked)), 50.0)
+    assert estimate(asked).seconds is None  # evaluation was not timed here
+    keep_speed(rate_name(plan(asked), 1, "evaluate"), 100.0)
+    known = estimate(asked)
+    assert known.evaluation_seconds == known.evaluated_tokens / 100
+    assert known.seconds == known.tokens / 50 + known.evaluation_seconds
+
+
+def test_held_out_queries_without_judgements_are_refused_before_anything_is_loaded(good):
+    rows = [json.loads(line) for line in Path(good.data).read_text().splitlines()]
+    for candidate in rows[6]["candidates"]:
+        del candidate["relevance"]
+    file = Path(good.data).with_name("unjudged.jsonl")
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(InputError, match="no held-out query has judgements"):
+        checked_data(replace(good, data=str(file), held_out=1))
+
+
+def test_a_recipe_is_printed_as_it_ships(capsys):
+    assert main(["check", "smollm2_passages", "--print"]) == 0
+    assert capsys.readouterr().out == (recipe.RECIPES / "smollm2_passages.yaml").read_text()
+
+
+def test_a_measurement_ends_after_its_seconds(good, fresh_machine, monkeypatch):
     taken = []
     monkeypatch.setattr(Loop, "learn", lambda self, step, number, chosen, weight: taken.append(number))
-    monkeypatch.setattr(rate.time, "monotonic", itertools.count(step=10.0).__next__)
-    assert measure_rate(replace(good, device="cpu"), 100.0) == pytest.approx(10.0)  # a window of 100 tokens in 10 s
+    monkeypatch.setattr(loop.time, "monotonic", itertools.count(step=10.0).__next__)
+    data = checked_data(replace(good, device="cpu"))
+    cost = estimate_data(data)
+    assert loop.rehearse(data, cost).seconds == pytest.approx(10.0 * cost.steps * data.plan.config.batch)  # 10 s a window
     assert taken == [0, 1, 2]
 
 

@@ -29,7 +29,6 @@ from steadyscore.serve.shared_base import SharedBases
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance, Window
 from steadyscore.training.check import config_mistakes
-from steadyscore.training.loop import train_adapter
 from steadyscore.training.recipe import TrainConfig
 from steadyscore.window import set_windows
 from steadyscore.window.presentation import generator, permutations
@@ -37,6 +36,7 @@ from steadyscore.window.prompt import prompt_hash
 from steadyscore.window.readout import grade_distribution, score
 from tests.helpers.models import byte_tokenizer, tiny_causal
 from tests.helpers.serving import app_of, listening
+from tests.helpers.tiny import train_adapter
 
 TASK = TASKS["passage_reranking"]
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "granite", "olmo2", "phi3", "cohere")

@@ -109,7 +109,8 @@ def open_collection(data: Data, columns: Names = None, *, quiet: bool = False) -
         raise InputError(f"{data} is of a format whose names are fixed. Leave out --columns.")
     if is_folder:
         return _open_folder(str(data), path, quiet)
-    return Source(str(data), _header(path), lambda: read_instances(path), lambda: sha256(path))
+    kept = path.stem.rpartition("-")[2] if path.parent == _kept_rows() else ""  # that of the rows, wherever they came from
+    return Source(str(data), _header(path), lambda: read_instances(path), lambda: kept or sha256(path))
 
 
 def from_records(data: Any, name: str = "data", task: TaskName | None = None, columns: Names = None, **header: Any) -> Source:
@@ -163,10 +164,14 @@ def name_columns(data: Data, columns: Names) -> Data:
     return open_collection(data, columns) if columns else data
 
 
+def _kept_rows() -> Path:
+    return cache_root() / "rows"
+
+
 def keep_as_file(data: Data, columns: Names = None) -> str:
     """A file with what is in memory, or in a table whose columns are named; in the cache, under its content."""
     source = open_collection(data, columns)
-    path = cache_root() / "rows" / f"{source.collection.name}-{source.digest}.jsonl"
+    path = _kept_rows() / f"{source.collection.name}-{source.digest}.jsonl"
     if not is_there(path):
         write(path, source.collection, source.instances(reserve=True))
     return str(path)

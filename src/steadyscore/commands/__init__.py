@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -120,7 +121,7 @@ def add_threshold(parser: argparse.ArgumentParser) -> None:
         help="fit it to keep this share of the pool, or the share that the F1-tuned cutoff of a run keeps on each collection",
     )
     add_field(either, Threshold, "keep_first", metavar="K")
-    add_field(either, Threshold, "keep_share", type=_share, metavar="SHARE")
+    add_field(either, Threshold, "keep_share", type=share, metavar="SHARE")
     add_field(group, Threshold, "protocol", flag="--threshold-protocol", is_unset=True)
 
 
@@ -130,7 +131,7 @@ def _cutoff(text: str) -> float | Literal["f1"]:
     return "f1" if text == "f1" else parse_number(text)
 
 
-def _share(text: str) -> float:
+def share(text: str) -> float:
     if not 0 < (value := parse_number(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a share: give a number between 0 and 1, for example 0.3")
     return value
@@ -227,6 +228,15 @@ def refuse(*mistakes: str) -> None:
     """Wrong usage that argparse cannot see by itself."""
     if mistakes:
         raise UsageError("\n".join(mistakes))
+
+
+# -- the command that usually follows
+
+
+def note_next(args: argparse.Namespace, *words: object) -> None:
+    """One line with a command that runs as printed; nothing where a program reads the answer."""
+    if not getattr(args, "json", False):
+        note(f"next: {shlex.join(['steadyscore', *map(str, words)])}")
 
 
 # -- what audits print

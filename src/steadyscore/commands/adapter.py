@@ -1,4 +1,4 @@
-"""`steadyscore adapter`: look at, check, merge, shrink and share adapters."""
+"""`steadyscore adapter`: look at, check, give a cutoff, merge, shrink and share adapters."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from ..machine.extras import check_installed
+from ..machine.mirrors import parse_place
+from ..machine.names import slug
+from ..measures.threshold import KEPT
 from ..models import adapter
-from ..models.card import read_card
+from ..models.card import adapter_address, read_card
 from ..models.embedded import shipped_adapters
 from ..training import merge
-from . import add_json, examples, print_json, print_table
-from .flags import local_path
+from ..training.cutoff import store_cutoff
+from . import add_json, examples, note_next, print_json, print_table, share
+from .flags import add_columns, local_path
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for action, summary in (
         ("show", "print the card"),
         ("verify", "open the adapter on its base and check base, prompt, grade tokens and weights"),
+        ("cutoff", "fit the cutoff that a server decides with, and keep it in the card"),
         ("merge", "write base and adapter as one model, if their scores agree"),
         ("halve", "write a copy in half precision"),
         ("push", "upload the adapter to the hub"),
@@ -30,17 +35,39 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         if action in ("verify", "merge"):
             sub.add_argument("--base", metavar="ADDRESS", help="the base, where the card's is elsewhere")
             sub.add_argument("--allow-base-mismatch", action="store_true", help="continue although base or prompt differ")
+        if action == "cutoff":
+            _add_cutoff(sub)
         if action in ("merge", "halve"):
             sub.add_argument("--out", type=local_path, required=True, metavar="DIR", help="folder to write")
         if action == "push":
             sub.add_argument("repository", metavar="OWNER/NAME", help="repository on the hub")
         add_json(sub)
-    examples(parser, "steadyscore adapter show adapters/first", "steadyscore adapter verify adapters/first")
+    examples(
+        parser,
+        "steadyscore adapter show adapters/first",
+        "steadyscore adapter verify adapters/first",
+        "steadyscore adapter cutoff adapters/first --data passages",
+    )
+
+
+def _add_cutoff(parser: argparse.ArgumentParser) -> None:
+    fitted_on = parser.add_mutually_exclusive_group(required=True)
+    fitted_on.add_argument(
+        "--data", metavar="NAME|FILE|FOLDER", help="queries like those that will be served; the adapter scores them"
+    )
+    fitted_on.add_argument(
+        "--run", dest="audited", type=parse_place, metavar="RUN", help="an audit of the adapter; its scores are used as they are"
+    )
+    add_columns(parser)
+    parser.add_argument(
+        "--match-retention", type=share, default=KEPT, metavar="SHARE", help=f"share of the pool to keep (default {KEPT:g})"
+    )
 
 
 NEEDS = {
     "show": (),
     "verify": ("torch", "transformers", "peft", "safetensors"),
+    "cutoff": (),
     "merge": ("torch", "transformers", "peft", "safetensors"),
     "halve": ("torch", "safetensors"),
     "push": ("huggingface_hub",),
@@ -55,12 +82,21 @@ def run(args: argparse.Namespace) -> int:
         print_json(shown)
     else:
         print_table(["adapter", "value"], value_rows(shown))
+    if args.action == "cutoff":
+        note_next(args, "serve", f"{slug(args.folder.name)}={adapter_address(read_card(args.folder), args.folder)}")
+    if args.action == "merge":
+        note_next(args, "serve", f"{slug(args.out.name)}=hf:{args.out}")
     return 0
 
 
 def _halve(args: argparse.Namespace) -> dict[str, Any]:
     adapter.halve(args.folder, args.out)
     return {"out": str(args.out)}
+
+
+def _cutoff(args: argparse.Namespace) -> Mapping[str, Any]:
+    how = {"columns": args.columns, "keep": args.match_retention, "quiet": args.quiet}
+    return store_cutoff(args.folder, args.data, run=args.audited, **how)
 
 
 def _merge(args: argparse.Namespace) -> dict[str, Any]:
@@ -71,6 +107,7 @@ def _merge(args: argparse.Namespace) -> dict[str, Any]:
 ACTIONS: dict[str, Callable[[argparse.Namespace], Mapping[str, Any]]] = {
     "show": lambda args: read_card(args.folder),
     "verify": lambda args: merge.verify(args.folder, args.base, args.allow_base_mismatch),
+    "cutoff": _cutoff,
     "merge": _merge,
     "halve": _halve,
     "push": lambda args: {"pushed to": adapter.push(args.folder, args.repository)},

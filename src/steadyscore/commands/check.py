@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from ..errors import InputError
 from ..machine.extras import TRAINING, absent_modules, install_line
 from ..machine.progress import duration, job
 from ..models.embedded import fetch_command
-from ..training.check import config_mistakes
-from ..training.cost import TrainingEstimate, estimate, with_rate
-from ..training.recipe import TrainConfig
+from ..training.check import checked_data
+from ..training.cost import TrainingEstimate, estimate
+from ..training.recipe import TrainConfig, recipe_text
 from ..training.train import read_config
 from . import add_json, examples, print_json, print_table
 from .flags import positive
@@ -22,37 +21,37 @@ from .flags import positive
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help="a shipped recipe or a YAML file")
+    parser.add_argument("--print", action="store_true", help="print the recipe itself, to be edited in a file of your own")
     parser.add_argument("--processes", type=positive, default=1, metavar="N", help="processes the run will have")
     add_json(parser)
-    examples(parser, "steadyscore check smollm2_passages", "steadyscore check smollm2_passages --processes 2 --json")
+    examples(
+        parser,
+        "steadyscore check smollm2_passages",
+        "steadyscore check smollm2_passages --processes 2 --json",
+        "steadyscore check smollm2_passages --print",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.print:
+        print(recipe_text(args.recipe)[1], end="")
+        return 0
     config = read_config(args.recipe)
-    cost = cost_of(config, args.processes)
+    cost = estimate(checked_data(config, args.processes), args.processes)
     unknown = f"this machine has not trained it yet; train --recipe {args.recipe} --dry-run measures it"
     return print_cost(cost, unknown, args.json)
 
 
 def dry_run(config: TrainConfig, as_json: bool) -> int:
-    """What `check` prints, with a rate measured now where none is remembered."""
-    cost, unknown = cost_of(config), ""
-    if cost.seconds is None and not (unknown := _obstacle(config)):
-        with job(f"measuring how fast {config.base} trains here", unit="", at_once=True):
-            from ..training.rate import measure_rate
+    """What `check` prints, after all that the run would refuse; with rates measured now where none are remembered."""
+    data = checked_data(config)
+    cost = estimate(data)
+    if not (unknown := _obstacle(config)):
+        with job(f"opening {config.base} as the run would", unit="", at_once=True):
+            from ..training.loop import rehearse
 
-            rate = measure_rate(config, cost.tokens / (cost.steps * config.batch))
-        cost = with_rate(cost, rate, "measured")
+            cost = rehearse(data, cost)
     return print_cost(cost, unknown, as_json)
-
-
-def cost_of(config: TrainConfig, processes: int = 1) -> TrainingEstimate:
-    if mistakes := config_mistakes(config, processes):
-        raise InputError(mistakes)
-    cost = estimate(config, processes)
-    if not cost.queries:
-        raise InputError(f"no query of {config.data} has a label in {config.labels}. Name labels of the same data.")
-    return cost
 
 
 def _obstacle(config: TrainConfig) -> str:
@@ -72,6 +71,7 @@ def print_cost(cost: TrainingEstimate, unknown: str, as_json: bool) -> int:
         "windows": f"{cost.windows:,}",
         "steps": f"{cost.steps:,}",
         "tokens": f"{cost.tokens:,}",
+        "held-out evaluation": f"{cost.evaluations:,} times, {cost.evaluated_windows:,} windows" if cost.evaluations else "none",
         "memory, GB": "unknown: the base is not on this disk" if cost.memory is None else f"{cost.memory:.1f}",
         "time": _time(cost, unknown),
     }
@@ -86,4 +86,5 @@ def _time(cost: TrainingEstimate, unknown: str) -> str:
         "remembered": "by the rate of earlier training steps on this machine",
         "measured": "by the rate of a few microbatches that were trained just now",
     }
-    return f"{duration(cost.seconds)} and evaluation, {sources[cost.rate_from or 'measured']}"
+    evaluation = f"{duration(cost.evaluation_seconds or 0)} of it" if cost.evaluations else "no"
+    return f"{duration(cost.seconds)}, {evaluation} held-out evaluation, {sources[cost.rate_from or 'measured']}"

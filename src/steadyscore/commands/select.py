@@ -6,8 +6,8 @@ import argparse
 from dataclasses import asdict
 from typing import get_args
 
-from ..training.select import DECISION_MEASURES, Rule, copy_selected, read_points, select
-from . import add_json, examples, note, print_json, print_table
+from ..training.select import DECISION_MEASURES, Rule, copy_selected, evaluated_on, read_points, select
+from . import add_json, examples, note, note_next, print_json, print_table
 from .flags import local_path
 
 
@@ -55,4 +55,9 @@ def run(args: argparse.Namespace) -> int:
             note(f"{args.rule} {chosen.reason}; nothing was copied.{advice}")
             return 1
         copy_selected(chosen.point, args.out)
+        note_next(args, "adapter", "cutoff", args.out, "--data", evaluated_on(chosen.point))
+    elif given := [choice.rule for choice in choices if choice.point and choice.rule in (args.rule, "highest_quality")]:
+        rule = args.rule if args.rule in given else given[0]
+        other = [] if args.decision == "tau_psi" else ["--decision", args.decision]
+        note_next(args, "select", *args.folders, *other, "--rule", rule, "--out", "adapters/selected")
     return 0

@@ -7,11 +7,13 @@ import os
 from typing import get_args
 
 from ..errors import InputError, UsageError
+from ..machine.names import slug
 from ..training.check import REQUIRED, config_mistakes
 from ..training.launcher import Launch, launch_command
+from ..training.objectives import OBJECTIVES
 from ..training.recipe import FIELDS, TrainConfig, recipe_names
-from ..training.train import read_config, train
-from . import add_json, examples, print_json, print_table
+from ..training.train import Trained, read_config, train
+from . import add_json, examples, note_next, print_json, print_table
 from .flags import add_columns, add_field, positive
 
 METAVARS = {
@@ -37,6 +39,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             add_field(parser, TrainConfig, name, flag="--width", is_unset=True, dest=name, type=_widths, metavar="B[,B...]")
         elif name == "apart_from":
             add_field(parser, TrainConfig, name, is_unset=True, nargs="+", type=str, metavar="NAME|FILE")
+        elif name == "objective":
+            meant = "; ".join(f"{objective.name}: {objective.summary}" for objective in OBJECTIVES.values())
+            add_field(parser, TrainConfig, name, is_unset=True, help=f"what is minimised (default: oc_sft). {meant}")
         else:
             add_field(parser, TrainConfig, name, is_unset=True, **how)
     add_columns(parser)
@@ -97,7 +102,18 @@ def run(args: argparse.Namespace) -> int:
         print_json(trained.to_json())
     elif is_main:
         print_table(["adapter", "value"], [[name, value] for name, value in trained.to_json().items()])
+        _note_next(args, config, trained)
     return 0
+
+
+def _note_next(args: argparse.Namespace, config: TrainConfig, trained: Trained) -> None:
+    """The checkpoint with the best held-out quality; where none was evaluated, the base and the adapter in one audit."""
+    if trained.card["held_out"]:
+        note_next(args, "select", config.out, "--rule", "highest_quality", "--out", f"{config.out}-selected")
+        return
+    cut = [word for name in ("queries", "pool") if (value := getattr(config, name)) for word in (f"--{name}", value)]
+    scorers = ["--scorer", config.base, "--scorer", trained.address]
+    note_next(args, "audit", *scorers, "--data", config.data, *cut, "--out", f"runs/{slug(trained.folder.name)}")
 
 
 def _print_launch(args: argparse.Namespace, config: TrainConfig) -> int:

@@ -10,7 +10,7 @@ from typing import Any, NotRequired, cast
 from typing_extensions import TypedDict
 
 from ..errors import DamagedFile, InputError
-from ..machine.disk import explaining_os_errors, is_there, read_json, write_json
+from ..machine.disk import atomic, explaining_os_errors, is_there, read_json, write_json
 from ..machine.markdown import markdown_text
 from ..tasks import TASKS
 from ..terms import Markers, Partition, Placeholder, PromptStyle
@@ -68,6 +68,8 @@ class CardCutoff(TypedDict, total=False):
     retention: float
     how: str
     on: str
+    """What it was fitted on."""
+    sha256: str
 
 
 class Finding(TypedDict):
@@ -153,7 +155,8 @@ def read_card(folder: Path) -> Card:
 def write_card(folder: Path, card: Card) -> None:
     with explaining_os_errors(folder):
         write_json(folder / "card.json", card)
-        (folder / "README.md").write_text(model_card(card))
+        with atomic(folder / "README.md") as stream:
+            stream.write(model_card(card).encode())
 
 
 def describe_base(base: CardBase) -> str:
@@ -164,6 +167,11 @@ def describe_base(base: CardBase) -> str:
 def scorer_address(model: str) -> str:
     """A base as a scorer address."""
     return model if model in EMBEDDED or model.startswith("hf:") else f"hf:{model}"
+
+
+def adapter_address(card: Card, folder: Path) -> str:
+    """An adapter on its base, as a scorer address."""
+    return f"{scorer_address(card['base']['model'])}+{folder}"
 
 
 # -- README.md
@@ -181,6 +189,7 @@ def model_card(card: Card) -> str:
         [f"# {card['objective']} adapter for {markdown_text(Path(model).name or model)}"],
         ["Grades the candidates of a prompt from 0 to 3. Use it with:"],
         ["```", f"steadyscore audit --scorer {' '.join(_address(card).split())} --data {data} --out runs/audit", "```"],
+        [_served(fitted)] if (fitted := card.get("cutoff")) else [],
         [about] if (about := card.get("about")) else [],
         [
             "| setting | value |",
@@ -239,6 +248,10 @@ def _settings(card: Card) -> dict[str, Any]:
         "grade tokens": ", ".join(map(str, card["grade_tokens"])),
     }
     return rows | ({"cutoff": _pairs(fitted)} if (fitted := card.get("cutoff")) else {})
+
+
+def _served(fitted: CardCutoff) -> str:
+    return f"`steadyscore serve` answers `/v1/decide` without a decision by what scores at least {fitted['value']:.4g}."
 
 
 def _pairs(values: Mapping[str, Any]) -> str:

@@ -29,7 +29,8 @@ from ..scoring.score import AuditConfig, Cut, cut_instances, score_collection, s
 from ..scoring.scorer import PoolScorer, Settings
 from ..scoring.timing import read_timings, time_requests, write_timings
 from ..training.labels import label_collection, read_labels, recalibrate, write_labels
-from ..training.recipe import TrainConfig, make_config, read_recipe
+from ..training.recipe import TrainConfig, for_objective, make_config, read_recipe
+from ..training.train import train
 from .derived import open_data
 from .jobs import Content, Job, Need, Scoring, TrainingJob, any_of, with_kind
 from .planted import Effects, PlantedGrader, PlantedReader, judgements_by_text
@@ -173,9 +174,7 @@ class Workshop:
         labels = self.label(training)
         config = train_config(training, labels, folder)
         self._opened = None
-        from ..training.loop import train_adapter
-
-        train_adapter(config, command=self.command)
+        train(config, command=self.command)
         self.store.describe(folder, training.content)
         return folder
 
@@ -217,16 +216,14 @@ def reader_name(reader: str, choices: Choices) -> str:
 def train_config(training: TrainingJob, labels: Path, out: Path) -> TrainConfig:
     """The recipe of the task at the paper's scale, defaults elsewhere; then what the variant and the scale change."""
     how, scale = training.training, training.choices.scale
-    start = make_config(read_recipe(training.task)) if scale.name == "paper" else TrainConfig()
-    if start.objective != how.objective:
-        start = replace(start, weight=None)  # the recipe's weight is that of its own objective
+    recipe = read_recipe(training.task) if scale.name == "paper" else {}
+    start = make_config(for_objective(recipe, how.objective))
     width = width_at(how.width, any_of(training.task), scale)
     changes: dict[str, Any] = {
         "base": training.base,
         "data": training.data,
         "labels": str(labels),
         "out": str(out),
-        "objective": how.objective,
         "views": how.views,
         "teacher_orders": how.teacher_orders,
         "seed": training.seed,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..collection.catalogue import CATALOGUE
-from ..training.recipe import Objective
+from ..training.objectives import ObjectiveName
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ PRIVATE = tuple(name for name in ALL if name.partition(".")[0] not in CATALOGUE)
 class Training:
     """How a student is made; what is left out is the recipe of its task."""
 
-    objective: Objective
+    objective: ObjectiveName
     teacher_orders: int = 1
     """T, orders averaged into a label."""
     labelled_orders: int | None = None

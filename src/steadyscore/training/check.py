@@ -11,17 +11,25 @@ from typing import NamedTuple
 
 from ..collection import open_collection
 from ..collection.splits import shared_mistakes
-from ..errors import SteadyscoreError
+from ..errors import InputError, SteadyscoreError
 from ..machine.disk import is_there, read_json
 from ..machine.mirrors import is_address
 from ..models.embedded import base_address_mistake, base_shape
 from ..scoring.score import Cut, cut_instances
-from .examples import TRAINING_MARKERS
+from .examples import TRAINING_MARKERS, Data, training_data
 from .labels import has_labels
-from .plan import SEVERAL_VIEWS, SHUFFLED, WEIGHTED, layer_indices
+from .objectives import OBJECTIVES
+from .plan import layer_indices
 from .recipe import TrainConfig, to_json, value_mistakes
 
 REQUIRED = ("base", "data", "labels", "out")
+
+
+def checked_data(config: TrainConfig, processes: int = 1) -> Data:
+    """What a run trains on; everything wrong with the run that can be seen without a model is raised."""
+    if mistakes := config_mistakes(config, processes):
+        raise InputError(mistakes)
+    return training_data(config)
 
 
 def config_mistakes(config: TrainConfig, processes: int = 1) -> list[str]:
@@ -48,62 +56,66 @@ class Rule(NamedTuple):
 
 
 def _views_mistake(config: TrainConfig) -> str | None:
-    if config.objective in SEVERAL_VIEWS and config.views < 2:
+    objective = OBJECTIVES[config.objective]
+    if objective.views != "one" and config.views < 2:
         return f"{config.objective} compares views of a window; views is {config.views}, give at least 2"
-    if config.objective == "mean_teacher" and config.views != 2:
-        return f"mean_teacher has two views, the student's and the teacher's; views is {config.views}"
+    if objective.exact_views not in (None, config.views):
+        return f"{config.objective} has {objective.exact_views} views, the student's and the teacher's; views is {config.views}"
     return None
 
 
 def _width_mistake(config: TrainConfig) -> str | None:
-    is_alone = config.objective == "oc_sft" and config.widths and max(config.widths) == 1
-    return "oc_sft at width 1 has one order only; give a width of at least 2" if is_alone else None
+    objective = OBJECTIVES[config.objective]
+    is_alone = objective.views == "orders" and objective.weight == "task" and config.widths and max(config.widths) == 1
+    return f"{config.objective} at width 1 has one order only; give a width of at least 2" if is_alone else None
 
 
 def _shuffle_mistake(config: TrainConfig) -> str | None:
-    if config.shuffle == "pool" and config.objective in WEIGHTED:
+    objective = OBJECTIVES[config.objective]
+    if config.shuffle == "pool" and objective.weight is not None:
         return f"shuffle pool changes companions between views, which {config.objective} cannot compare; use shuffle window"
-    if config.shuffle == "none" and config.objective in SHUFFLED:
+    if config.shuffle == "none" and objective.views == "orders":
         return f"{config.objective} compares orders of a window; use shuffle window"
     return None
 
 
 def _set_mistake(config: TrainConfig) -> str | None:
-    compares = config.prompt == "set" and config.objective in (*SHUFFLED, "marker_consistency")
+    compares = config.prompt == "set" and OBJECTIVES[config.objective].views in ("orders", "markers")
     use = "use single_order or order_averaged"
     return f"{config.objective} compares presentations of a window, and a set has one; {use}" if compares else None
 
 
 def _teacher_mistake(config: TrainConfig) -> str | None:
-    if config.objective != "order_averaged":
+    name = config.objective
+    if OBJECTIVES[name].teacher_orders is not None:
         return None
     if config.labels == "judgements":
-        return "judgements are labels of one order, so order_averaged is single_order; name it so, or label with a teacher"
+        return f"judgements are labels of one order, so {name} is single_order; name it so, or label with a teacher"
     is_single = config.teacher_orders == 1
-    return "order_averaged with teacher_orders 1 is single_order; name it so, or raise teacher_orders" if is_single else None
+    return f"{name} with teacher_orders 1 is single_order; name it so, or raise teacher_orders" if is_single else None
 
 
 def _dropout_mistake(config: TrainConfig) -> str | None:
-    needs = config.objective in ("dropout", "dropout_views") and config.dropout == 0
+    needs = "dropout" in OBJECTIVES[config.objective].own and config.dropout == 0
     return f"{config.objective} needs a dropout above 0" if needs else None
 
 
 def _weight_mistake(config: TrainConfig) -> str | None:
-    if config.objective in WEIGHTED or not config.weight:
+    if OBJECTIVES[config.objective].weight is not None or not config.weight:
         return None
-    return f"{config.objective} has no term beside the anchor, so weight {config.weight:g} would change nothing; leave it out"
+    return f"{config.objective} has no penalty, so weight {config.weight:g} would change nothing; leave it out"
 
 
 def _markers_mistake(config: TrainConfig) -> str | None:
-    is_unseen = config.objective == "marker_consistency" and config.markers not in TRAINING_MARKERS
+    is_unseen = OBJECTIVES[config.objective].views == "markers" and config.markers not in TRAINING_MARKERS
     use = f"it trains with {', '.join(TRAINING_MARKERS)}; choose one of them"
-    return f"marker_consistency keeps the markers {config.markers} for tests, {use}" if is_unseen else None
+    return f"{config.objective} keeps the markers {config.markers} for tests, {use}" if is_unseen else None
 
 
 def _share_mistake(config: TrainConfig) -> str | None:
     shares = {name: getattr(config, name) for name in ("grade_share", "preference_share") if getattr(config, name) > 0}
-    if config.objective == "debias_first" and shares:
-        return f"debias_first weighs squared errors by their slot; leave {' and '.join(shares)} at 0"
+    if OBJECTIVES[config.objective].has_slot_weights and shares:
+        return f"{config.objective} weighs squared errors by their slot; leave {' and '.join(shares)} at 0"
     if sum(shares.values()) > 1 + 1e-9:
         return f"grade_share and preference_share are shares of one anchor; {config.grade_share:g} and " + (
             f"{config.preference_share:g} are more than 1 together"
@@ -132,18 +144,6 @@ def _permutations_mistake(config: TrainConfig) -> str | None:
 def _two_sources_mistake(config: TrainConfig) -> str | None:
     is_double = config.held_out and config.held_out_data
     return "held_out takes queries from training that held_out_data then replaces; give one of them" if is_double else None
-
-
-def _held_out_mistake(config: TrainConfig) -> str | None:
-    if not (config.held_out and config.data):
-        return None
-    try:
-        queries = _queries(config)
-    except SteadyscoreError as error:
-        return str(error)
-    if config.held_out < queries:
-        return None
-    return f"held_out {config.held_out} leaves nothing of {queries} queries to train on; hold out fewer"
 
 
 def _apart_mistake(config: TrainConfig) -> str | None:
@@ -182,7 +182,6 @@ RULES = (
     Rule(("evaluate_every", "held_out", "held_out_data"), _evaluation_mistake),
     Rule(("held_out", "held_out_data", "held_out_permutations"), _permutations_mistake),
     Rule(("held_out", "held_out_data"), _two_sources_mistake),
-    Rule(("held_out", "data", "queries"), _held_out_mistake),
     Rule(("data", "apart_from", "queries", "pool"), _apart_mistake),
 )
 
@@ -208,14 +207,6 @@ def layer_count_mistake(config: TrainConfig, count: int) -> str | None:
 def _is_range(text: str) -> bool:
     found = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text)
     return found is not None and int(found[2] or found[1]) >= int(found[1])
-
-
-def _queries(config: TrainConfig) -> int:
-    """Queries of the training collection, as many as are taken of it."""
-    source = open_collection(config.data)
-    stated = source.collection.queries
-    everyone = stated if stated is not None else sum(1 for _ in source.instances())
-    return min(everyone, config.queries or everyone)
 
 
 # -- what is named must be there

@@ -32,14 +32,20 @@ STEP_FOLDER = re.compile(r"step-(\d{6}|[1-9]\d{6,})")
 
 def begin(out: Path, fingerprint: dict[str, Any], **about: Any) -> dict[str, Any]:
     """The record of a run: a new one, or the one on disk if it was made by the same command."""
-    file = out / "train.json"
-    if not file.exists():
-        record = {"status": "training", "fingerprint": fingerprint, **about}
-        with explaining_os_errors(out):
-            out.mkdir(parents=True, exist_ok=True)
-            write_json(file, record)
+    if record := read_record(out, fingerprint):
         return record
-    record = read_json(file)
+    record = {"status": "training", "fingerprint": fingerprint, **about}
+    with explaining_os_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / "train.json", record)
+    return record
+
+
+def read_record(out: Path, fingerprint: dict[str, Any]) -> dict[str, Any] | None:
+    """The record on disk, of a run with this fingerprint; None where no run began there."""
+    if not (out / "train.json").exists():
+        return None
+    record: dict[str, Any] = read_json(out / "train.json")
     began = record["fingerprint"]  # earlier versions kept there whatever the card says about its labels
     check_same_command(out, began | {"labels": label_contents(began.get("labels", {}))}, fingerprint)
     return record

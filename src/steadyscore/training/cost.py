@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from ..collection import open_collection
 from ..models.embedded import base_folder, base_shape
 from ..scoring.estimate import speeds
-from ..scoring.score import Cut, cut_instances
+from ..terms import Candidate, Instance
 from ..window.prompt import CHARS_PER_TOKEN, prompt_text, shown
-from .examples import has_partial_labels
-from .labels import read_labels, refuse_unlabelled
-from .plan import Plan, make_schedule, resolve_plan
+from .examples import Data
+from .held_out import window_counts
+from .plan import Plan
 from .recipe import TrainConfig
 
 RateSource = Literal["remembered", "measured"]
@@ -26,63 +26,72 @@ class TrainingEstimate:
     windows: int
     steps: int
     tokens: int
-    """Over the whole run, all views."""
+    """Of the steps, all views."""
+    evaluations: int
+    evaluated_windows: int
+    """Of all held-out evaluations."""
+    evaluated_tokens: int
     memory: float | None
     """GB of weights, optimizer and activations on one process; None where the base is not on this disk."""
     seconds: float | None = None
-    """Of the steps, without held-out evaluation; None where no rate is known."""
+    """Of the whole run; None where no rate is known."""
+    evaluation_seconds: float | None = None
+    """Of these, what held-out evaluation takes."""
     rate_from: RateSource | None = None
 
 
-class _Size(NamedTuple):
-    """What one query adds to a run."""
-
-    query_id: str
-    has_label: bool
-    windows: int
-    characters: int
-
-
-def estimate(config: TrainConfig, processes: int = 1) -> TrainingEstimate:
-    """Steps, tokens, memory and time from the files and the remembered rate alone."""
-    source = open_collection(config.data)
-    plan = resolve_plan(config, source.collection)
-    width = sum(plan.widths) / len(plan.widths)
-    labelled = None if config.labels == "judgements" else {label.query_id for label in read_labels(config.labels)}
-    orders = plan.pool_views or 1
-    sizes: list[_Size] = []
-    for instance in cut_instances(source.instances(), Cut(config.queries, config.pool)):
-        count = orders * math.ceil(len(instance.pool) / width)
-        fixed = prompt_text(plan.task, instance.query, [], instruction=plan.settings.instruction, style=config.prompt)
-        frame = sum(len(piece.text) for piece in (*fixed.prefix, *fixed.body)) + len(fixed.system)
-        pool = sum(len(shown(candidate, plan.settings.chars)) + 20 for candidate in instance.pool)
-        has_label = instance.relevance() is not None if labelled is None else instance.id in labelled
-        sizes.append(_Size(instance.id, has_label, count, count * frame + orders * pool))
-    trained = sizes[: max(len(sizes) - config.held_out, 0)]
-    kept = [size for size in trained if size.has_label]
-    if kept and not has_partial_labels(config):
-        refuse_unlabelled([f"query {size.query_id} has no label" for size in trained if not size.has_label])
-    windows = sum(size.windows for size in kept)
-    steps = make_schedule(plan, windows).steps
-    views = plan.window_views
-    per_window = sum(size.characters for size in kept) / CHARS_PER_TOKEN / max(windows, 1)
+def estimate(data: Data, processes: int = 1) -> TrainingEstimate:
+    """Steps, tokens, memory and time from what a run would see and the remembered rates alone."""
+    plan, steps = data.plan, data.schedule.steps
+    config, views = plan.config, plan.window_views
+    frames = {i.id: _frame(plan, i) for i in {e.instance.id: e.instance for e in data.examples}.values()}
+    texts = sum(_shown(plan, (e.instance.pool[c] for c in e.window.candidates)) for e in data.examples)
+    windows = len(data.examples)
+    per_window = (sum(frames[e.instance.id] for e in data.examples) + texts) / CHARS_PER_TOKEN / windows
     tokens = round(steps * config.batch * views * per_window)
-    memory = _memory(config, views * config.microbatch * per_window)
-    cost = TrainingEstimate(len(kept), windows, steps, tokens, memory)
-    rate = speeds().get(rate_name(plan, processes))
-    return with_rate(cost, rate, "remembered") if rate else cost
+    every = config.evaluate_every
+    evaluations = (1 + (math.ceil(steps / every) if every else 1)) if data.held_out else 0
+    counts = window_counts(plan, data.held_out)
+    orders = 1 + config.held_out_permutations
+    evaluated = sum(n * _frame(plan, i) + orders * _shown(plan, i.pool) for n, i in zip(counts, data.held_out, strict=True))
+    cost = TrainingEstimate(
+        queries=data.queries,
+        windows=windows,
+        steps=steps,
+        tokens=tokens,
+        evaluations=evaluations,
+        evaluated_windows=evaluations * sum(counts),
+        evaluated_tokens=round(evaluations * evaluated / CHARS_PER_TOKEN),
+        memory=_memory(config, views * config.microbatch * per_window),
+    )
+    rate, evaluating = (speeds().get(rate_name(plan, processes, what)) for what in ("train", "evaluate"))
+    is_known = rate and (evaluating or not evaluations)
+    return with_rates(cost, rate, evaluating or math.nan, "remembered") if rate and is_known else cost
 
 
-def with_rate(cost: TrainingEstimate, rate: float, source: RateSource) -> TrainingEstimate:
-    return replace(cost, seconds=cost.tokens / rate, rate_from=source)
+def _frame(plan: Plan, instance: Instance) -> int:
+    """Characters of a window besides its candidates."""
+    fixed = prompt_text(plan.task, instance.query, [], instruction=plan.settings.instruction, style=plan.config.prompt)
+    return sum(len(piece.text) for piece in (*fixed.prefix, *fixed.body)) + len(fixed.system)
 
 
-def rate_name(plan: Plan, processes: int = 1) -> str:
-    """The name under which this machine remembers a rate of training: everything that a step's time per token depends on."""
+def _shown(plan: Plan, candidates: Iterable[Candidate]) -> int:
+    """Characters of some candidates in a window, with their markers and slots."""
+    return sum(len(shown(candidate, plan.settings.chars)) + 20 for candidate in candidates)
+
+
+def with_rates(cost: TrainingEstimate, rate: float, evaluating: float, source: RateSource) -> TrainingEstimate:
+    """The time at these tokens a second, of training and of held-out evaluation."""
+    evaluation = cost.evaluated_tokens / evaluating if cost.evaluations else 0.0
+    return replace(cost, seconds=cost.tokens / rate + evaluation, evaluation_seconds=evaluation, rate_from=source)
+
+
+def rate_name(plan: Plan, processes: int = 1, what: Literal["train", "evaluate"] = "train") -> str:
+    """The name under which this machine remembers a rate: everything that the time per token depends on."""
     config = plan.config
     parts = [config.base, config.device or "device not named", config.dtype, config.objective, f"{plan.window_views} views"]
     parts += [f"layers {config.layers or 'all'}", f"microbatch {config.microbatch}", f"{processes} processes"]
-    return "train: " + ", ".join([*parts, *(["gradient checkpointing"] if config.gradient_checkpointing else [])])
+    return f"{what}: " + ", ".join([*parts, *(["gradient checkpointing"] if config.gradient_checkpointing else [])])
 
 
 def _memory(config: TrainConfig, tokens: float) -> float | None:

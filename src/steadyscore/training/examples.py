@@ -17,9 +17,9 @@ from ..errors import InputError
 from ..scoring.score import Cut, cut_instances
 from ..terms import Collection, Instance, Markers, Window
 from ..window.presentation import generator, permutation, permutations, windows
-from . import objectives
 from .labels import Label, first_orders, from_judgements, is_subset, labelled_data, read_labels, refuse_unlabelled, target
-from .plan import Plan, resolve_plan
+from .objectives import inverse_propensity
+from .plan import Plan, Schedule, make_schedule, resolve_plan
 from .recipe import TrainConfig
 
 log = logging.getLogger("steadyscore")
@@ -160,6 +160,7 @@ class Data:
     """What a run trains and is evaluated on."""
 
     plan: Plan
+    schedule: Schedule
     collection: Collection
     examples: list[Example]
     held_out: list[Instance]
@@ -168,26 +169,34 @@ class Data:
 
 
 def training_data(config: TrainConfig) -> Data:
+    """Everything that is wrong with data and labels is raised here, for a run and for its estimate alike."""
     source = open_collection(config.data)
     plan = resolve_plan(config, source.collection)
     pools = list(cut_instances(source.instances(), Cut(config.queries, config.pool)))
     if config.held_out >= len(pools):
-        raise InputError(f"held_out {config.held_out} leaves nothing of {len(pools)} queries to train on.")
+        raise InputError(f"held_out {config.held_out} leaves nothing of {len(pools)} queries to train on. Hold out fewer.")
     held_out = pools[len(pools) - config.held_out :] if config.held_out else []
     pools = pools[: len(pools) - config.held_out]
     if config.held_out_data:
         held_out = list(cut_instances(open_collection(config.held_out_data).instances(), Cut(None, config.pool)))
-    labels = _labels(config, pools)
-    if config.objective == "order_averaged" and labels and all(len(label.vectors) == 1 for label in labels.values()):
+    if held_out and not any(instance.judgements() for instance in held_out):
         raise InputError(
-            f"the labels of {config.labels} are of one order, so order_averaged is single_order. "
+            "no held-out query has judgements, so its ranking quality is unknown. Give held-out data with relevance."
+        )
+    labels = _labels(config, pools)
+    if plan.objective.teacher_orders is None and labels and all(len(label.vectors) == 1 for label in labels.values()):
+        raise InputError(
+            f"the labels of {config.labels} are of one order, so {config.objective} is single_order. "
             "Name it so, or label with --teacher-orders 2 or more."
         )
     _remark_other_data(config, source)
     if has_partial_labels(config):  # a query that nobody judged, or that is outside the subset, teaches nothing
         pools = [instance for instance in pools if instance.id in labels]
-        if not pools:
-            raise InputError(f"no training query of {config.data} has a label in {config.labels}. Lower --held-out.")
+    if not any(instance.id in labels for instance in pools):
+        raise InputError(
+            f"no training query of {config.data} has a label in {config.labels}. "
+            "Name labels of the same data, or lower --held-out."
+        )
     windows = examples(
         pools, labels, plan.widths, teacher_orders=plan.teacher_orders, seed=config.seed, pool_views=plan.pool_views
     )
@@ -198,9 +207,9 @@ def training_data(config: TrainConfig) -> Data:
             "label with a language model under as many as are used, or set grade_share to 0."
         )
     weights = None
-    if config.objective == "debias_first":
-        weights = objectives.inverse_propensity(slot_counts(windows, _relevant(config, pools, labels)))
-    return Data(plan, source.collection, windows, held_out, len(pools), weights)
+    if plan.objective.has_slot_weights:
+        weights = inverse_propensity(slot_counts(windows, _relevant(config, pools, labels)))
+    return Data(plan, make_schedule(plan, len(windows)), source.collection, windows, held_out, len(pools), weights)
 
 
 def has_partial_labels(config: TrainConfig) -> bool:

@@ -8,13 +8,13 @@ from typing import NotRequired, TypedDict, cast
 
 import numpy as np
 
-from ..errors import InputError
 from ..measures.measurement import measure
 from ..measures.ranking import ndcg
 from ..models.card import HeldOutPoint
 from ..scoring.score import AuditConfig, score_query
 from ..scoring.scorer import Scorer
 from ..terms import Instance
+from .plan import Plan
 
 COLLAPSED = 0.02
 """A mean within-query SD of scores below this does not tell candidates apart any more; the released code's bound."""
@@ -50,10 +50,6 @@ def evaluate(scorer: Scorer, instances: Sequence[Instance], count: int, seed: in
     audited = AuditConfig(permutations=count, seed=seed)
     scored = [score_query(scorer, instance, audited, {}) for instance in instances]
     judged = [s for s in scored if s.is_judged]
-    if not judged:
-        raise InputError(
-            "no held-out query has judgements, so its ranking quality is unknown. Give held-out data with relevance."
-        )
     k = scorer.task.quality_cutoff
     quality = np.array([ndcg(s.first_stage[None], s.gold, k, judged_gains=s.ideal)[0] for s in judged])  # type: ignore[index]
     measured = measure(scored, only=("tau_psi", "overlap", "retention")).values
@@ -70,10 +66,10 @@ def evaluate(scorer: Scorer, instances: Sequence[Instance], count: int, seed: in
     }
 
 
-def window_count(scorer: Scorer, instances: Sequence[Instance], count: int) -> int:
-    """Windows that an evaluation reads; fewer where two orders of a query share one."""
-    width = scorer.width
-    return sum((1 + count) * (math.ceil(len(instance.pool) / width) if width else 1) for instance in instances)
+def window_counts(plan: Plan, instances: Sequence[Instance]) -> list[int]:
+    """Windows of each query that an evaluation reads; fewer where two orders of a query share one."""
+    orders, width = 1 + plan.config.held_out_permutations, plan.settings.width
+    return [orders * (math.ceil(len(instance.pool) / width) if width else 1) for instance in instances]
 
 
 def has_collapsed(history: Sequence[HeldOut]) -> bool:

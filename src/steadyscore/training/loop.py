@@ -7,12 +7,13 @@ windows, their views and the dropout masks do not depend on the number of proces
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from accelerate import Accelerator
@@ -24,48 +25,46 @@ from ..machine.disk import lock_folder, write_json
 from ..machine.progress import job
 from ..models.card import Card, read_card
 from ..runs.folder import versions
+from ..scoring.score import AuditConfig, score_query
 from ..scoring.scorer import Scorer
+from ..window.presentation import windows
 from . import checkpoints
-from .check import config_mistakes
-from .examples import Data, training_data
-from .held_out import HeldOut, card_curve, evaluate, has_collapsed, window_count
-from .plan import Schedule, make_schedule
+from .cost import TrainingEstimate, with_rates
+from .examples import Data, step_indices
+from .held_out import HeldOut, card_curve, evaluate, has_collapsed, window_counts
+from .plan import Schedule
 from .recipe import TrainConfig, to_json
 from .record import Log, fingerprint, new_card
-from .step import Loop, Slots, TrainedEngine
+from .step import Loop, Slots
 from .student import add_lora, make_accelerator, open_base
 
+MICROBATCHES = 6
+SECONDS = 30.0
+"""A rehearsal ends after this many of either; a microbatch that was begun is finished."""
 
-def train_adapter(config: TrainConfig, *, command: Sequence[str] = (), quiet: bool = False) -> Card:
-    """Train an adapter into `config.out`, resuming after the last checkpoint there. Returns its card."""
+
+def train_adapter(data: Data, *, command: Sequence[str] = (), quiet: bool = False) -> Card:
+    """Train an adapter into the config's `out`, resuming after the last checkpoint there. Returns its card."""
+    config = data.plan.config
     accelerator = make_accelerator(config)
-    if mistakes := config_mistakes(config, accelerator.num_processes):
-        raise InputError(mistakes)
     hidden = quiet or not accelerator.is_main_process
-    with job(f"loading {config.data}", unit="", hidden=hidden, at_once=True):
-        data = training_data(config)
-    schedule = _checked_schedule(data)
-    with job(f"loading {config.base}", unit="", hidden=hidden, at_once=True):
-        engine = open_base(config, accelerator)
-    scorer = Scorer(engine, data.plan.task, data.plan.settings)
-    _refuse_long_windows(data, scorer)
-    card, out = new_card(data, scorer, schedule), Path(config.out)
+    opened = _open(data, accelerator, hidden)
+    out = Path(config.out)
     with lock_folder(out) if accelerator.is_main_process else nullcontext():
         record = checkpoints.begin(
             out,
-            fingerprint(data.plan, card),
+            opened.fingerprint,
             config=to_json(config),
-            weight=card["weight"],
+            weight=opened.card["weight"],
             command=list(command),
             versions=versions(),
         )
         last = checkpoints.latest(out)
         _check_shared(out, record["status"], last, accelerator)
+        _refuse_collapsed(record)
         if record["status"] == "complete":
             return read_card(out)
-        if record["status"] == "collapsed":
-            raise ModelError(record["reason"])
-        run = _open_run(engine, scorer, data, schedule, card, record, last, accelerator, hidden)
+        run = _open_run(opened, record, last, hidden)
         try:
             run.train()
         except WindowTooLong as excess:  # of a held-out pool, or of other markers than the first view's
@@ -74,54 +73,108 @@ def train_adapter(config: TrainConfig, *, command: Sequence[str] = (), quiet: bo
         return run.card
 
 
-def _checked_schedule(data: Data) -> Schedule:
-    schedule = make_schedule(data.plan, len(data.examples))
-    if schedule.ramp_steps > schedule.steps:
-        too_long = f"ramp {data.plan.ramp:g} is longer than the run of {schedule.steps} steps"
-        raise InputError(f"{too_long}. Shorten it, or give a fraction of the run.")
-    return schedule
+def rehearse(data: Data, cost: TrainingEstimate, seconds: float = SECONDS) -> TrainingEstimate:
+    """Open all that the run would open, refuse what it would refuse, and write nothing.
+
+    Where no rate of training is remembered, a few microbatches of the run's first step are trained and a held-out query is
+    evaluated, for the time in the estimate.
+    """
+    data = replace(data, plan=replace(data.plan, config=replace(data.plan.config, trackers=())))
+    config = data.plan.config
+    accelerator = make_accelerator(config)
+    opened = _open(data, accelerator, hidden=True)
+    _refuse_collapsed(checkpoints.read_record(Path(config.out), opened.fingerprint) or {})
+    loop, _ = _open_loop(opened, None)
+    if cost.seconds is not None:
+        return cost
+    chosen = step_indices(0, config.batch, len(data.examples), config.seed)
+    taken: list[float] = []
+    opened.engine.model.train()
+    for number in range(min(MICROBATCHES, config.batch // config.microbatch)):
+        if sum(taken) >= seconds:
+            break
+        began = time.monotonic()
+        loop.learn(0, number, chosen[number * config.microbatch : (number + 1) * config.microbatch], data.plan.weight)
+        taken.append(time.monotonic() - began)
+    after_first = taken[1:] or taken  # the first one warms up
+    trained = len(after_first) * config.microbatch
+    rate = trained * cost.tokens / (cost.steps * config.batch) / sum(after_first)
+    evaluated = math.nan
+    if data.held_out:
+        opened.engine.model.eval()
+        began = time.monotonic()
+        evaluate_once = AuditConfig(permutations=config.held_out_permutations, seed=config.seed)
+        score_query(loop.judge(opened.engine), data.held_out[0], evaluate_once, {})
+        queries = cost.evaluations * len(data.held_out)
+        evaluated = cost.evaluated_tokens / queries / (time.monotonic() - began)
+    return with_rates(cost, rate, evaluated, "measured")
+
+
+class Opened(NamedTuple):
+    """A base that is about to be trained, and what will be said of the run."""
+
+    data: Data
+    accelerator: Accelerator
+    engine: TransformersEngine
+    scorer: Scorer
+    card: Card
+    fingerprint: dict[str, Any]
+
+
+def _open(data: Data, accelerator: Accelerator, hidden: bool) -> Opened:
+    config = data.plan.config
+    with job(f"loading {config.base}", unit="", hidden=hidden, at_once=True):
+        engine = open_base(config, accelerator)
+    scorer = Scorer(engine, data.plan.task, data.plan.settings)
+    _refuse_long_windows(data, scorer)
+    card = new_card(data, scorer)
+    return Opened(data, accelerator, engine, scorer, card, fingerprint(data.plan, card))
+
+
+def _refuse_collapsed(record: dict[str, Any]) -> None:
+    if record.get("status") == "collapsed":
+        raise ModelError(record["reason"])
 
 
 def _refuse_long_windows(data: Data, scorer: Scorer) -> None:
     """A window too long for the base stops the run before its first step, not when its turn comes."""
-    found: list[WindowTooLong] = []
-    for example in data.examples:
-        if not scorer.surely_fits(example.instance, example.window):
+    shown = [(example.instance, example.window) for example in data.examples]
+    for instance in data.held_out:
+        shown += [(instance, window) for window in windows(range(len(instance.pool)), scorer.width or len(instance.pool))]
+    too_long: list[WindowTooLong] = []
+    for instance, window in shown:
+        if not scorer.surely_fits(instance, window):
             try:
-                scorer.prompt(example.instance, example.window)
+                scorer.prompt(instance, window)
             except WindowTooLong as excess:
-                found.append(excess)
-    if found:
-        raise InputError(f"{found[0].fact}; {len(found):,} of {len(data.examples):,} windows are too long. {found[0].remedy}.")
+                too_long.append(excess)
+    if too_long:
+        raise InputError(f"{too_long[0].fact}; {len(too_long):,} of {len(shown):,} windows are too long. {too_long[0].remedy}.")
 
 
-def _open_run(
-    engine: TransformersEngine,
-    scorer: Scorer,
-    data: Data,
-    schedule: Schedule,
-    card: Card,
-    record: dict[str, Any],
-    last: Path | None,
-    accelerator: Accelerator,
-    hidden: bool,
-) -> Run:
-    """The run at its last checkpoint, or before its first step."""
-    config = data.plan.config
+def _open_loop(opened: Opened, last: Path | None) -> tuple[Loop, Any]:
+    """What the steps share, and the optimizer: at the last checkpoint, or before the first step."""
+    data, accelerator, engine = opened.data, opened.accelerator, opened.engine
     student = add_lora(engine, data.plan, last)
     trainable = (p for p in student.parameters() if p.requires_grad)
-    optimizer = torch.optim.AdamW(trainable, lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
+    optimizer = torch.optim.AdamW(trainable, lr=data.plan.config.learning_rate, betas=(0.9, 0.95), weight_decay=0.01)
     module, optimizer = accelerator.prepare(Slots(engine), optimizer)
     named = {name.split("model.", 1)[1]: p for name, p in accelerator.unwrap_model(module).named_parameters() if p.requires_grad}
-    ema = {name: p.detach().clone() for name, p in named.items()} if config.objective == "mean_teacher" else None
+    has_average = data.plan.objective.second == "average"
+    ema = {name: p.detach().clone() for name, p in named.items()} if has_average else None
+    return Loop(data.plan, data, opened.scorer, module, student, named, ema, accelerator), optimizer
+
+
+def _open_run(opened: Opened, record: dict[str, Any], last: Path | None, hidden: bool) -> Run:
+    """The run at its last checkpoint, or before its first step."""
+    loop, optimizer = _open_loop(opened, last)
     step, history = 0, list[HeldOut]()
     if last is not None:
         state = json.loads((last / "state.json").read_text())
         step, history = state["step"], state["history"]
-        checkpoints.restore_optimizer(last, optimizer.optimizer, named, ema)
-    log = Log(Path(config.out), accelerator, data.plan, step)
-    loop = Loop(data.plan, data, scorer, module, student, named, ema, accelerator)
-    return Run(loop, engine, schedule, optimizer, card, record, log, step, history, hidden)
+        checkpoints.restore_optimizer(last, optimizer.optimizer, loop.named, loop.ema)
+    log = Log(Path(loop.plan.config.out), opened.accelerator, opened.data, step)
+    return Run(loop, opened.engine, opened.data.schedule, optimizer, opened.card, record, log, step, history, hidden)
 
 
 @dataclass(slots=True)
@@ -176,13 +229,14 @@ class Run:
             self._write_adapter()
 
     def _evaluate(self) -> None:
-        config, data, scorer = self.config, self.loop.data, self.loop.scorer
+        config, data, began = self.config, self.loop.data, time.monotonic()
         self.engine.model.eval()
-        windows = window_count(scorer, data.held_out, config.held_out_permutations)
+        count = sum(window_counts(data.plan, data.held_out))
         what = f"evaluation at step {self.step} of {self.schedule.steps}"
-        with job(what, windows, "window", hidden=self.hidden, at_once=True) as work:
-            judge = Scorer(TrainedEngine(self.engine, self.loop.module, work.advance), scorer.task, scorer.settings)
+        with job(what, count, "window", hidden=self.hidden, at_once=True) as work:
+            judge = self.loop.judge(self.engine, work.advance)
             found = evaluate(judge, data.held_out, config.held_out_permutations, config.seed)
+        self.log.evaluated(time.monotonic() - began)
         self.history.append({"step": self.step, **found})
         self.engine.model.train()
         if self.loop.accelerator.is_main_process:
@@ -198,7 +252,7 @@ class Run:
             self.log.sync()  # before the checkpoint: a run that resumes from it has the rows up to it
             state = {"history": self.history}
             checkpoints.save(self.out, now, adapter, student.peft_config["default"], tensors, state, keep)
-            self.log.remember_rate(self.schedule.steps)
+            self.log.remember_rates()
         loop.accelerator.wait_for_everyone()
 
     def _write_adapter(self) -> None:

@@ -5,31 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ..errors import InputError
 from ..scoring.scorer import Settings
 from ..tasks import TASKS, Task
 from ..terms import Collection
-from .objectives import Convention, learning_rate, ramp
+from .objectives import OBJECTIVES, Convention, Objective, learning_rate, ramp
 from .recipe import Shuffle, TrainConfig
 
-SEVERAL_VIEWS = ("oc_sft", "permutation_augmentation", "debias_first", "mean_teacher", "dropout_views", "marker_consistency")
-"""Objectives that read a window more than once per step."""
-SHUFFLED = ("oc_sft", "permutation_augmentation", "debias_first", "mean_teacher")
-"""Objectives whose views are orders."""
-WEIGHTED = ("oc_sft", "mean_teacher", "kl_to_base", "dropout_views", "marker_consistency")
-"""Objectives with a term beside the anchor."""
-DEFAULT_WEIGHTS = {"mean_teacher": 0.5, "kl_to_base": 0.05}
-"""The paper's (§D.2); the consistency objectives take the task's weight."""
-CONVENTIONAL = tuple(objective for objective in WEIGHTED if objective not in DEFAULT_WEIGHTS)
-"""Objectives whose term is a variance over views, in one of the conventions."""
 CONVENTION_SCALE: dict[Convention, float] = {"pairwise": 1, "variance": 4, "relative": 0.4}
 """The task's pairwise weight in other conventions, at two views (docs/objectives.md). A relative penalty is the variance divided
 by the variance of the window's scores; where their SD is 0.3 grades, 0.4 / (0.3² + 0.01) = 4, the scale of `variance`."""
-PAPER_RAMP = 500 / 2305
-"""Share of a run over which the consistency weight grows: the paper's 500 steps of its passage run (§B.3)."""
-DROPOUT = 0.05
-"""LoRA dropout where none is given (§B.3)."""
-DROPOUT_CONTROL = 0.20
-"""LoRA dropout of the `dropout` control (§D.2), where none is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +22,12 @@ class Plan:
     """A recipe on a collection."""
 
     config: TrainConfig
+    objective: Objective
     task: Task
     settings: Settings
     """How training shows a window: the same value a scorer takes."""
     weight: float
-    """Of the term beside the anchor, in the run's own convention."""
+    """Of the penalty, in the run's own convention."""
     ramp: float
     """Steps over which it grows from 0; below 1, a fraction of the run."""
     widths: tuple[int, ...]
@@ -78,23 +64,25 @@ class Schedule:
 
 
 def resolve_plan(config: TrainConfig, collection: Collection) -> Plan:
-    task = TASKS[collection.task]
+    objective, task = OBJECTIVES[config.objective], TASKS[collection.task]
     widths = config.widths or (task.width,)
-    shuffle: Shuffle = config.shuffle or ("window" if config.objective in SHUFFLED else "none")
-    views = config.views if config.objective in SEVERAL_VIEWS else 1
+    shuffle: Shuffle = config.shuffle or ("window" if objective.views == "orders" else "none")
+    views = 1 if objective.views == "one" else config.views
     return Plan(
         config=config,
+        objective=objective,
         task=task,
         settings=_settings(config, collection, None if config.prompt == "set" else max(widths)),  # a set is the whole pool
-        weight=_weight(config, task),
-        ramp=_ramp(config),
+        weight=_weight(config, objective, task),
+        # At its whole strength from the first step on, the consistency weight shrinks the scores before they are relevant.
+        ramp=objective.ramp if config.ramp is None else config.ramp,
         widths=widths,
         shuffle=shuffle,
         views=views,
         pool_views=views if shuffle == "pool" else 0,
         window_views=1 if shuffle == "pool" else views,
-        teacher_orders=config.teacher_orders or (None if config.objective == "order_averaged" else 1),
-        dropout=_dropout(config),
+        teacher_orders=config.teacher_orders or objective.teacher_orders,
+        dropout=objective.dropout if config.dropout is None else config.dropout,
         layers=layer_indices(config.layers),
     )
 
@@ -104,6 +92,10 @@ def make_schedule(plan: Plan, windows: int) -> Schedule:
     config = plan.config
     steps = config.steps if config.steps is not None else math.ceil(windows * config.epochs / config.batch)
     ramp_steps = round(plan.ramp * steps) if 0 < plan.ramp < 1 else int(plan.ramp)
+    if ramp_steps > steps:
+        raise InputError(
+            f"ramp {plan.ramp:g} is longer than the run of {steps} steps. Shorten it, or give a fraction of the run."
+        )
     return Schedule(steps, ramp_steps, plan.weight, config.learning_rate, config.warmup)
 
 
@@ -127,23 +119,10 @@ def _settings(config: TrainConfig, collection: Collection, width: int | None) ->
     )
 
 
-def _weight(config: TrainConfig, task: Task) -> float:
+def _weight(config: TrainConfig, objective: Objective, task: Task) -> float:
     """The recipes state it pairwise, four times less than the variance's (docs/objectives.md)."""
-    if config.objective not in WEIGHTED:
+    if objective.weight is None:
         return 0.0
     if config.weight is not None:
         return config.weight
-    return DEFAULT_WEIGHTS.get(config.objective, task.weight * CONVENTION_SCALE[config.weight_convention])
-
-
-def _dropout(config: TrainConfig) -> float:
-    if config.dropout is not None:
-        return config.dropout
-    return DROPOUT_CONTROL if config.objective == "dropout" else DROPOUT
-
-
-def _ramp(config: TrainConfig) -> float:
-    """At its whole strength from the first step on, the consistency weight shrinks the scores before they are relevant."""
-    if config.ramp is not None:
-        return config.ramp
-    return PAPER_RAMP if config.objective in CONVENTIONAL else 0
+    return task.weight * CONVENTION_SCALE[config.weight_convention] if objective.weight == "task" else objective.weight

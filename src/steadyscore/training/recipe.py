@@ -14,25 +14,13 @@ from ..machine.extras import check_installed
 from ..machine.names import nearest
 from ..machine.unpacking import read_whole
 from ..terms import Markers, Placeholder, PromptStyle
-from .objectives import Convention
+from .objectives import OBJECTIVES, Convention, ObjectiveName
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 RECIPES = Path(__file__).parent / "recipes"
 
-Objective = Literal[
-    "single_order",
-    "order_averaged",
-    "oc_sft",
-    "permutation_augmentation",
-    "debias_first",
-    "mean_teacher",
-    "kl_to_base",
-    "dropout",
-    "dropout_views",
-    "marker_consistency",
-]
 Shuffle = Literal["none", "window", "pool"]
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -50,10 +38,10 @@ class TrainConfig:
     """Label folder, or `judgements` for the human ones."""
     out: str = ""
     """Adapter folder; the same command resumes what was stopped."""
-    objective: Objective = "oc_sft"
+    objective: ObjectiveName = "oc_sft"
     """What is minimised."""
     weight: ZeroOrMore | None = None
-    """Weight of the term beside the anchor (default: the paper's for the task, in this run's convention)."""
+    """Weight of the objective's penalty (default: the paper's for the task, in this run's convention)."""
     weight_convention: Convention = "variance"
     """The weight's term: `variance`, the paper's formula; `pairwise`, the released code's, four times as strong at N = 2;
     `relative`, the variance as a share of the window's spread, which shrinking the scores hardly lowers."""
@@ -235,7 +223,31 @@ def _remedy(name: str, mistake: Any) -> str:
     return f"give a list of {_LISTS[name]} values" if name in _LISTS else f"give {_KINDS.get(kind, 'another value')}"
 
 
+OF_ITS_OBJECTIVE = ("weight", "weight_convention", "ramp", "views", "shuffle", "dropout", "teacher_orders")
+"""Settings that are chosen for an objective and say nothing to another."""
+
+
+def for_objective(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A run's values under an objective, without those that were chosen for another one."""
+    before = OBJECTIVES.get(str(values.get("objective", TrainConfig().objective)))
+    gone = () if before is None or before.name == name else (*OF_ITS_OBJECTIVE, *before.own)
+    return {key: value for key, value in values.items() if key not in gone} | {"objective": name}
+
+
 # -- recipe files
+
+
+def recipe_text(name: str) -> tuple[Path, str]:
+    """The file of a shipped recipe, or a YAML file, and what is in it."""
+    file = RECIPES / f"{name}.yaml" if not name.endswith((".yaml", ".yml")) else Path(name)
+    if not file.exists():
+        raise InputError(f"recipe {name} does not exist. Shipped: {', '.join(recipe_names())}; a file ends in .yaml.")
+    try:
+        return file, read_whole(file).decode("utf-8")
+    except UnicodeDecodeError as damage:
+        raise InputError(f"{file} is not text in UTF-8: {damage}. Save it as UTF-8.") from damage
+    except OSError as refusal:
+        raise InputError(f"{file} cannot be read: {refusal.strerror or refusal}.") from refusal
 
 
 def read_recipe(name: str) -> dict[str, Any]:
@@ -243,15 +255,9 @@ def read_recipe(name: str) -> dict[str, Any]:
     check_installed("A recipe", "yaml")
     import yaml
 
-    file = RECIPES / f"{name}.yaml" if not name.endswith((".yaml", ".yml")) else Path(name)
-    if not file.exists():
-        raise InputError(f"recipe {name} does not exist. Shipped: {', '.join(recipe_names())}; a file ends in .yaml.")
+    file, text = recipe_text(name)
     try:
-        values = yaml.safe_load(read_whole(file).decode("utf-8"))
-    except UnicodeDecodeError as damage:
-        raise InputError(f"{file} is not text in UTF-8: {damage}. Save it as UTF-8.") from damage
-    except OSError as refusal:
-        raise InputError(f"{file} cannot be read: {refusal.strerror or refusal}.") from refusal
+        values = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as damage:  # ValueError: a date or number that does not exist
         raise InputError(f"{file} is not YAML: {' '.join(str(damage).split())}") from damage
     if not isinstance(values, dict):

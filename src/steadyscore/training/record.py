@@ -21,7 +21,8 @@ from ..scoring.scorer import Scorer, Settings
 from .cost import TrainingEstimate, estimate, rate_name
 from .examples import Data
 from .labels import label_contents, labels_identity
-from .plan import CONVENTIONAL, DROPOUT, DROPOUT_CONTROL, Plan, Schedule
+from .objectives import DROPOUT
+from .plan import Plan
 from .recipe import to_json
 from .step import StepRow
 from .student import stacked_experts
@@ -35,12 +36,14 @@ NOT_LEARNED = (
 class Log:
     """log.jsonl, one row per step, and Accelerate's trackers. Rows logged after the checkpoint we resume from are dropped."""
 
-    def __init__(self, out: Path, accelerator: Accelerator, plan: Plan, step: int):
-        self.file, self.accelerator, self.tracked = out / "log.jsonl", accelerator, bool(plan.config.trackers)
-        self.plan, self.steps, self.seconds = plan, 0, 0.0
+    def __init__(self, out: Path, accelerator: Accelerator, data: Data, step: int):
+        config = data.plan.config
+        self.file, self.accelerator, self.tracked = out / "log.jsonl", accelerator, bool(config.trackers)
+        self.data, self.steps, self.seconds = data, 0, 0.0
+        self.evaluations, self.evaluation_seconds = 0, 0.0
         if self.tracked:
             accelerator.init_trackers(
-                "steadyscore", config={k: v for k, v in to_json(plan.config).items() if isinstance(v, int | float | str)}
+                "steadyscore", config={k: v for k, v in to_json(config).items() if isinstance(v, int | float | str)}
             )
         if accelerator.is_main_process and self.file.exists():
             with open(self.file, "rb") as before, atomic(self.file) as stream:
@@ -59,14 +62,20 @@ class Log:
         with explaining_os_errors(self.file), open(self.file, "ab") as stream:
             os.fsync(stream.fileno())
 
-    def remember_rate(self, steps: int) -> None:
-        """Keep how fast this machine takes steps, in the tokens that an estimate counts; evaluation is not in it."""
-        tokens = self.cost.tokens * self.steps / steps
-        remember_speed(rate_name(self.plan, self.accelerator.num_processes), round(tokens), self.seconds)
+    def evaluated(self, seconds: float) -> None:
+        self.evaluations, self.evaluation_seconds = self.evaluations + 1, self.evaluation_seconds + seconds
+
+    def remember_rates(self) -> None:
+        """Keep how fast this machine takes steps and evaluates, in the tokens that an estimate counts."""
+        cost, plan, processes = self.cost, self.data.plan, self.accelerator.num_processes
+        remember_speed(rate_name(plan, processes), round(cost.tokens * self.steps / cost.steps), self.seconds)
+        if self.evaluations:
+            tokens = round(cost.evaluated_tokens * self.evaluations / cost.evaluations)
+            remember_speed(rate_name(plan, processes, "evaluate"), tokens, self.evaluation_seconds)
 
     @cached_property
     def cost(self) -> TrainingEstimate:
-        return estimate(self.plan.config)
+        return estimate(self.data)
 
 
 def _is_row_before(step: int, line: bytes) -> bool:
@@ -77,9 +86,9 @@ def _is_row_before(step: int, line: bytes) -> bool:
         return False
 
 
-def new_card(data: Data, scorer: Scorer, schedule: Schedule) -> Card:
+def new_card(data: Data, scorer: Scorer) -> Card:
     """The card of the adapter that a run will make."""
-    plan, config = data.plan, data.plan.config
+    plan, schedule, config = data.plan, data.schedule, data.plan.config
     base = scorer.backend.identity()
     assert isinstance(scorer.backend, TransformersEngine)
     experts = stacked_experts(scorer.backend.model)
@@ -91,7 +100,7 @@ def new_card(data: Data, scorer: Scorer, schedule: Schedule) -> Card:
         "task": data.collection.task,
         "objective": config.objective,
         "weight": plan.weight,
-        "weight_convention": config.weight_convention if config.objective in CONVENTIONAL else "none",
+        "weight_convention": config.weight_convention if plan.objective.weight == "task" else "none",
         "ramp": schedule.ramp_steps,
         "anchor": config.anchor,
         "preference_share": config.preference_share,
@@ -133,7 +142,7 @@ def fingerprint(plan: Plan, card: Card) -> dict[str, Any]:
     config = plan.config
     settings = {key: value for key, value in to_json(config).items() if key not in NOT_LEARNED}
     settings |= {"ramp": plan.ramp, "dropout": DROPOUT if config.dropout is None else config.dropout}
-    if config.objective == "dropout" and plan.dropout < DROPOUT_CONTROL:  # earlier versions trained with the control's
+    if plan.dropout < plan.objective.dropout > DROPOUT:  # earlier versions trained with the control's
         settings["lora dropout"] = plan.dropout
     if not config.preference_share:  # newer than the folders of runs without it, which go on
         del settings["preference_share"]

@@ -156,6 +156,12 @@ def checkpoint_folder(point: Point) -> Path:
     raise InputError(f"{point.folder} no longer has the checkpoint of step {point.step}. Train with a higher --keep.")
 
 
+def evaluated_on(point: Point) -> str:
+    """The collection with the queries that the run held out."""
+    config = json.loads((Path(point.folder) / "train.json").read_text())["config"]
+    return str(config["held_out_data"] or config["data"])
+
+
 def copy_selected(point: Point, out: Path) -> None:
     """Copy the files of the chosen adapter into a folder of their own."""
     copy_adapter(checkpoint_folder(point), out)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -24,10 +25,9 @@ from ..scoring.scorer import Scorer
 from ..terms import Prompt
 from ..window.presentation import generator
 from ..window.readout import SlotLogits
-from . import objectives
 from .examples import Data, Example, View, step_indices, views
+from .objectives import Seen, grade_cross_entropy, order_variance, preference
 from .plan import Plan, Schedule
-from .recipe import TrainConfig
 
 
 class Slots(torch.nn.Module):
@@ -141,6 +141,10 @@ class Loop:
             "tokens_per_second": round(tokens / seconds, 1),
         }
 
+    def judge(self, engine: TransformersEngine, advance: Callable[[int], None] = lambda windows: None) -> Scorer:
+        """The student as a scorer, for held-out evaluation."""
+        return Scorer(TrainedEngine(engine, self.module, advance), self.scorer.task, self.scorer.settings)
+
     def learn(self, step: int, number: int, chosen: list[tuple[int, int]], weight: float) -> torch.Tensor:
         """Forward and backward over one microbatch; its gradients are added up, its sums for the log returned."""
         loss, sums = self._microbatch(step, number, chosen, weight)
@@ -153,19 +157,18 @@ class Loop:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Summed loss of some windows, and (loss, anchor, order variance, dispersion, tokens) summed for the log."""
         plan, config = self.plan, self.plan.config
-        how = {"shuffled": plan.shuffle == "window", "marked": config.objective == "marker_consistency"}
+        how = {"shuffled": plan.shuffle == "window", "marked": plan.objective.views == "markers"}
         shown: list[tuple[Example, list[View]]] = []
         for epoch, index in chosen:
             example = self.data.examples[index]
             shown.append((example, views(example, plan.window_views, seed=config.seed, epoch=epoch, **how)))
         prompts = [[self._prompt(example, view) for view in presented] for example, presented in shown]
         tokens = [sum(map(len, row)) for row in prompts]
-        others: list[torch.Tensor] | None = None
-        if config.objective in ("mean_teacher", "kl_to_base"):
+        seconds: list[torch.Tensor] | None = None
+        if plan.objective.second:
             torch.manual_seed(seed_of(config.seed, step, number, "other"))
-            # The averaged student reads the second view, the base model the only one.
             with torch.no_grad(), self._use_averages() if self.ema is not None else self.student.disable_adapter():
-                others = self.module([row[-1] for row in prompts])
+                seconds = self.module([row[-1] for row in prompts])
             prompts = [row[:1] for row in prompts]
         torch.manual_seed(seed_of(config.seed, step, number))  # dropout: the same masks on any number of processes
         logits = iter(self.module([prompt for row in prompts for prompt in row]))
@@ -174,8 +177,8 @@ class Loop:
             rows = torch.stack(
                 [next(logits)[torch.as_tensor(view.columns)] for view in presented[: len(prompts[i])]]
             )  # (N, b, 4)
-            other = None if others is None else others[i][torch.as_tensor(presented[-1].columns)]
-            terms = window_loss(config, example, rows.log_softmax(-1), other, weight, self.data.slot_weights)
+            second = None if seconds is None else seconds[i][torch.as_tensor(presented[-1].columns)]
+            terms = window_loss(plan, example, rows.log_softmax(-1), second, weight, self.data.slot_weights)
             loss = terms.loss
             if not bool(torch.isfinite(loss)):
                 raise ModelError(
@@ -217,50 +220,44 @@ class WindowLoss(NamedTuple):
 
 
 def window_loss(
-    config: TrainConfig,
+    plan: Plan,
     example: Example,
     log_p: torch.Tensor,
-    other: torch.Tensor | None,
+    second: torch.Tensor | None,
     weight: float,
     slot_weights: np.ndarray | None = None,
 ) -> WindowLoss:
     """One window's loss from its log grade distributions (N, b, 4).
 
-    `other` are the logits (b, 4) of the mean teacher or of the base, `slot_weights` (B,) those of DebiasFirst.
+    `second` are the logits (b, 4) of the averaged student or of the base, `slot_weights` (B,) those of DebiasFirst.
     """
+    config, objective = plan.config, plan.objective
     grades = torch.arange(4.0, device=log_p.device)
     scores = log_p.exp() @ grades
-    target = torch.as_tensor(example.target, dtype=scores.dtype, device=scores.device)
-
-    def objective(anchor: float, weight: float) -> Any:
-        if config.objective == "permutation_augmentation":
-            return anchor * objectives.permutation_augmentation(scores, target)
-        if config.objective == "debias_first":
-            assert slot_weights is not None
-            by_slot = torch.as_tensor(slot_weights[example.slots], dtype=scores.dtype, device=scores.device)
-            return anchor * objectives.debias_first(scores, target, by_slot)
-        if config.objective == "mean_teacher":
-            assert other is not None
-            return objectives.mean_teacher(scores[0], other.softmax(-1) @ grades, target, weight, anchor)
-        if config.objective == "kl_to_base":
-            assert other is not None
-            return objectives.kl_to_base(scores[0], target, log_p[0], other.log_softmax(-1), weight, anchor)
-        # oc_sft, dropout_views, marker_consistency; the rest have weight 0
-        return objectives.oc_sft(scores, target, weight, config.weight_convention, anchor)
-
+    tensor = partial(torch.as_tensor, dtype=scores.dtype, device=scores.device)
+    seen = Seen(
+        views=scores,
+        target=tensor(example.target),
+        log_p=log_p,
+        second=None if second is None else second.softmax(-1) @ grades,
+        second_log_p=None if second is None else second.log_softmax(-1),
+        slot_weights=None if slot_weights is None else tensor(slot_weights[example.slots]),
+        convention=config.weight_convention,
+    )
+    terms = objective.loss(seen)
     squared = 1 - config.grade_share - config.preference_share
-    loss: torch.Tensor = objective(config.anchor * squared, weight)
-    with torch.no_grad():  # for the log alone
-        anchor: torch.Tensor = objective(squared, 0.0)
-    anchored = slice(None) if config.objective == "permutation_augmentation" else 0  # the views of the squared error
+    loss: torch.Tensor = config.anchor * squared * terms.anchor
+    if terms.penalty is not None:
+        loss = loss + weight * terms.penalty
+    anchor = squared * terms.anchor
+    anchored = slice(None) if objective.anchors_all_views else 0
     if config.grade_share:
-        teacher = torch.as_tensor(example.grades, dtype=scores.dtype, device=scores.device)
-        entropy = config.grade_share * objectives.grade_cross_entropy(log_p[anchored], teacher)
+        entropy = config.grade_share * grade_cross_entropy(log_p[anchored], tensor(example.grades))
         loss, anchor = loss + config.anchor * entropy, anchor + entropy
     if config.preference_share:
-        preference = config.preference_share * objectives.preference(scores[anchored], target)
-        loss, anchor = loss + config.anchor * preference, anchor + preference
-    return WindowLoss(loss, anchor.detach(), objectives.order_variance(scores).detach(), scores.detach())
+        compared = config.preference_share * preference(scores[anchored], seen.target)
+        loss, anchor = loss + config.anchor * compared, anchor + compared
+    return WindowLoss(loss, anchor.detach(), order_variance(scores).detach(), scores.detach())
 
 
 def trim_memory() -> None:

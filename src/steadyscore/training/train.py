@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +13,13 @@ from ..collection import Data, Names, keep_as_file
 from ..machine.extras import TRAINING, check_installed
 from ..machine.names import short_repr
 from ..machine.progress import job
-from ..models.card import Card, scorer_address
+from ..models.card import Card, adapter_address
 from ..terms import Markers, Placeholder, PromptStyle
-from .objectives import Convention
-from .recipe import FIELDS, Objective, Shuffle, TrainConfig, make_config, read_recipe
+from .check import checked_data
+from .objectives import Convention, ObjectiveName
+from .recipe import FIELDS, Shuffle, TrainConfig, for_objective, make_config, read_recipe
+
+log = logging.getLogger("steadyscore")
 
 Recipe = TrainConfig | Mapping[str, Any] | str | Path
 """A training run: the value itself, its fields by name, the name of a shipped recipe, or a YAML file."""
@@ -27,7 +32,7 @@ class TrainSettings(TypedDict, total=False):
     data: Data
     labels: str
     out: str
-    objective: Objective
+    objective: ObjectiveName
     weight: float | None
     weight_convention: Convention
     ramp: float | None
@@ -85,7 +90,7 @@ class Trained:
     @property
     def address(self) -> str:
         """The adapter on its base, as a scorer address that `audit` takes."""
-        return f"{scorer_address(self.card['base']['model'])}+{self.folder}"
+        return adapter_address(self.card, self.folder)
 
     def __repr__(self) -> str:
         return short_repr(self, f"{self.card['objective']} for {self.card['steps']} steps: {self.address}")
@@ -116,10 +121,12 @@ def train(
     """
     resolved = read_config(config, cast(Mapping[str, Any], settings), columns)
     check_installed("Training", *TRAINING)
+    with job(f"loading {resolved.data or 'data'}", unit="", hidden=quiet, at_once=True):
+        data = checked_data(resolved, int(os.environ.get("WORLD_SIZE", "1")))
     with job("loading torch", unit="", hidden=quiet, at_once=True):
         from .loop import train_adapter
 
-    return Trained(Path(resolved.out), train_adapter(resolved, command=command, quiet=quiet))
+    return Trained(Path(resolved.out), train_adapter(data, command=command, quiet=quiet))
 
 
 def read_config(config: Recipe | None, settings: Mapping[str, Any] | None = None, columns: Names = None) -> TrainConfig:
@@ -130,10 +137,21 @@ def read_config(config: Recipe | None, settings: Mapping[str, Any] | None = None
         values = read_recipe(str(config))
     else:
         values = dict(config or {})
-    values = {**values, **(settings or {})}
+    asked = dict(settings or {})
+    if name := asked.get("objective"):
+        start, values = values, for_objective(values, str(name))
+        _remark_left_out({key: start[key] for key in start if key not in {**values, **asked}}, str(name))
+    values |= asked
     data = values.get("data")
     if isinstance(data, Path) and not columns:
         values["data"] = str(data)
     elif data is not None and (columns or not isinstance(data, str)):
         values["data"] = keep_as_file(data, columns)
     return make_config(values)
+
+
+def _remark_left_out(values: Mapping[str, Any], objective: str) -> None:
+    """Say what a recipe sets for its own objective only, where it is not what would hold anyway."""
+    usual = TrainConfig()
+    if told := [f"{name} {value}" for name, value in values.items() if value != getattr(usual, name)]:
+        log.warning("%s leaves out what was chosen for the recipe's objective: %s.", objective, ", ".join(told))

@@ -78,7 +78,7 @@ def cut_training(folder: Path, times: int) -> Counts:
 
     def make(out: Path) -> None:
         loop.torch.set_num_threads(1)  # a copy of a process has none of its other threads
-        loop.train_adapter(
+        tiny.train_adapter(
             TrainConfig(
                 base=f"hf:{folder / 'base'}", data=str(data), labels="judgements", out=str(out), widths=(5,), steps=4, batch=2,
                 microbatch=2, rank=2, device="cpu", checkpoint_every=1, keep=1, held_out=1, evaluate_every=2,
