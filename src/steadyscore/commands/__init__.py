@@ -39,6 +39,10 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 
 
+def add_all(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--all", action="store_true", help="print every measure and every note, not only a first look")
+
+
 def add_presentation(parser: argparse.ArgumentParser) -> None:
     """What the scorer sees: the flags that `Settings` and the collection's cut are made of."""
     group = parser.add_argument_group("presentation")
@@ -240,21 +244,19 @@ def name_failed(audits: Audits) -> int:
     return 4 if failed else 0
 
 
-def print_audits(audits: Audits, as_json: bool) -> None:
-    """Tables, remarks and the page's address; or one JSON object."""
-    if as_json:
+def print_audits(audits: Audits, args: argparse.Namespace, of: str | None = None) -> None:
+    """A first look, or with --all everything, and the page's address; or one JSON object.
+
+    `of` names scores that belong to no collection.
+    """
+    if getattr(args, "json", False):
         print_json(audits.to_json() | ({"report": name_of(audits.page)} if audits.page else {}))
         return
     for audit in audits:
         for remark in start_remarks(audit.record) + unwatched_parts(audit.record):
             note(f"{audit.name} on {audit.collection}: {remark}")
-    print(audits.table)
-    print()
-    print_below(audits)
-
-
-def print_below(audits: Audits, of: str | None = None) -> None:
-    """Remarks on the figures and the address of the page; `of` names scores that belong to no collection."""
-    print("".join(f"{sentence}\n" for sentence in audits.remarks(of)), end="")
+    ways = ["--all", *(["--json"] if "json" in args else []), *(["the report"] if audits.page else [])]
+    more = " or ".join([", ".join(ways[:-1])] * (len(ways) > 1) + ways[-1:])
+    print(audits.to_text(everything=args.all, of=of, more=more))
     if audits.page:
         print(f"report: {name_of(audits.page)}")

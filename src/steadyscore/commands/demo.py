@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..audits.audit import audit
-from . import add_engine, can_draw_page, engine_options, examples, name_failed, note, print_audits
+from . import add_all, add_engine, can_draw_page, engine_options, examples, name_failed, note, print_audits
 from .flags import local_path, scorers_by_name
 
 QUERIES, POOL, PERMUTATIONS = 12, 10, 6
@@ -23,6 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=local_path, default=Path("runs/demo"), metavar="DIR", help="where it goes (default runs/demo)"
     )
     parser.add_argument("--scorer", action="append", metavar="[NAME=]ADDRESS", help="audit this instead of the embedded scorers")
+    add_all(parser)
     add_engine(parser)
     examples(parser, "steadyscore demo", "steadyscore demo --scorer synthetic:slot --out runs/demo-planted")
 
@@ -33,5 +34,5 @@ def run(args: argparse.Namespace) -> int:
         scorers_by_name(args.scorer or SCORERS), "passages", out=args.out, options=engine_options(args), command=args.command,
         report=can_draw_page(args.out), queries=QUERIES, pool=POOL, width=POOL, permutations=PERMUTATIONS,
     )  # fmt: skip
-    print_audits(audits, as_json=False)
+    print_audits(audits, args)
     return name_failed(audits)
