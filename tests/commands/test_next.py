@@ -43,7 +43,7 @@ def test_one_scorer_is_held_to_a_bound_and_then_looked_at(pools, capsys):
 def test_several_scorers_are_compared_and_measured_alike(pools, capsys):
     audit = [*AUDIT, *pools, "--scorer", "synthetic:none", "--scorer", "synthetic:none:0.3", "--out", "runs"]
     compare = following(capsys, *audit, "--keep-first", "2", "--permutations", "4", "--serving-permutations", "2")
-    assert compare == ["compare", "runs", "--keep-first", "2", "--serving-permutations", "2"]
+    assert compare == ["compare", "runs", "--baseline", "synthetic:none:0.2", "--keep-first", "2", "--serving-permutations", "2"]
     gate = following(capsys, *compare)
     assert gate == ["gate", "runs", "--min", "overlap=0.8", "--keep-first", "2", "--serving-permutations", "2"]
     assert main(gate) == 0

@@ -9,6 +9,7 @@ import argparse
 import json
 import math
 import shlex
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -242,6 +243,7 @@ def refuse(*mistakes: str) -> None:
 def note_next(args: argparse.Namespace, *words: object) -> None:
     """One line with a command that runs as printed; nothing where a program reads the answer."""
     if not getattr(args, "json", False):
+        sys.stdout.flush()  # where both go into one file, this line is the last
         note(f"next: {shlex.join(['steadyscore', *map(str, words)])}")
 
 
@@ -254,11 +256,11 @@ def note_gate(args: argparse.Namespace, audits: Audits, *runs: Place) -> None:
 
 
 def note_after(args: argparse.Namespace, audits: Audits) -> int:
-    """Several scorers are compared next, and one is held to a bound; scores that nothing has kept are kept first."""
+    """Several scorers are compared with the first one, one is held to a bound; scores that nothing has kept are kept first."""
     if args.out is None:
         note_next(args, *args.command[1:], "--out", f"runs/{slug(audits[0].collection)}")
     elif len({audit.name for audit in audits}) > 1:
-        note_next(args, "compare", name_of(args.out), *measured_by_flags(args))
+        note_next(args, "compare", name_of(args.out), "--baseline", audits[0].name, *measured_by_flags(args))
     else:
         note_gate(args, audits, args.out)
     return 0
