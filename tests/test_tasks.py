@@ -22,7 +22,7 @@ FIFTH = replace(
     system="You are a patch grader.",
     query_label="Bug report",
     item_label="Patches",
-    columns=("ndcg@1", "tau_psi", "pair_flip"),
+    screen=("ndcg@1", "tau_psi", "pair_flip"),
 )
 
 
@@ -39,7 +39,7 @@ def test_a_fifth_task_is_one_value_that_every_command_of_an_audit_takes(fifth_ta
     out = tmp_path / "run"
     assert main(["audit", "--scorer", "synthetic:slot", "--data", str(file), "--permutations", "4", "--out", str(out)]) == 0
     table = capsys.readouterr().out
-    assert all(column in table for column in fifth_task.columns)
+    assert all(column in table for column in fifth_task.screen)
     record = find_run(out).record
     assert record["task"] == "patch_review"
     page = (out / "report" / "index.html").read_text()
@@ -57,7 +57,7 @@ def test_a_task_without_a_reader_is_refused_with_those_that_have_one(fifth_task)
 def test_the_measures_that_a_task_names_exist():
     for task in TASKS.values():
         kind = task.reader
-        assert {task.quality, *task.decisions, *task.columns, *((*kind.quality, kind.flip) if kind else ())} <= MEASURES.keys()
+        assert {task.quality, *task.decisions, *task.compared, *((*kind.quality, kind.flip) if kind else ())} <= MEASURES.keys()
         assert TASKS[task.prompt_task].system == task.system
 
 

@@ -61,8 +61,9 @@ class Task:
     """k of the quality measure nDCG@k (§5)."""
     decisions: tuple[str, ...]
     """The measure of what its consumer decides (§5), then the nearest ones that a run may allow instead."""
-    columns: tuple[str, ...]
-    """What the table on a terminal shows; the report and `--json` show everything."""
+    screen: tuple[str, ...]
+    """What a first look shows where it was measured: quality, how far rankings and decisions move, what that is to be read
+    against, the share kept."""
     weight: float
     """Consistency weight of the paper's recipe, on the released code's pairwise scale (§B.3; docs/objectives.md)."""
     reader: ReaderKind | None = None
@@ -90,6 +91,11 @@ class Task:
         return f"ndcg@{self.quality_cutoff}"
 
     @property
+    def compared(self) -> tuple[str, ...]:
+        """What the first-stage order and another tie rule are measured by too: the first look, and what a threshold keeps."""
+        return tuple(dict.fromkeys((*self.screen, *SETS)))
+
+    @property
     def prompt_task(self) -> TaskName:
         """The task that names the prompt: what a fingerprint and an adapter's card say."""
         return self.scored_as or self.name
@@ -106,9 +112,8 @@ def reader_kind(task: Task) -> ReaderKind:
     return task.reader
 
 
-SET_COLUMNS = ("overlap", "overlap_nonempty", "chance_overlap", "empty_sets", "retention")
-"""What a threshold keeps: how alike its sets are, and what that is to be read against."""
-DOCUMENT_COLUMNS = ("ndcg@10", "tau_psi", *SET_COLUMNS, "retained_f1")
+SETS = ("overlap", "overlap_nonempty", "chance_overlap", "empty_sets", "retention", "retained_f1")
+"""What a threshold keeps: how alike its sets are, what that is to be read against, and how good they are."""
 
 
 PASSAGE_RERANKING = Task(
@@ -136,7 +141,7 @@ PASSAGE_RERANKING = Task(
     width=20,
     quality_cutoff=10,
     decisions=("overlap", "overlap@10", "pair_flip"),
-    columns=DOCUMENT_COLUMNS,
+    screen=("ndcg@10", "tau_psi", "overlap", "chance_overlap", "retention"),
     weight=5.0,
 )
 
@@ -165,7 +170,7 @@ MULTIDOC_QA = Task(
     width=10,
     quality_cutoff=10,
     decisions=("answer_flip", "overlap", "overlap@10", "pair_flip"),
-    columns=DOCUMENT_COLUMNS,
+    screen=("ndcg@10", "tau_psi", "answer_flip", "overlap", "chance_overlap", "retention"),
     weight=3.0,
     reader=ANSWER,
     has_ranked_pools=False,
@@ -196,7 +201,7 @@ RESPONSE_RANKING = Task(
     width=4,
     quality_cutoff=1,
     decisions=("pair_flip",),
-    columns=("ndcg@1", "tau_psi", "pair_flip", *SET_COLUMNS),
+    screen=("ndcg@1", "tau_psi", "pair_flip", "overlap", "retention"),
     weight=1.0,
     has_ranked_pools=False,
 )
@@ -206,6 +211,7 @@ CLAIM_VERIFICATION = replace(  # evidence for a claim is retrieved as passages a
     name="claim_verification",
     label="claim verification",
     decisions=("verdict_flip", "overlap", "overlap@10", "pair_flip"),
+    screen=("ndcg@10", "tau_psi", "verdict_flip", "overlap", "chance_overlap", "retention"),
     reader=VERDICT,
     scored_as="passage_reranking",
 )

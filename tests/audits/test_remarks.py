@@ -88,7 +88,7 @@ def test_a_planted_swap_effect_comes_back(judged):
     assert figures["first_place_bias"].value == pytest.approx((76 - 19) / 200)
     assert figures["swap_accuracy"].value == pytest.approx(105 / 200)
     assert "swap_flip" in judged.table
-    assert "200 pools of 2 candidates have only 2 orders; each was shown once." in str(judged)
+    assert "200 pools of 2 candidates have only 2 orders; each was shown once." in " ".join(judged.remarks())
     assert judged[0].measured.coverage.fewer_permutations == {}
 
 

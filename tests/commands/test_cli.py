@@ -203,7 +203,7 @@ def test_a_served_budget_is_named_where_its_figures_stand(tmp_path, capsys):
     run = ["audit", "--scorer", "synthetic:slot", "--data", "responses", "--queries", "3", "--permutations", "4", "--json"]
     assert main([*run, "--serving-permutations", "2", "--no-report", "--out", str(tmp_path / "runs")]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["serving_permutations"] == 2
-    assert main([*run[:-1], "--serving-permutations", "2", "--no-report", "--out", str(tmp_path / "runs")]) == 0
+    assert main([*run[:-1], "--all", "--serving-permutations", "2", "--no-report", "--out", str(tmp_path / "runs")]) == 0
     said = capsys.readouterr()
     assert "need --serving-permutations 2 too" in said.out + said.err
 
@@ -404,7 +404,7 @@ def test_what_comes_after_an_audit_decides_with_its_threshold(capsys, tmp_path, 
     assert json.loads(call(capsys, *gate, "--json")[1])[0]["value"] == told
     assert json.loads(call(capsys, *gate, "--json", "--cutoff", "f1")[1])[0]["value"] != told
     assert "retention-matched" in call(capsys, *gate)[1]
-    assert "retention-matched" in Path(call(capsys, "report", run)[1].strip()).read_text()
+    assert "retention-matched" in Path(call(capsys, "report", run)[1].split()[-1]).read_text()
     call(capsys, "audit", *flags, "--width", "3", "--cutoff", "f1", "--out", other)
     code, _, err = call(capsys, "compare", run, other)
     assert code == 1
@@ -489,7 +489,7 @@ def test_queries_with_fewer_permutations_or_no_judgement_are_named(capsys, tmp_p
     file = tmp_path / "s.csv"
     rows = [f"q{q},{p},{c},{p * s},{'' if q else s}" for q in range(3) for p in range(3 - q) for s, c in enumerate("abc")]
     file.write_text("query_id,permutation,candidate_id,score,relevance\n" + "\n".join(rows) + "\n")
-    code, out, _ = call(capsys, "audit", "--scores", file, "--cutoff", "1")
+    code, out, _ = call(capsys, "audit", "--scores", file, "--cutoff", "1", "--all")
     assert code == 0
     assert "s.csv: 2 of 3 queries have fewer than 3 permutations: q1 has 2, q2 has 1. A query with one is in no mean that" in out
     assert "2 of 3 queries have no judgement and are not in the means that need one: q1, q2." in out

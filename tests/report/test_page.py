@@ -522,7 +522,8 @@ def test_importing_the_report_imports_no_plotting_library() -> None:
 def test_the_verb_prints_the_page(runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = runs["synthetic:slot:0.3", "responses"].folder
     assert cli.main(["report", str(folder), "--out", str(tmp_path / "page")]) == 0
-    assert Path(capsys.readouterr().out.strip()).read_text().startswith("<!doctype html>")
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert Path(last.removeprefix("report: ")).read_text().startswith("<!doctype html>")
     assert cli.main(["report", str(tmp_path)]) == 1
     assert "holds no run" in capsys.readouterr().err
 

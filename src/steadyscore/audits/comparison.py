@@ -14,6 +14,7 @@ from ..machine.names import short_repr
 from ..measures.intervals import Interval
 from ..measures.ranking import unless_nan
 from ..tasks import TASKS
+from .remarks import FLATTERS, notes
 from .result import Audits
 from .table import html_table, text_table
 
@@ -138,8 +139,8 @@ class Comparison:
         }
 
     def warnings(self) -> list[str]:
-        """Where the figures of an audit flatter, behind the name of its collection."""
-        return [f"{audit.collection}: {warning}" for audit in self.audits for warning in audit.warnings()]
+        """What could not be scored, and where a figure misleads or flatters, each sentence once."""
+        return [str(note) for note in notes(self.audits) if note.weight <= FLATTERS]
 
     def to_pandas(self) -> pd.DataFrame:
         """A row per task, variant and measure."""
@@ -178,7 +179,7 @@ class Comparison:
     def _remarks(self) -> list[str]:
         many = len(self.tasks) > 1
         winners = [f"{self._label(one.task)}: {one}" if many else str(one) for one in self.disagreements]
-        return [*winners, *self.missing, *self.warnings()]
+        return list(dict.fromkeys([*winners, *self.missing, *self.warnings()]))
 
     def _label(self, task: str) -> str:
         members = [audit for audit in self.audits if audit.record["task"] == task]

@@ -54,8 +54,8 @@ def measure_first_stage(
     if ranked_by is None or next(iter(ranked), None) is None:
         return None
     is_fixed = by.cutoff not in (None, "f1")
-    measured = measure(ranked, by, {*task.columns, task.quality})
-    names = [name for name in task.columns if not is_fixed or "cutoff" not in MEASURES[name].needs]
+    measured = measure(ranked, by, {*task.compared, task.quality})
+    names = [name for name in task.compared if not is_fixed or "cutoff" not in MEASURES[name].needs]
     figures = {name: mean_figure(measured.values[name]) for name in names if name in measured.values}
     gain = paired_gain(task.quality, scorer, measured)
     return FirstStage(ranked_by, figures, gain)

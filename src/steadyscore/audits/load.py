@@ -160,7 +160,7 @@ def _reverse_ties(queries: Sequence[Scored], by: Threshold, task: Task) -> dict[
     """The task's measures where the larger id goes first of two with equal scores; nothing where no two are equal."""
     if not any(map(has_ties, queries)):
         return {}
-    values = measure(EachChanged(queries, reverse_ties), by, task.columns).values
+    values = measure(EachChanged(queries, reverse_ties), by, task.compared).values
     return {name: float(np.nanmean(found)) for name, found in values.items()}
 
 

@@ -1,14 +1,12 @@
-"""What must be known to read a table of figures, one sentence each: what is not in the means, what the cutoff does, and
-where a figure flatters.
-"""
+"""What must be known to read a table of figures, one sentence each, by how much depends on it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..engines.wire import ANSWERED, WARNED
-from ..measures.measurement import Coverage
 from ..measures.threshold import Cutoff
 from ..models.adapter import other_task
 from ..terms import Failure
@@ -32,19 +30,42 @@ FEW_QUERIES = 10
 MANY_EMPTY = 0.05
 """From this share of empty sets on, their part in the overlap is said."""
 
+FIRST_NOTES = 3
+"""Notes of a first look."""
+FLATTERS = 2
+"""Notes up to this weight are warnings."""
 
-def remarks(of: str, audit: Audit) -> list[str]:
-    """Every sentence behind `of`, the name of the collection."""
-    kept = audit.figures.get("retention")
-    sentences = [
-        *failed_remarks(audit), *_coverage(audit.measured.coverage), *_cutoff(audit.measured.cutoff), *warnings(audit),
-        *unranked(audit), *_shuffled_pools(audit), *_pool_remains(audit), *_small_pools(audit), *_few_queries(audit),
-    ]  # fmt: skip
-    if kept and kept.value > NEARLY_ALL:
-        sentences.append(
-            f"the cutoff keeps {kept.value:.0%} of the pool, so its overlap says little. Try --match-retention 0.25 or --cutoff."
-        )
-    return [f"{of}: {sentence}" for sentence in sentences]
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sentence that somebody should know who reads the figures, and how much depends on it."""
+
+    text: str
+    weight: int
+    """0 what could not be scored, which is always said; 1 a figure is read wrongly without it; 2 a figure flatters; 3 what is
+    left out; 4 how it was measured."""
+    about: str
+    """The name of the collection, or of scores that belong to none."""
+
+    def __str__(self) -> str:
+        return f"{self.about}: {self.text}"
+
+
+def notes(audits: Sequence[Audit], of: str | None = None) -> list[Note]:
+    """All that must be known to read the figures, what matters most first, each sentence once."""
+    told = (
+        Note(text, weight, of or audit.collection)
+        for weight, rules in enumerate(RULES)
+        for rule in rules
+        for audit in audits
+        for text in rule(audit)
+    )
+    return list(dict.fromkeys(told))
+
+
+def most_important(told: Sequence[Note]) -> list[Note]:
+    """The notes of a first look: the first three, and what could not be scored in any case."""
+    return [note for place, note in enumerate(told) if place < FIRST_NOTES or note.weight == 0]
 
 
 def failed_remarks(audit: Audit) -> list[str]:
@@ -60,15 +81,6 @@ def failed_remarks(audit: Audit) -> list[str]:
 def failed_remark(failed: Sequence[Failure], of: str, done: str = "scored") -> str:
     named = ", ".join(f"{failure.query_id} ({failure.reason})" for failure in failed[:NAMED])
     return f"{len(failed)} of {of} could not be {done}: {named}."
-
-
-def warnings(audit: Audit) -> list[str]:
-    """Where the figures of an audit look better than they are."""
-    checks = (
-        trained_otherwise, _answered, not_ahead, _below_chance, _ties, _chance_overlap, _off_target, _empty_sets,
-        _balanced_orders, _cut_texts,
-    )  # fmt: skip
-    return [sentence for check in checks for sentence in check(audit)] + audit.record.get("notes", [])
 
 
 def _answered(audit: Audit) -> list[str]:
@@ -207,23 +219,33 @@ def _balanced_orders(audit: Audit) -> list[str]:
     ]
 
 
-def _small_pools(audit: Audit) -> list[str]:
+def _small_pools(audit: Audit, *, is_once: bool, then: str) -> list[str]:
     """Pools that have no more orders than were shown."""
     scheme, coverage = audit.record.get("fingerprint", {}).get("scheme"), audit.measured.coverage
-    is_once = scheme in ("distinct", "balanced")
     pools = {n: count for n, count in coverage.few_orders.items() if is_once or count_orders(n) < coverage.permutations[-1]}
-    if scheme is None or not pools or audit.serving_permutations > 1:
+    if scheme is None or is_once != (scheme in ("distinct", "balanced")) or not pools or audit.serving_permutations > 1:
         return []
     small = " and ".join(f"{count} pools of {n} candidates have only {count_orders(n)} orders" for n, count in pools.items())
-    if is_once:
-        return [f"{small}; each was shown once."]
-    return [
-        f"{small}; some were shown again and compared with themselves, which looks steady. --scheme distinct shows each once."
-    ]
+    return [f"{small}; {then}"]
+
+
+def _all_orders_shown(audit: Audit) -> list[str]:
+    return _small_pools(audit, is_once=True, then="each was shown once.")
+
+
+def _orders_shown_again(audit: Audit) -> list[str]:
+    looks = "some were shown again and compared with themselves, which looks steady. --scheme distinct shows each once."
+    return _small_pools(audit, is_once=False, then=looks)
+
+
+def _keeps_nearly_all(audit: Audit) -> list[str]:
+    if (kept := audit.figures.get("retention")) is None or kept.value <= NEARLY_ALL:
+        return []
+    return [f"the cutoff keeps {kept.value:.0%} of the pool, so its overlap says little. Try --match-retention 0.25 or --cutoff."]
 
 
 def _few_queries(audit: Audit) -> list[str]:
-    drawn = [audit.figures[name] for name in audit.task.columns if name in audit.figures]
+    drawn = [audit.figures[name] for name in audit.task.compared if name in audit.figures]
     if all(figure.low is None or figure.queries >= FEW_QUERIES for figure in drawn):
         return []
     return [
@@ -239,10 +261,14 @@ def _cut_texts(audit: Audit) -> list[str]:
     return [f"{audit.name} was shown the first {chars} characters only of {part}. --chars N shows more."] if cut else []
 
 
-def _coverage(coverage: Coverage) -> list[str]:
-    sentences = []
-    if coverage.permutations == [1]:
-        sentences.append("only one permutation was scored, and what changes between orders needs two.")
+def _one_order(audit: Audit) -> list[str]:
+    alone = "only one permutation was scored, and what changes between orders needs two."
+    return [alone] if audit.measured.coverage.permutations == [1] else []
+
+
+def _left_out(audit: Audit) -> list[str]:
+    """Queries that some means are without."""
+    sentences, coverage = [], audit.measured.coverage
     lists = {
         "no judgement and are not in the means that need one": coverage.unjudged,
         "judgements but no relevant candidate; their quality counts as 0": coverage.without_relevant,
@@ -269,9 +295,41 @@ def fitting_words(cutoff: Cutoff) -> str:
     return f"fitted on {queries} in {cutoff.fitted_in}, each of them measured with one fitted on {others}"
 
 
-def _cutoff(cutoff: Cutoff) -> list[str]:
+def _no_cutoff(audit: Audit) -> list[str]:
+    cutoff = audit.measured.cutoff
+    is_without = cutoff.value is None and not cutoff.is_per_query
+    return [f"no cutoff: {cutoff.how.removeprefix('none: ')}."] if is_without else []
+
+
+def _cutoff(audit: Audit) -> list[str]:
+    cutoff = audit.measured.cutoff
     if cutoff.is_per_query:
         return [f"no cutoff is fitted: {cutoff.how} is kept, measured on all queries."]
-    if cutoff.value is None:
-        return [f"no cutoff: {cutoff.how.removeprefix('none: ')}."]
-    return [] if cutoff.fitted_on is None else [f"cutoff {cutoff.value:.3f}, {cutoff.how}, {fitting_words(cutoff)}."]
+    if cutoff.value is None or cutoff.fitted_on is None:
+        return []
+    return [f"cutoff {cutoff.value:.3f}, {cutoff.how}, {fitting_words(cutoff)}."]
+
+
+def _reading(audit: Audit) -> list[str]:
+    """Stored scores that were read otherwise than usual, and what a command that reads them again must be told."""
+    words, budget = audit.reading.words(), audit.serving_permutations
+    served = f"of the mean of {budget} permutations; `gate` and `compare` need --serving-permutations {budget} too."
+    return ([f"read with {words}."] if words else []) + ([served] if budget > 1 else [])
+
+
+def _changes(audit: Audit) -> list[str]:
+    """What the run itself, or the file of scores, says of its scores."""
+    return audit.record.get("notes", [])
+
+
+RULES: tuple[tuple[Callable[[Audit], list[str]], ...], ...] = (
+    (failed_remarks,),
+    (trained_otherwise, _answered, _one_order, _ties, _changes),
+    (
+        not_ahead, _below_chance, _chance_overlap, _off_target, _empty_sets, _keeps_nearly_all, _balanced_orders,
+        _orders_shown_again, _cut_texts, _few_queries,
+    ),
+    (_no_cutoff, _left_out, unranked),
+    (_cutoff, _all_orders_shown, _shuffled_pools, _pool_remains, _reading),
+)  # fmt: skip
+"""What finds the notes of each weight, the most important first."""

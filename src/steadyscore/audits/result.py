@@ -29,8 +29,8 @@ from ..tasks import Task
 from ..terms import Failure, Instance
 from .figure import Figure
 from .first_stage import FirstStage
-from .remarks import remarks, warnings
-from .table import figures_table, measure_tables
+from .remarks import FLATTERS, Note, most_important, notes
+from .table import by_collection, every_measure, figures_table, measure_tables, measured_by, screen_measures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +109,7 @@ class Audit:
         return self.figures[measure]
 
     def __repr__(self) -> str:
-        shown = [f"{name} {self.figures[name].value:.3f}" for name in self.task.columns[:3] if name in self.figures]
+        shown = [f"{name} {self.figures[name].value:.3f}" for name in self.task.screen[:3] if name in self.figures]
         return short_repr(self, f"{self.name} on {self.collection}, {self.measured.coverage.queries} queries: {', '.join(shown)}")
 
     def to_json(self) -> dict[str, Any]:
@@ -134,16 +134,17 @@ class Audit:
             "starts": {"remarks": start_remarks(self.record), "unwatched": unwatched_parts(self.record)},
         }
 
+    def notes(self) -> list[Note]:
+        """What must be known to read the figures, what matters most first."""
+        return notes([self])
+
     def remarks(self, of: str | None = None) -> list[str]:
-        """What must be known to read the figures, behind the name of the collection: what is not in the means, the cutoff."""
-        about = of or self.collection
-        words, budget = self.reading.words(), self.serving_permutations
-        served = f"{about}: of the mean of {budget} permutations; `gate` and `compare` need --serving-permutations {budget} too."
-        return remarks(about, self) + ([f"{about}: read with {words}."] if words else []) + ([served] if budget > 1 else [])
+        """Every note behind the name of the collection, or behind `of`."""
+        return list(map(str, notes([self], of)))
 
     def warnings(self) -> list[str]:
-        """Where the figures flatter: quality that the input has too, sets of another size than was asked for, empty sets."""
-        return warnings(self)
+        """The notes without which a figure is read wrongly, or taken for better than it is."""
+        return [note.text for note in self.notes() if note.weight <= FLATTERS]
 
     def outputs(self, reader: str) -> Outputs:
         """What a reader wrote, by query, in the order of the permutations."""
@@ -164,7 +165,7 @@ class Audit:
 
 
 class Audits(Sequence[Audit]):
-    """The audits of one call: several scorers on several collections. Prints as the paper-shaped table."""
+    """The audits of one call: several scorers on several collections. Prints as a first look."""
 
     def __init__(self, audits: Iterable[Audit], page: Path | None = None):
         self._audits = list(audits)
@@ -189,21 +190,45 @@ class Audits(Sequence[Audit]):
 
     @property
     def table(self) -> str:
-        """The figures, without what must be known to read them."""
+        """A first look at the figures, without what must be known to read them."""
         return figures_table(self).rstrip("\n")
 
     def remarks(self, of: str | None = None) -> list[str]:
         """What must be known to read the figures, each sentence once; `of` names scores that belong to no collection."""
-        return list(dict.fromkeys(remark for audit in self for remark in audit.remarks(of)))
+        return list(map(str, notes(self, of)))
+
+    def to_text(self, *, everything: bool = False, of: str | None = None, more: str = "to_text(everything=True)") -> str:
+        """A first look: the table, the notes that matter most, and how much more there is; or every measure and every note.
+
+        of          what scores are called that belong to no collection
+        more        where the rest is, as the last line says it
+        """
+        told = notes(self, of)
+        if everything:
+            return "\n".join([self.table, "", every_measure(self), *map(str, told)]).rstrip("\n")
+        brief, rest = most_important(told), self._beyond(told)
+        return "\n".join([self.table, "", *map(str, brief), *([f"{rest}: {more}"] if rest else [])]).rstrip("\n")
+
+    def _beyond(self, told: Sequence[Note]) -> str:
+        """How many notes and measures a first look leaves out."""
+        measures = {*measured_by(self)} - {name for members in by_collection(self) for name in screen_measures(members)}
+        left = {"note": len(told) - len(most_important(told)), "measure": len(measures)}
+        return ", ".join(f"{count} more {noun}{'s' * (count > 1)}" for noun, count in left.items() if count)
 
     def __str__(self) -> str:
-        return "\n".join([self.table, "", *self.remarks()]).rstrip("\n")
+        return self.to_text()
 
     def __repr__(self) -> str:
         return short_repr(self, f"({len(self)}): {'; '.join(f'{audit.name} on {audit.collection}' for audit in self)}")
 
     def _repr_html_(self) -> str:
-        return figures_table(self, html=True) + "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks())
+        told = notes(self)
+        brief = most_important(told)
+        rest, first = (
+            "".join(f"<p>{escape(str(note))}</p>" for note in told if (note in brief) is is_first) for is_first in (False, True)
+        )
+        folded = f"<details><summary>{self._beyond(told)}</summary>{rest}{every_measure(self, html=True)}</details>"
+        return figures_table(self, html=True) + first + folded
 
     def to_arrow(self) -> pa.Table:
         """Per-query rows: variant, collection, query_id, measure, value."""

@@ -1,4 +1,4 @@
-"""Tables of figures: the paper-shaped one as text or HTML, and per-query rows for whoever computes on."""
+"""Tables of figures: a first look and every measure, as text or HTML, and per-query rows for whoever computes on."""
 
 from __future__ import annotations
 
@@ -25,60 +25,95 @@ AT_ONCE = 50_000
 """Per-query rows that are made and written at once."""
 CHANCE = "chance"
 """The row of a random order."""
-ON_REQUEST = tuple(name for name, measure in MEASURES.items() if {"reader", "perturbed"} & set(measure.needs))
-"""Measures that only a reader or a perturbation brings: columns of the table where they were measured."""
+FIRST_LOOK = 5
+"""Measures of a first look, beside the scorer's name."""
 PAIRS = tuple(name for name, measure in MEASURES.items() if "pair" in measure.needs)
-"""Measures of two candidates: columns where every pool has two."""
+"""Measures of two candidates: a first look where every pool has two."""
+YIELDING = ("chance_overlap", "tied_pairs", "retention")
+"""What leaves a first look, one after the other, where a reader or a measure that was asked for needs the room."""
+ASKED_FOR = 2
+"""Measures of a first look, at most, that a library or a perturbation brought."""
 
 CHANCE_TAU_PSI = 0.5
-"""Two random rankings disagree on every other pair."""
+"""Two random rankings disagree on every other pair, and on the winner of every other pool of two."""
 LONG_SCORER = 24
 """Characters of a scorer's name on a terminal: of longer ones, what they have in common and then their middle is left out."""
-WIDE_NAME = 9
-"""A column of plain numbers is not wider than this: a longer name is broken behind its underscore."""
+WIDEST, WIDE_NAME = 100, 9
+"""Characters of a row on a terminal; where it is longer, names of measures above the other number are broken at underscores."""
+
+
+def screen_measures(audits: Sequence[Audit]) -> list[str]:
+    """At most five measures for a first look at the audits of a collection: those of the task, or of pairs, that were measured,
+    and the first that were asked for beside them.
+    """
+    task, measured = audits[0].task, measured_by(audits)
+    are_pairs = all(audit.measured.coverage.few_orders.get(2) == len(audit.queries) for audit in audits)
+    usual = (task.quality, *PAIRS, "tied_pairs") if are_pairs else task.screen
+    library = [name for name in measured if name not in MEASURES]
+    perturbed = [name for name in MEASURES if name in measured and "perturbed" in MEASURES[name].needs]
+    names = [*(name for name in usual if name in measured), *[*library, *perturbed][:ASKED_FOR]]
+    given_up = [name for name in YIELDING if name in names][: max(0, len(names) - FIRST_LOOK)]
+    return [name for name in names if name not in given_up][:FIRST_LOOK]
+
+
+def measured_by(audits: Iterable[Audit]) -> list[str]:
+    """Every measure that one of them has."""
+    return list(dict.fromkeys(name for audit in audits for name in audit.figures))
+
+
+def by_collection(audits: Iterable[Audit]) -> list[list[Audit]]:
+    """The audits that share a table: of one task on one collection."""
+    groups: dict[tuple[str, str], list[Audit]] = {}
+    for audit in audits:
+        groups.setdefault((audit.record["task"], audit.collection), []).append(audit)
+    return list(groups.values())
 
 
 def figures_table(audits: Iterable[Audit], *, html: bool = False) -> str:
-    """One table per collection: the first-stage order and chance, then a row per scorer; the task's columns, and whatever was
-    asked for beside them.
+    """A first look, one table per collection: the first-stage order and chance, then a row per scorer.
 
-    On a terminal only quality and the first decision have their interval, so that a row fits 120 columns.
+    Only quality and the first decision have their interval, so that a row fits a terminal.
     """
-    by_collection: dict[tuple[str, str], list[Audit]] = {}
-    for audit in audits:
-        by_collection.setdefault((audit.record["task"], audit.collection), []).append(audit)
-    return "\n".join(_html_figures(members) if html else _text_figures(members) for members in by_collection.values())
+    return "\n".join(_first_look(members, html) for members in by_collection(audits))
 
 
-def _html_figures(audits: list[Audit]) -> str:
-    columns = _columns(audits)
-    rows = [[label, *(figures.get(name) for name in columns)] for label, figures in _labelled(audits)]
-    return html_table([audits[0].collection, *columns], rows)
+def _first_look(audits: list[Audit], html: bool) -> str:
+    names, task = screen_measures(audits), audits[0].task
+    decision = next((name for name in (*task.decisions, *PAIRS) if name in names), None)
+    labels, figures = zip(*_labelled(audits), strict=True)
+    cells = [[_shown(row.get(name), name in (task.quality, decision)) for name in names] for row in figures]
+    if html:
+        return html_table([audits[0].collection, *names], [[label, *row] for label, row in zip(labels, cells, strict=True)])
+    corner, rows = (
+        _short_names([audits[0].collection]),
+        [[label, *row] for label, row in zip(_short_names(labels), cells, strict=True)],
+    )
+    table = text_table([*corner, *names], rows)
+    return table if max(map(len, table.splitlines())) <= WIDEST else text_table([*corner, *map(_broken, names)], rows)
 
 
-def _text_figures(audits: list[Audit]) -> str:
-    columns, task = _columns(audits), audits[0].task
-    decision = next((name for name in task.decisions if name in task.columns), None)
-    plain = [name in task.columns and name not in (task.quality, decision) for name in columns]
-    header = [_broken(name) if is_plain else name for name, is_plain in zip(columns, plain, strict=True)]
+def every_measure(audits: Iterable[Audit], *, html: bool = False) -> str:
+    """All that was measured, one table per collection: a line per measure with its intervals, a column per scorer."""
+    return "\n".join(_every_measure(members, html) for members in by_collection(audits))
+
+
+def _every_measure(audits: list[Audit], html: bool) -> str:
     labels, figures = zip(*_labelled(audits), strict=True)
     rows = [
-        [label, *(_shown(row.get(name), is_plain) for name, is_plain in zip(columns, plain, strict=True))]
-        for label, row in zip(_short_names(labels), figures, strict=True)
+        [name, *(row.get(name) for row in figures), max(audit.figures[name].queries for audit in audits if name in audit.figures)]
+        for name in measured_by(audits)
     ]
-    return text_table([audits[0].collection, *header], rows)
-
-
-def _columns(audits: list[Audit]) -> list[str]:
-    measured = dict.fromkeys(name for audit in audits for name in audit.figures)
-    library = [name for name in measured if name not in MEASURES]
-    pairs = PAIRS if all(audit.measured.coverage.few_orders.get(2) == len(audit.queries) for audit in audits) else ()
-    return [*audits[0].task.columns, *(name for name in (*pairs, *ON_REQUEST) if name in measured), *library]
+    return (html_table if html else text_table)([audits[0].collection, *labels, "queries"], rows)
 
 
 def _labelled(audits: list[Audit]) -> list[tuple[str, dict[str, Figure]]]:
-    """The rows of a collection, each under its name."""
-    return [*baselines(audits), *((audit.name, audit.figures) for audit in audits)]
+    """The rows of a collection, each under its name; below a scorer its noise floor, where that was measured."""
+    rows = baselines(audits)
+    for audit in audits:
+        floors = {name: figure.floor for name, figure in audit.figures.items() if figure.floor is not None}
+        rows.append((audit.name, {name: replace(figure, floor=None) for name, figure in audit.figures.items()}))
+        rows += [("  noise floor", {name: Figure(value, None, None, 0) for name, value in floors.items()})] if floors else []
+    return rows
 
 
 def baselines(audits: Sequence[Audit]) -> list[tuple[str, dict[str, Figure]]]:
@@ -93,16 +128,13 @@ def baselines(audits: Sequence[Audit]) -> list[tuple[str, dict[str, Figure]]]:
             first.append((NAME, audit.first_stage.figures))
         if (level := audit.figures.get(f"chance@{audit.task.quality_cutoff}")) is not None:
             tau_psi = Figure(CHANCE_TAU_PSI, None, None, level.queries)
-            chance.append((CHANCE, {audit.task.quality: replace(level, low=None, high=None), "tau_psi": tau_psi}))
+            quality = replace(level, low=None, high=None)
+            chance.append((CHANCE, {audit.task.quality: quality, "tau_psi": tau_psi, "swap_flip": tau_psi}))
     return [row for rows in (first, chance) for place, row in enumerate(rows) if row not in rows[:place]]
 
 
-def _shown(figure: Figure | None, is_plain: bool) -> str:
-    """A figure in a cell; a plain one without its interval."""
-    if figure is None or not is_plain:
-        return "-" if figure is None else str(figure)
-    floor = "" if figure.floor is None else f" floor {figure.floor:.3f}"
-    return f"{figure.value:.3f}{floor}"
+def _shown(figure: Figure | None, has_interval: bool) -> str:
+    return "-" if figure is None else str(figure if has_interval else replace(figure, low=None, high=None))
 
 
 def _short_names(names: Sequence[str]) -> Sequence[str]:
@@ -125,7 +157,7 @@ def _both_ends(words: Sequence[str]) -> str:
 
 
 def _broken(name: str) -> str:
-    return "_\n".join(name.rsplit("_", 1)) if len(name) > WIDE_NAME else name
+    return name.replace("_", "_\n") if len(name) > WIDE_NAME else name
 
 
 def text_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

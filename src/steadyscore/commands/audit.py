@@ -8,9 +8,7 @@ from typing import get_args
 
 from ..audits.audit import Additions, AuditWork, Output, audit_scorers, audit_scores
 from ..audits.load import reading_from
-from ..audits.result import Audit
 from ..audits.score_arrays import read_any_scores
-from ..audits.table import text_table
 from ..collection import name_columns
 from ..engines.generator import Decoding
 from ..machine.disk import is_there
@@ -24,6 +22,7 @@ from ..scoring.perturbation import PERTURBATIONS
 from ..scoring.score import AuditConfig, Cut
 from . import (
     THRESHOLD_FLAGS,
+    add_all,
     add_budget,
     add_engine,
     add_json,
@@ -37,8 +36,8 @@ from . import (
     examples,
     name_failed,
     note,
+    note_after,
     print_audits,
-    print_below,
     refuse,
     settings_of,
     threshold_of,
@@ -48,7 +47,8 @@ from .flags import add_columns, add_field, add_fields, mode_mistakes, positive, 
 from .workers import actor_mistakes, add_dry_run, add_workers, print_estimate, run_workers
 
 READ_WITH_SCORES = (
-    "scores", "relevance", "name", "out", "no_report", "json", "ir", "serving_permutations", "readout", "ties", *THRESHOLD_FLAGS,
+    "scores", "relevance", "name", "out", "no_report", "all", "json", "ir", "serving_permutations", "readout", "ties",
+    *THRESHOLD_FLAGS,
 )  # fmt: skip
 """The flags of an audit that say something about a file of scores."""
 QUERY_IDS = "only these queries: ids with commas between them, or a file with one on each line"
@@ -136,6 +136,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-report", action="store_true", help="leave out the HTML page")
     add_scorer_change(parser)
     add_workers(parser)
+    add_all(parser)
     add_json(parser)
     add_presentation(parser)
     add_threshold(parser)
@@ -192,8 +193,8 @@ def run(args: argparse.Namespace) -> int:
     if (code := run_workers(args, work)) is not None:
         return code
     audits = audit_scorers(work)
-    print_audits(audits, args.json)
-    return name_failed(audits)
+    print_audits(audits, args)
+    return name_failed(audits) or note_after(args, audits)
 
 
 def additions_of(args: argparse.Namespace) -> Additions:
@@ -230,16 +231,5 @@ def _audit_scores(args: argparse.Namespace) -> int:
     reading = reading_from(args.readout, args.ties)
     given = read_any_scores(args.scores, args.relevance, args.name)
     audits = audit_scores(given, threshold, additions_of(args), output_of(args), reading)
-    if args.json:
-        print_audits(audits, as_json=True)
-        return 0
-    print(_measures_table(audits[0]))
-    print_below(audits, Path(args.scores[0]).name if args.name is None and len(args.scores) == 1 else given.name)
-    return 0
-
-
-def _measures_table(audit: Audit) -> str:
-    rows = [
-        [name, f.value, "-" if f.low is None else f"[{f.low:.3f}, {f.high:.3f}]", f.queries] for name, f in audit.figures.items()
-    ]
-    return text_table(["measure", "value", "95 % interval", "queries"], rows)
+    print_audits(audits, args, Path(args.scores[0]).name if args.name is None and len(args.scores) == 1 else given.name)
+    return note_after(args, audits)

@@ -10,18 +10,19 @@ import numpy as np
 from ..audits.figure import Figure, mean_figure
 from ..audits.load import share_threshold
 from ..audits.names import differences
-from ..audits.remarks import failed_remarks, unranked
+from ..audits.remarks import FLATTERS, notes, unranked
 from ..audits.result import Audit
 from ..audits.table import baselines
 from ..measures import ranking
 from ..measures.registry import MEASURES, Measure
 from ..readers.outputs import SameEvidence, compare_on_same_evidence, label_parts
 from ..scoring.starts import start_remarks
+from ..tasks import SETS
 from . import sentences
 from .drawings import Drawn, draw_figures
 from .example import Example, make_example, most_affected
 from .figures import Style
-from .sentences import LABELS, OF_READERS, QUALITY_OF_DECISION, SETS
+from .sentences import LABELS, OF_READERS, QUALITY_OF_DECISION
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ def make_section(audits: list[Audit], styles: dict[str, Style]) -> Section:
             for name, among in ((decision, compared), (f"ndcg@{k}", audits))
             if name and len(among) > 1 and sentences.is_comparable(name, among)
         ],
-        warnings=[warning for audit in audits for warning in (*failed_remarks(audit), *audit.warnings())],
+        warnings=[note.text for note in notes(audits) if note.weight <= FLATTERS],
         notes=_notes(audits, ranked[0], decision, names),
         columns=[_column(name) for name in names],
         baselines=_baselines(audits, names),

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..audits.figure import paired_gain
 from ..audits.load import ONE_FOR_ALL, share_threshold
+from ..audits.remarks import NEARLY_ALL
 from ..audits.result import Audit
 from ..measures.gains import quality_by_permutation
 from ..measures.intervals import Interval
@@ -38,10 +39,8 @@ LABELS = {
     "retention": "kept", "verdict_flip": "verdict flip",
     "answer_em": "exact match", "answer_f1": "answer F1", "verdict_accuracy": "accuracy",
 }  # fmt: skip
-SETS = ("overlap", "overlap_nonempty", "chance_overlap", "empty_sets", "retention")
-"""What a threshold keeps, and what its overlap is to be read against."""
-NEARLY_ALL, MOSTLY_EMPTY = 0.95, 0.5
-"""A mean retention above the one, or a share of empty sets above the other: the overlap then says little."""
+MOSTLY_EMPTY = 0.5
+"""A share of empty sets above this: the overlap then says little, as it does where nearly all is kept."""
 DIFFERENT_THRESHOLDS = f"These runs were audited with different thresholds, so what they keep is not compared. {ONE_FOR_ALL}"
 
 
