@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shlex
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,7 +23,9 @@ from ..machine.bounds import parse_number
 from ..machine.console import say
 from ..machine.extras import PAGE, absent_modules, install_line
 from ..machine.mirrors import Place, is_address, name_of
+from ..machine.names import slug
 from ..measures.reading import Reading
+from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
@@ -231,6 +235,42 @@ def refuse(*mistakes: str) -> None:
     """Wrong usage that argparse cannot see by itself."""
     if mistakes:
         raise UsageError("\n".join(mistakes))
+
+
+# -- the command that usually follows
+
+
+def note_next(args: argparse.Namespace, *words: object) -> None:
+    """One line with a command that runs as printed; nothing where a program reads the answer."""
+    if not getattr(args, "json", False):
+        sys.stdout.flush()  # where both go into one file, this line is the last
+        note(f"next: {shlex.join(['steadyscore', *map(str, words)])}")
+
+
+def note_gate(args: argparse.Namespace, audits: Audits, *runs: Place) -> None:
+    """A gate on the first decision that all audits have, or on their rankings."""
+    shared = (name for name in (*audits[0].task.decisions, "tau_psi") if all(name in audit.figures for audit in audits))
+    if name := next(shared, None):
+        bound = ("--min", f"{name}=0.8") if MEASURES[name].better == "higher" else ("--max", f"{name}=0.2")
+        note_next(args, "gate", *map(name_of, runs), *bound, *measured_by_flags(args))
+
+
+def note_after(args: argparse.Namespace, audits: Audits) -> int:
+    """Several scorers are compared with the first one, one is held to a bound; scores that nothing has kept are kept first."""
+    if args.out is None:
+        note_next(args, *args.command[1:], "--out", f"runs/{slug(audits[0].collection)}")
+    elif len({audit.name for audit in audits}) > 1:
+        note_next(args, "compare", name_of(args.out), "--baseline", audits[0].name, *measured_by_flags(args))
+    else:
+        note_gate(args, audits, args.out)
+    return 0
+
+
+def measured_by_flags(args: argparse.Namespace) -> list[str]:
+    """The flags that say how stored scores were measured, for another command that is to measure them alike."""
+    given = {name: vars(args).get(name) for name in (*THRESHOLD_FLAGS, "readout", "ties", "serving_permutations")}
+    given |= {"serving_permutations": None} if given["serving_permutations"] == 1 else {}
+    return [word for name, value in given.items() if value is not None for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 # -- what audits print

@@ -36,6 +36,7 @@ from . import (
     examples,
     name_failed,
     note,
+    note_after,
     print_audits,
     refuse,
     settings_of,
@@ -193,7 +194,7 @@ def run(args: argparse.Namespace) -> int:
         return code
     audits = audit_scorers(work)
     print_audits(audits, args)
-    return name_failed(audits)
+    return name_failed(audits) or note_after(args, audits)
 
 
 def additions_of(args: argparse.Namespace) -> Additions:
@@ -231,4 +232,4 @@ def _audit_scores(args: argparse.Namespace) -> int:
     given = read_any_scores(args.scores, args.relevance, args.name)
     audits = audit_scores(given, threshold, additions_of(args), output_of(args), reading)
     print_audits(audits, args, Path(args.scores[0]).name if args.name is None and len(args.scores) == 1 else given.name)
-    return 0
+    return note_after(args, audits)

@@ -10,7 +10,7 @@ from ..audits.decisions import is_measure
 from ..machine.extras import PAGE, check_installed
 from ..machine.mirrors import name_of, parse_place
 from ..measures.intervals import Scheme
-from . import add_budget, add_json, add_reading, add_threshold, examples, print_json, refuse, threshold_of
+from . import add_budget, add_json, add_reading, add_threshold, examples, note_gate, print_json, refuse, threshold_of
 from .flags import add_field
 
 
@@ -73,4 +73,6 @@ def run(args: argparse.Namespace) -> int:
     print(comparison)
     if page:
         print(f"report: {name_of(page)}")
+    if comparison.audits:
+        note_gate(args, comparison.audits, *args.runs)
     return 0

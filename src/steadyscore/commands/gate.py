@@ -7,8 +7,20 @@ from pathlib import Path
 
 from ..audits.gate import gate, parse_bounds
 from ..machine.disk import atomic
-from ..machine.mirrors import parse_place
-from . import add_allow_missing, add_budget, add_json, add_reading, add_threshold, examples, print_json, threshold_of
+from ..machine.extras import PAGE, absent_modules
+from ..machine.mirrors import name_of, parse_place
+from . import (
+    add_allow_missing,
+    add_budget,
+    add_json,
+    add_reading,
+    add_threshold,
+    examples,
+    measured_by_flags,
+    note_next,
+    print_json,
+    threshold_of,
+)  # fmt: skip
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,4 +55,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(checked)
     checked.raise_if_failed()
+    if len(args.runs) == 1 and not absent_modules(PAGE):
+        note_next(args, "report", name_of(args.runs[0]), *measured_by_flags(args))
     return 0

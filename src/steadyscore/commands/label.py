@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from ..audits.audit import Additions
 from ..collection import name_columns
 from ..machine.mirrors import parse_place
+from ..machine.names import slug
 from ..scoring.score import AuditConfig, Cut
 from ..training.labelling import LabelConfig, LabelWork, label, orders_of
 from . import (
@@ -19,6 +21,7 @@ from . import (
     examples,
     note,
     note_failed,
+    note_next,
     print_json,
     print_table,
     refuse,
@@ -91,4 +94,11 @@ def run(args: argparse.Namespace) -> int:
         print_json(labelled.to_json())
     else:
         print_table(["label set", "value"], (labelled.to_json() | {"failed": len(labelled.failed)}).items())
-    return note_failed(labelled.failed, f"{labelled.queries} queries of {name}", "labelled")
+    if code := note_failed(labelled.failed, f"{labelled.queries} queries of {name}", "labelled"):
+        return code
+    columns = ",".join(f"{role}={column}" for role, column in args.columns.items()) if args.columns else None
+    cut = {"--columns": columns, "--queries": args.queries, "--pool": args.pool}
+    same = [str(word) for flag, value in cut.items() if value is not None for word in (flag, value)]
+    adapter = f"adapters/{slug(Path(args.out).name)}"
+    note_next(args, "train", "--base", "smollm2-135m", "--data", args.data, *same, "--labels", args.out, "--out", adapter)
+    return 0
