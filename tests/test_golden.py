@@ -56,6 +56,7 @@ def without_places(text: str, folder: Path) -> str:
     text = re.sub(r"http://127\.0\.0\.1:\d+", "http://server", text.replace(str(folder), "<folder>"))
     text = re.sub(r"<svg.*?</svg>|<style>.*?</style>", "", text, flags=re.S)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:+]+", "<time>", text)
+    text = re.sub(r"scored \d+ \w+ \d{4}", "scored <day>", text)
     text = re.sub(r"windows in [\d.,]+ s", "windows", text)
     return re.sub(r"(?m)^.*(python \d+\.\d+|versions|steadyscore \d+\.\d+).*$", "", text)
 

@@ -11,31 +11,39 @@ import itertools
 import os
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
 
-from steadyscore.audits.load import load_run
+from steadyscore.audits.load import load_run, load_runs
+from steadyscore.audits.result import Audit
 from steadyscore.measures.measurement import Threshold
 from steadyscore.report.page import write_report
-from tests.helpers.browser import requested_urls, set_screen
-from tests.report.test_page import HOSTILE, hostile_collection, scored_run
+from tests.helpers.browser import fits, requested_urls, set_screen
+from tests.report.test_page import HOSTILE, hostile_collection, read_runs, scored_run
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three variants, one with a long name, on passages, responses and a collection of hostile texts."""
+def audits(tmp_path_factory: pytest.TempPathFactory) -> list[Audit]:
+    """Three scorers, one with a long name, on passages, responses and hostile texts, and two with readers on claims."""
     folder = tmp_path_factory.mktemp("browser")
     sources = ("passages", "responses", str(hostile_collection(folder)))
     addresses = ("synthetic:slot:0.3", "synthetic:companion:0.3", "synthetic:slot:0.05")
+    names = ("planted", f"hf:somebody/{'a-model-with-a-long-name-' * 4}", "steadier")
     variants = [
-        load_run(scored_run(address, source, folder / f"{i}-{j}"), Threshold(cutoff=0.5))
+        replace(load_run(scored_run(address, source, folder / f"{i}-{j}"), Threshold(cutoff=0.5)), name=names[i])
         for i, address in enumerate(addresses)
         for j, source in enumerate(sources)
     ]
-    return write_report(variants, folder / "page")
+    return [*variants, *load_runs(read_runs(folder), Threshold(cutoff=0.5))]
+
+
+@pytest.fixture(scope="module")
+def page(audits: list[Audit], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(audits, tmp_path_factory.mktemp("page"))
 
 
 def show(browser: Any, page: Path, width: int, scheme: str = "light", height: int = 900) -> None:
@@ -43,17 +51,60 @@ def show(browser: Any, page: Path, width: int, scheme: str = "light", height: in
     browser.get(page.as_uri())
 
 
-@pytest.mark.parametrize("width", [320, 375, 768, 1280])
-def test_the_page_never_scrolls_sideways_and_tables_scroll_in_their_box(browser: Any, page: Path, width: int) -> None:
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_nothing_is_cut_off_and_nothing_scrolls_sideways(browser: Any, page: Path, width: int) -> None:
     show(browser, page, width)
-    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
-    wide, room = browser.execute_script("const e = document.documentElement; return [e.scrollWidth, e.clientWidth]")
-    assert wide <= room <= width
-    boxes = browser.execute_script(
-        "return [...document.querySelectorAll('table')].map(t => getComputedStyle(t.closest('.scroll')).overflowX)"
+    assert fits(browser, width)
+    rooms = browser.execute_script(
+        "return [...document.querySelectorAll('table')].map(t => [t.scrollWidth, t.clientWidth, t.parentElement.clientWidth])"
     )
-    assert boxes
-    assert set(boxes) == {"auto"}
+    assert len(rooms) == 5, "one a collection, and the readers'"
+    assert all(wide <= own <= room for wide, own, room in rooms)
+    cut = """const box = t => t.getBoundingClientRect();
+      return [...document.querySelectorAll('th, td, .measures li')].filter(c => box(c).width
+        && (c.scrollWidth > c.clientWidth + 1 || box(c).right > innerWidth)).map(c => c.textContent)"""
+    assert browser.execute_script(cut) == []
+
+
+def test_a_first_look_is_a_verdict_folded_cautions_and_six_columns(browser: Any, page: Path, audits: list[Audit]) -> None:
+    show(browser, page, 1280)
+    columns = "return [...document.querySelectorAll('table[aria-label]')].map(t => t.querySelectorAll('thead th').length)"
+    assert browser.execute_script(columns) == [6] * 4
+    for card in browser.find_elements("css selector", ".verdict"):
+        assert len(card.find_elements("css selector", ".caution")) <= 2
+    folded = browser.execute_script("""
+      return [...document.querySelectorAll('.verdict details')].map(d =>
+        [d.querySelector('summary').textContent, d.querySelectorAll('li').length, d.open,
+         d.querySelector('li').checkVisibility()])""")
+    cautions = [(int(head.split()[0]), count) for head, count, *_ in folded if "caution" in head]
+    assert cautions
+    assert all(told == count > 0 for told, count in cautions)
+    assert not any(is_open or is_seen for *_, is_open, is_seen in folded)
+
+
+def test_the_numbers_of_the_verdict_are_those_of_the_stored_scores(browser: Any, page: Path, audits: list[Audit]) -> None:
+    def share_changed(audit: Audit) -> float:
+        """Of what either of two orders keeps, the share that only one keeps."""
+        kept = [[{i for i, score in enumerate(row) if score >= 0.5} for row in query.permuted] for query in audit.queries]
+        pairs = [[(a, b) for a, b in itertools.combinations(sets, 2)] for sets in kept]
+        return mean(mean(len(a ^ b) / len(a | b) if a | b else 0 for a, b in each) for each in pairs)
+
+    shares = {audit.name: share_changed(audit) for audit in audits if audit.collection == "passages"}
+    assert len({round(share, 2) for share in shares.values()}) == 3
+    show(browser, page, 1280)
+    card = browser.find_element("css selector", ".verdict")
+    changes = card.find_elements("css selector", ".changes li")
+    said = [[part.text for part in change.find_elements("tag name", "span")[:2]] for change in changes]
+    steadiest, following, last = sorted(shares, key=lambda name: shares[name])
+    places = {steadiest: "steadiest", following: "next", last: "least steady"}
+    assert [[share.replace("\u00a0", " "), name] for share, name in said] == [
+        [f"{100 * shares[name]:.0f} %", f"{name}, {places[name]}"] for name in places
+    ]
+    lead = card.find_element("css selector", ".lead").text.replace("\u00a0", " ")
+    assert lead.startswith(f"{steadiest} decides steadiest: another order changes {100 * shares[steadiest]:.0f} % of what ")
+    assert f"against {100 * shares[following]:.0f} % under {following}. " in lead
+    points = 100 * (shares[following] - shares[steadiest])
+    assert f"ettled: a difference of {points:.0f} points, 95 % interval " in lead
 
 
 def test_nothing_is_requested_and_nothing_is_logged(browser: Any, page: Path) -> None:

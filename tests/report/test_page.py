@@ -128,7 +128,7 @@ def variant(queries: list[Scored], by: Threshold | None = None, task: str = "pas
     return Audit(name, "small", TASKS[task], record, queries, measured, figures, threshold=by or Threshold())
 
 
-# -- the sentence
+# -- the verdict
 
 
 def test_the_sentence_states_what_was_planted() -> None:
@@ -136,28 +136,19 @@ def test_the_sentence_states_what_was_planted() -> None:
     rows = [[0.9, 0.8, 0.1, 0.0], [0.4, 0.95, 0.7, 0.0]]
     queries = [planted(rows, [0, 1, 0, 0], query_id=f"q{i}") for i in range(3)]
     found = variant(queries, Threshold(cutoff=0.5))
-    text = sentences.sentence(found, "overlap", 10, named=False)
+    text = sentences.sentence(found, "overlap", 10)
     assert text.startswith(
-        "If these 4 candidates arrive in another order, 67 % of what the threshold keeps in either order is kept in only one of "
-        "the two (overlap 0.33), "
+        "Under planted another order changes 67 % of what the threshold keeps in either order (overlap 0.33), "
     )
     first, second = 1 / np.log2(3), 1.0  # b is second in one order and first in the other
     assert sentences.quality_movement(found, "overlap", 10) == pytest.approx(second - first)
-    assert text.endswith("and nDCG@10 moves by 0.37.")
-
-
-def test_overlap_is_read_against_what_chance_gives() -> None:
-    queries = [planted([[0.9, 0.8, 0.1, 0.0], [0.4, 0.95, 0.7, 0.0]], [0, 1, 0, 0], query_id=f"q{i}") for i in range(3)]
-    notes = sentences.notes(variant(queries, Threshold(cutoff=0.5)), "overlap", 10)
-    drawn = "sets of the same sizes drawn at random would overlap by 0.39."
-    assert f"The threshold keeps 50 % of a pool on average, with an F1 of 0.67; {drawn}" in notes
+    assert text.endswith("while nDCG@10 moves by 0.37. Not settled: 3 queries are too few to tell.")
 
 
 def test_the_sentence_is_worded_for_the_preference_consumer() -> None:
     queries = [planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [3, 1, 0], query_id=f"q{i}") for i in range(2)]
-    text = sentences.sentence(variant(queries, task="response_ranking"), "pair_flip", 1, named=True)
-    assert "these 3 responses" in text
-    assert "the chosen/rejected pair changes 100 % of the time under planted (pair flip 1.00)" in text
+    text = sentences.sentence(variant(queries, task="response_ranking"), "pair_flip", 1)
+    assert "Under planted another order changes the chosen/rejected pair 100 % of the time (pair flip 1.00)" in text
 
 
 def test_a_single_permutation_is_said_to_show_no_change(tmp_path: Path) -> None:
@@ -173,32 +164,56 @@ def test_without_judgements_decisions_are_told_and_quality_is_said_to_be_unknown
     ]
     file.write_text("\n".join(map(json.dumps, rows)))
     page = write_report([load_run(scored_run("synthetic:slot", str(file), tmp_path / "run"))], tmp_path / "page").read_text()
-    assert "of what is among the first 10 in either order is there in only one of the two" in page
-    assert "Quality is not known: no query that this is measured on has judgements." in page
+    assert "of what is among the first 10 in either order" in page
+    assert "quality is not known, as no query that this is measured on has judgements" in page
 
 
 def test_a_cutoff_that_keeps_everything_does_not_make_the_headline(runs) -> None:
     found = load_run(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=-1.0))
     assert found["overlap"].value == 1
     assert sentences.decision_measure([found]) == "overlap@10"
-    assert "keeps 100.0 % of the pool" in sentences.idle_note(found, "overlap@10")
+    assert "keeps 100.0 % of the pool" in sentences.idle_note(found)
 
 
 def test_a_variant_that_keeps_everything_wins_nothing(runs, tmp_path: Path) -> None:
     idle = replace(load_run(runs["synthetic:slot:0.05", "passages"], Threshold(cutoff=-1.0)), name="idle")
     others = [replace(load_run(runs["synthetic:slot:0.3", "passages"], Threshold(cutoff=c)), name=f"at {c}") for c in (0.5, 0.6)]
     page = write_report([idle, *others], tmp_path).read_text()
-    assert "The threshold of idle keeps 100.0\u00a0% of the pool" in page
-    assert "Steadiest decisions" not in page  # three thresholds
+    assert "What idle keeps is not compared: its threshold keeps 100.0\u00a0% of the pool." in page
+    assert "steadiest" not in page.partition("<main")[2]  # three thresholds
     assert "<strong>1.000</strong>" not in page
 
 
-def test_the_steadiest_is_named_and_a_lead_is_settled_only_by_its_interval(page: str) -> None:
-    assert "Steadiest decisions: synthetic:slot:0.05" in page
+def test_the_verdict_is_told_against_the_next_and_settled_only_by_its_interval(page: str) -> None:
+    assert "synthetic:slot:0.05 decides steadiest: another order changes" in page
     queries = [planted([[0.9, 0.5, 0.1], [0.8, 0.5, 0.2]], [1, 0, 0], query_id=f"q{i}") for i in range(6)]
     shaky = [*queries[:5], planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [1, 0, 0], query_id="q5")]
-    one, two = (variant(of, Threshold(cutoff=0.6), name=name) for name, of in (("one", queries), ("two", shaky)))
-    assert "not settled against two: 0.167" in sentences.leader([one, two], "overlap")
+    unlike = [planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [1, 0, 0], query_id=f"q{i}") for i in range(6)]
+    one, two, three = (
+        variant(of, Threshold(cutoff=0.6), name=name) for name, of in (("one", queries), ("two", shaky), ("three", unlike))
+    )
+    kept = "of what the threshold keeps in either order"
+    told = sentences.verdict([one, two, three], "overlap", 10)
+    assert told.startswith(f"one decides steadiest: another order changes 0 % {kept}, against 17 % under two. Not settled: a ")
+    told = sentences.verdict([one, three], "overlap", 10)
+    assert told.endswith("100 % under three. Settled: a difference of 100 points, 95 % interval 100 to 100.")
+
+
+def test_a_change_is_settled_only_above_nothing_and_above_the_floor() -> None:
+    flips = [planted([[0.9, 0.1], [0.1, 0.9]], [1, 0], query_id=f"q{i}") for i in range(6)]
+    same = [planted([[0.9, 0.1], [0.8, 0.2]], [1, 0], query_id=f"q{i}") for i in range(6)]
+
+    def told(queries: list[Scored], **changed) -> str:
+        found = variant(queries, Threshold(cutoff=0.5))
+        return sentences.sentence(
+            replace(found, figures=found.figures | {"overlap": replace(found["overlap"], **changed)}), "overlap", 10
+        )
+
+    assert told(flips).endswith(" Settled: 95 % interval 100 to 100 %, 6 queries.")
+    assert " Not settled: 95 % interval 0 to 83 %" in told([*flips[:1], *same[1:]], high=1.0, low=0.17)
+    assert told(same).endswith(" No order changed a decision on any of 6 queries.")
+    assert told(flips[:1]).endswith(" Not settled: 1 query is too few to tell.")
+    assert "scoring the same order again moves as much" in told(flips, is_above_floor=False)
 
 
 def test_a_lead_is_told_by_the_queries_that_both_have(page: str) -> None:
@@ -286,9 +301,9 @@ def test_the_page_loads_nothing_and_runs_nothing(page: str) -> None:
 
 def test_the_parts_stand_in_order(page: str) -> None:
     parts = [
-        "If these 20 candidates",
-        "Quality, instability and decisions",
+        "decides steadiest",
         "The most affected query",
+        "Quality, instability and decisions",
         "nDCG@10 of every query",
         "Slot profile",
         "Decisions, query by query",
@@ -297,7 +312,7 @@ def test_the_parts_stand_in_order(page: str) -> None:
         "Every other cutoff",
     ]
     text = Outline(page).text
-    places = [*map(text.index, parts), text.rindex("All measures"), text.rindex("What was measured")]
+    places = [*map(text.index, parts), text.rindex("What was measured")]
     assert places == sorted(places)
 
 
@@ -336,7 +351,9 @@ def test_the_page_shows_what_readers_make_of_it(tmp_path: Path) -> None:
     outline = Outline(page.read_text())
     assert not outline.mistakes
     assert "script" not in dict(outline.tags)
-    assert "the reader's verdict changes 67\u00a0% of the time" in outline.text  # 4 of the 6 pairs of SRSR
+    assert (
+        "changes the reader's verdict 0\u00a0% of the time, against 67\u00a0% under" in outline.text
+    )  # 4 of the 6 pairs of SRSR
     table = outline.text[outline.text.index("What a reader makes of it") :]
     flip = variants[0]["verdict_flip"].to_json()
     assert flip["queries"] == len(runs[0].read_queries()) - 1
@@ -363,7 +380,7 @@ def test_the_floor_stands_beside_the_figure(runs, tmp_path: Path) -> None:
     found.figures["pair_flip"] = replace(found.figures["pair_flip"], floor=0.987, is_above_floor=False)
     text = write_report([found], tmp_path).read_text()
     assert "floor 0.987: not above" in text
-    assert "This is not above the noise floor" in text
+    assert "this is not above the noise floor" in text
     assert "floor 0.987 (not above)" in (tmp_path / "report.md").read_text()
     found.figures["pair_flip"] = replace(found.figures["pair_flip"], is_above_floor=None)
     assert "floor 0.987</span>" in write_report([found], tmp_path).read_text(), "too few queries to call it"
@@ -480,13 +497,15 @@ def test_the_same_runs_give_the_same_bytes(runs, tmp_path: Path) -> None:
     assert pages[0] == pages[1]
 
 
-def test_markdown_holds_the_sentence_and_the_table(written: Path) -> None:
+def test_markdown_holds_the_verdict_and_a_table_per_collection(written: Path) -> None:
     text = written.with_name("report.md").read_text()
-    assert "If these 20 candidates arrive in another order" in text
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert [row.split("|")[1].strip() for row in rows[2:4]] == ["first-stage order", "chance"]
-    assert len(rows) == 6
-    assert len({row.count("|") for row in rows}) == 1
+    assert "**synthetic:slot:0.05 decides steadiest: another order changes " in text
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    assert [row[0] for row in rows if row[0] not in ("Scorer", "---")] == [
+        "first-stage order", "chance", "synthetic:slot:0.3", "synthetic:slot:0.05",
+        "chance", "synthetic:slot:0.3", "synthetic:slot:0.05",
+    ]  # fmt: skip
+    assert {len(row) for row in rows} == {6}
 
 
 # -- figures, words, verb
@@ -574,10 +593,10 @@ def test_the_page_does_not_rank_what_different_thresholds_keep(runs):
     wide = load_run(runs["synthetic:slot:0.3", "passages"], Threshold(keep_share=0.9))
     narrow = load_run(runs["synthetic:slot:0.05", "passages"], Threshold(keep_first=1))
     section = make_section([wide, narrow], figures.choose_styles([wide.name, narrow.name]))
-    assert sentences.DIFFERENT_THRESHOLDS in section.notes
-    assert not any("Steadiest decisions" in verdict for verdict in section.verdicts)
+    assert section.verdict.endswith(sentences.DIFFERENT_THRESHOLDS)
+    assert not any(change.place for change in section.changes)
     overlap = [column.name for column in section.columns].index("overlap")
-    assert not any(row[overlap].leads for row in section.cells.values())
+    assert not any(row.cells[overlap].leads for row in section.rows if not row.is_baseline)
 
 
 def test_a_small_set_that_changes_is_no_idle_threshold():
@@ -590,7 +609,7 @@ def test_a_small_set_that_changes_is_no_idle_threshold():
 def test_a_threshold_that_mostly_keeps_nothing_is_idle():
     (found,) = steadyscore.audit(scores=random_scores(6, 10), relevance=judged(6, 10), cutoff=0.99)
     assert found.figures["empty_sets"].value > 0.5
-    assert "keeps nothing in" in sentences.idle_note(found, "overlap")
+    assert "keeps nothing in" in sentences.idle_note(found)
 
 
 def test_ties_by_input_position_are_seen_by_the_sentence_and_the_example(tmp_path):
@@ -632,3 +651,4 @@ def test_too_few_queries_call_no_lead(runs):
     assert sentences.advantage(*enough, "tau_psi") is not None
     assert sentences.advantage(*few, "tau_psi") is None
     assert "too few shared queries" in sentences.leader(few, "tau_psi")
+    assert sentences.verdict(few, "overlap", 10).endswith("Not settled: they share too few queries to tell.")

@@ -150,7 +150,7 @@ def test_everything_can_be_done_from_the_keyboard(browser: Any, url: str) -> Non
     assert {"shuffle", "first", "before", "after", "cut-0", "save-page", "save-data", "score", "orders"} <= reached
     browser.execute_script("document.activeElement.blur()")
     press(browser, "\ue014")
-    assert "order 1 of 6" in browser.find_element("id", "place").text
+    assert "order 1 of 4" in browser.find_element("id", "place").text
     assert "slot effect keeps" in browser.find_element("id", "spoken").get_attribute("textContent")
 
 
@@ -191,7 +191,7 @@ def test_a_shared_page_opens_from_disk_and_asks_nobody(browser: Any, url: str, d
     wait_for_cards(browser, 3)
     assert [e.text for e in browser.find_elements("css selector", ".figures dd")] == expected
     press(browser, "s")
-    assert "order 1 of 6" in browser.find_element("id", "place").text
+    assert "order 1 of 4" in browser.find_element("id", "place").text
     assert all(address.startswith(("file:", "data:")) for address in requested_urls(browser))
 
 

@@ -106,7 +106,7 @@ def _decision_plans(audits: Sequence[Audit], decision: str, styles: dict[str, fi
         _Plan(
             "quality",
             "Quality against decision",
-            "One mark per variant, with 95 % intervals. Variants of equal quality can differ in what they decide.",
+            "One mark per scorer, with 95 % intervals. Scorers of equal quality can differ in what they decide.",
             lambda: _quality_and_decision(audits, f"ndcg@{k}", decision),
             partial(figures.scatter, styles=styles, measures=(f"nDCG@{k}", label)),
         ),
@@ -125,7 +125,7 @@ def _decision_plans(audits: Sequence[Audit], decision: str, styles: dict[str, fi
                 "cutoffs",
                 "Every other cutoff",
                 "Overlap against the share kept, for all cutoffs; the large mark is the one in use. "
-                "Compare variants at equal share.",
+                "Compare scorers at equal share.",
                 lambda: {audit.name: cutoff_sweep(audit) for audit in audits},
                 partial(figures.sweep, styles=styles),
             )

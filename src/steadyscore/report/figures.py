@@ -177,7 +177,7 @@ def spread(title: str, quality: dict[str, Array], styles: dict[str, Style], meas
     def paint(axes: Any) -> None:
         rows = np.atleast_1d(axes)
         for row, (name, values) in zip(rows, quality.items(), strict=True):
-            fall = float((values.mean(axis=1) - values.min(axis=1)).mean())
+            fall = max(0.0, float((values.mean(axis=1) - values.min(axis=1)).mean()))
             order = np.argsort(values.mean(axis=1), kind="stable")
             at, values = _some(np.arange(1, len(values) + 1)), values[_some(order)]
             colour = styles[name].colour

@@ -1,28 +1,32 @@
-"""What the page shows of one collection: sentences, table cells, an example, readers, figures, every measure."""
+"""What the page shows of one collection: the verdict, cautions, an example, the table, readers, figures, every measure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 
 from ..audits.figure import Figure, mean_figure
-from ..audits.load import share_threshold
+from ..audits.first_stage import NAME as FIRST_STAGE
 from ..audits.names import differences
-from ..audits.remarks import FLATTERS, notes, unranked
+from ..audits.remarks import FLATTERS, Note, notes
 from ..audits.result import Audit
-from ..audits.table import baselines
+from ..audits.table import CHANCE, baselines, screen_measures
 from ..measures import ranking
 from ..measures.registry import MEASURES, Measure
 from ..readers.outputs import SameEvidence, compare_on_same_evidence, label_parts
 from ..scoring.starts import start_remarks
-from ..tasks import SETS
 from . import sentences
 from .drawings import Drawn, draw_figures
 from .example import Example, make_example, most_affected
 from .figures import Style
-from .sentences import LABELS, OF_READERS, QUALITY_OF_DECISION
+from .sentences import LABELS, OF_READERS
+from .settings import pool_sizes
+
+GRAVE, MOST_OPEN = 1, 2
+"""Cautions up to this weight are not folded, if they are as few as this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,28 @@ class Cell:
     figure: Figure
     leads: bool
     """Better than every other audit by an interval that excludes zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A scorer in the first table, or what it is read against: the first-stage order and chance."""
+
+    name: str
+    cells: list[Cell | None]
+    is_baseline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How much another order changes under one scorer, in words."""
+
+    name: str
+    place: str
+    """Its place among the scorers, where there are several."""
+    share: str
+    interval: str
+    movement: str
+    """How far quality moves meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +111,19 @@ class MeasureRow:
 @dataclass(frozen=True, slots=True)
 class Section:
     name: str
-    task: str
-    share: str | None
-    """What changes under the least steady audit, in percent."""
-    sentence: str
-    verdicts: list[str]
-    warnings: list[str]
-    """What could not be scored, and where a figure flatters."""
+    about: list[str]
+    """Task, size and date, in words."""
+    verdict: str
+    changes: list[Change]
+    """Under the steadiest scorer, the next and the least steady."""
+    meaning: str
+    """What the changing share is a share of."""
+    cautions: list[Note]
+    """What could not be scored, and where a figure flatters: the gravest first."""
     notes: list[str]
+    """Who is best in quality, and how the figures were measured."""
     columns: list[Column]
-    baselines: dict[str, list[Cell | None]]
-    """What the scorers are read against: the first-stage order and chance."""
-    cells: dict[str, list[Cell | None]]
+    rows: list[Row]
     examples: list[ShownExample]
     readers: ReaderTable | None
     figures: list[Drawn]
@@ -105,38 +132,50 @@ class Section:
     """Measures that no audit has."""
     names: list[str]
 
-    def row(self, name: str) -> list[Cell | None]:
-        """The cells of a scorer; empty ones where it was not audited on this collection."""
-        return self.cells.get(name) or [None] * len(self.columns)
+    @property
+    def is_ranked(self) -> bool:
+        """Whether there are several scorers whose decisions may be compared."""
+        return any(change.place for change in self.changes)
 
-    def baseline(self, name: str) -> list[Cell | None]:
-        """The cells of the first-stage order or of chance; empty ones where this collection has none."""
-        return self.baselines.get(name) or [None] * len(self.columns)
+    @property
+    def grave(self) -> list[Note]:
+        """The cautions that are not folded."""
+        return [note for note in self.cautions if note.weight <= GRAVE][:MOST_OPEN]
+
+    @property
+    def folded(self) -> list[tuple[str, list[str]]]:
+        """What is folded, under how many it is."""
+        rest = [note.text for note in self.cautions if note not in self.grave]
+        count = f"{len(rest)} {'more ' if self.grave else ''}caution{'s' if len(rest) > 1 else ''}"
+        return [(summary, texts) for summary, texts in ((count, rest), ("How to read this", self.notes)) if texts]
+
+    @property
+    def has_floor(self) -> bool:
+        return any(cell.figure.floor is not None for row in self.rows for cell in row.cells if cell)
+
+    @property
+    def has_lead(self) -> bool:
+        return any(cell.leads for row in self.rows for cell in row.cells if cell)
 
 
 def make_section(audits: list[Audit], styles: dict[str, Style]) -> Section:
     k = audits[0].task.quality_cutoff
     decision = sentences.decision_measure(audits)
-    names = _column_names(audits, decision, k)
+    names = _column_names(audits, decision)
     compared = [audit for audit in audits if not (decision == "overlap" and sentences.has_idle_cutoff(audit))]
-    # From the least to the most steady; without a decision measure in the order given.
-    ranked = sorted(compared, key=lambda audit: -sentences.share_changed(audit, decision)) if decision else audits
+    # The steadiest first; without a decision measure in the order given.
+    ranked = sorted(compared, key=lambda audit: sentences.share_changed(audit, decision)) if decision else audits
     return Section(
         name=audits[0].collection,
-        task=audits[0].task.label,
-        share=sentences.percent(sentences.share_changed(ranked[0], decision)).replace("less than ", "< ") if decision else None,
-        sentence=sentences.sentence(ranked[0], decision, k, named=len(audits) > 1),
-        verdicts=[
-            sentences.leader(among, name)
-            for name, among in ((decision, compared), (f"ndcg@{k}", audits))
-            if name and len(among) > 1 and sentences.is_comparable(name, among)
-        ],
-        warnings=[note.text for note in notes(audits) if note.weight <= FLATTERS],
-        notes=_notes(audits, ranked[0], decision, names),
+        about=_about(audits),
+        verdict=sentences.verdict(ranked, decision, k),
+        changes=_changes(ranked, decision, k) if decision else [],
+        meaning=sentences.MEANINGS[decision] if decision else "",
+        cautions=_cautions(audits, decision),
+        notes=_notes(audits, decision),
         columns=[_column(name) for name in names],
-        baselines=_baselines(audits, names),
-        cells={audit.name: [_cell(audit, name, audits) for name in names] for audit in audits},
-        examples=_examples(ranked, decision, k),
+        rows=[*_baselines(audits, names), *(Row(audit.name, [_cell(audit, name, audits) for name in names]) for audit in audits)],
+        examples=_examples(ranked[::-1], decision, k),
         readers=_readers(audits),
         figures=draw_figures(audits, decision, styles),
         measures=_measures(audits),
@@ -145,42 +184,84 @@ def make_section(audits: list[Audit], styles: dict[str, Style]) -> Section:
     )
 
 
-def _column_names(audits: Sequence[Audit], decision: str | None, k: int) -> list[str]:
-    has_overlap = all("overlap" in audit.measured.values for audit in audits)
-    also = "overlap" if decision == "overlap@10" and has_overlap else None
-    decided = (decision, also, QUALITY_OF_DECISION.get(also or decision or ""))
-    beside = [name for name in SETS if any(name in audit.figures for audit in audits)]
-    return list(dict.fromkeys(name for name in (f"ndcg@{k}", "tau_psi", *decided, *beside) if name))
+def _about(audits: Sequence[Audit]) -> list[str]:
+    first = audits[0]
+    dates = sorted({date.fromisoformat(str(audit.record["created"])[:10]) for audit in audits if "created" in audit.record})
+    scored = " to ".join(f"{day.day} {day:%B %Y}" for day in dict.fromkeys((*dates[:1], *dates[-1:])))
+    return [
+        first.task.label,
+        f"{first.measured.coverage.queries} queries",
+        f"{pool_sizes(first)} {first.task.noun} each",
+        f"{first.measured.coverage.permutations[-1]} orders",
+        *([f"scored {scored}"] if dates else []),
+    ]
 
 
-def _baselines(audits: Sequence[Audit], columns: Sequence[str]) -> dict[str, list[Cell | None]]:
-    """Rows of what the scorers are read against; of several of a kind the first audit's."""
-    rows = reversed(baselines(audits))
-    return {name: [Cell(figures[c], leads=False) if c in figures else None for c in columns] for name, figures in rows}
+def _changes(ranked: Sequence[Audit], decision: str, k: int) -> list[Change]:
+    places = ["steadiest", "next", *["least steady"] * (len(ranked) - 2)] if len(ranked) > 1 else [""]
+    if not sentences.is_comparable(decision, ranked):
+        places = [""] * len(ranked)
+    shown = list(zip(ranked, places, strict=True))
+    return [_change(audit, place, decision, k) for audit, place in (shown if len(shown) < 4 else [*shown[:2], shown[-1]])]
+
+
+def _change(audit: Audit, place: str, decision: str, k: int) -> Change:
+    share, interval = sentences.share_changed(audit, decision), sentences.share_interval(audit, decision)
+    return Change(
+        name=audit.name,
+        place=place,
+        share=sentences.percent(share).replace("less than ", "< "),
+        interval=sentences.percents(*interval) if interval else "",
+        movement=sentences.movement(audit, decision, k),
+    )
+
+
+def _column_names(audits: list[Audit], decision: str | None) -> list[str]:
+    """A first look, with the decision that the verdict is about."""
+    names = screen_measures(audits)
+    return names if decision is None or decision in names else [*names[:2], decision, *names[2:4]]
+
+
+def _baselines(audits: Sequence[Audit], columns: Sequence[str]) -> list[Row]:
+    """What the scorers are read against; of several of a kind the first audit's."""
+    rows = dict(reversed(baselines(audits)))
+    cells = {name: [Cell(figures[c], leads=False) if c in figures else None for c in columns] for name, figures in rows.items()}
+    return [Row(name, cells[name], is_baseline=True) for name in (FIRST_STAGE, CHANCE) if name in cells]
 
 
 def _column(name: str) -> Column:
-    return Column(name, LABELS[name], MEASURES[name].better)
+    return Column(name, LABELS.get(name, name.replace("_", " ")), MEASURES[name].better if name in MEASURES else "neither")
 
 
-def _notes(audits: Sequence[Audit], least_steady: Audit, decision: str | None, columns: Sequence[str]) -> list[str]:
-    idle = [audit for audit in audits if "overlap" in columns and sentences.has_idle_cutoff(audit)]
-    return [
-        *sentences.notes(least_steady, decision, least_steady.task.quality_cutoff),
-        *unranked(audits[0]),
-        *([f"The reader is {least_steady.reader}."] if decision in OF_READERS and least_steady.reader else []),
-        *(sentences.idle_note(audit, decision) for audit in idle),
-        *([] if share_threshold(audits) else [sentences.DIFFERENT_THRESHOLDS]),
-        *(f"{sentence[0].upper()}{sentence[1:]}" for sentence in differences(audits)),
-        *(f"{audit.name}: {remark}" for audit in audits for remark in start_remarks(audit.record)),
-    ]
+def _cautions(audits: Sequence[Audit], decision: str | None) -> list[Note]:
+    """What could not be scored, what is not compared, and where a figure misleads: what matters most first."""
+    about, idle = audits[0].collection, [audit for audit in audits if sentences.has_idle_cutoff(audit)]
+    told = [note for note in notes(audits) if note.weight <= FLATTERS]
+    told += [Note(sentences.idle_note(audit), GRAVE, about) for audit in idle if decision]
+    told += [Note(f"{text[0].upper()}{text[1:]}", FLATTERS, about) for text in differences(audits)]
+    told += [Note(f"{audit.name}: {text}", FLATTERS, about) for audit in audits for text in start_remarks(audit.record)]
+    return sorted(told, key=lambda note: note.weight)
+
+
+def _notes(audits: Sequence[Audit], decision: str | None) -> list[str]:
+    """The best in quality, and how it was all measured."""
+    quality, reader = audits[0].task.quality, audits[0].reader
+    has_leader = len(audits) > 1 and sentences.is_comparable(quality, audits)
+    best = [sentences.leader(audits, quality)] if has_leader else []
+    told: dict[str, list[str]] = {}
+    for audit in audits:
+        for note in audit.notes():
+            if note.weight > FLATTERS:
+                told.setdefault(note.text, []).append(audit.name)
+    measured = [text if len(of) == len(audits) else f"{', '.join(of)}: {text}" for text, of in told.items()]
+    return [*best, *([f"The reader is {reader}."] if decision in OF_READERS and reader else []), *measured]
 
 
 def _cell(audit: Audit, name: str, audits: Sequence[Audit]) -> Cell | None:
     """A table cell. A cutoff that keeps nearly everything leads in no overlap: it decides nothing."""
     if (figure := audit.figures.get(name)) is None:
         return None
-    if MEASURES[name].better == "neither":
+    if name not in MEASURES or MEASURES[name].better == "neither":
         return Cell(figure, leads=False)
     rivals = [other for other in audits if other is not audit]
     is_idle = name in ("overlap", "overlap_nonempty") and sentences.has_idle_cutoff(audit)

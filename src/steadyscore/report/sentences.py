@@ -1,4 +1,4 @@
-"""What the audits of a collection show, in words: the sentence a decision-maker needs, and what must be known to read it."""
+"""What the audits of a collection show, in words: the verdict a decision-maker needs, and what must be known to read it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ from ..audits.load import ONE_FOR_ALL, share_threshold
 from ..audits.remarks import NEARLY_ALL
 from ..audits.result import Audit
 from ..measures.gains import quality_by_permutation
-from ..measures.intervals import Interval
+from ..measures.intervals import FEWEST, Interval
 from ..measures.measurement import fewest_permutations
 from ..measures.registry import MEASURES
 from ..terms import Array
 from . import example
 
 CHANGES = {
-    "overlap": "{share} of what the threshold keeps in either order is kept in only one of the two",
-    "overlap@10": "{share} of what is among the first 10 in either order is there in only one of the two",
-    "pair_flip": "the chosen/rejected pair changes {share} of the time",
-    "answer_flip": "the reader's answer changes {share} of the time",
-    "verdict_flip": "the reader's verdict changes {share} of the time",
+    "overlap": "{share} of what the threshold keeps in either order",
+    "overlap@10": "{share} of what is among the first 10 in either order",
+    "pair_flip": "the chosen/rejected pair {share} of the time",
+    "answer_flip": "the reader's answer {share} of the time",
+    "verdict_flip": "the reader's verdict {share} of the time",
 }
-"""A decision measure as a sentence about the consumer: what two orders make of one pool."""
-QUALITY_OF_DECISION = {
-    "overlap": "retained_f1", "pair_flip": "gold_crossing", "answer_flip": "answer_em", "verdict_flip": "verdict_accuracy",
-}  # fmt: skip
-"""How good the decision is, beside how steady it is."""
+"""What another order changes, by the measure of the decision."""
+MEANINGS = {
+    "overlap": "Of what the threshold keeps in either of two orders, the share that is kept in only one of them (1 − overlap)",
+    "overlap@10": "Of what is among the first 10 in either of two orders, the share that is in only one of them (1 − overlap@10)",
+    "pair_flip": "The share of pairs of orders that choose or reject another response (pair flip)",
+    "answer_flip": "The share of pairs of orders after which the reader gives another answer (answer flip)",
+    "verdict_flip": "The share of pairs of orders after which the reader gives another verdict (verdict flip)",
+}
+"""What that share is a share of."""
 OF_READERS = ("answer_flip", "verdict_flip")
 """Decisions that a reader makes."""
 LABELS = {
@@ -40,7 +44,7 @@ LABELS = {
     "answer_em": "exact match", "answer_f1": "answer F1", "verdict_accuracy": "accuracy",
 }  # fmt: skip
 MOSTLY_EMPTY = 0.5
-"""A share of empty sets above this: the overlap then says little, as it does where nearly all is kept."""
+"""Above this share of empty sets an overlap says little, as it does where nearly all is kept."""
 DIFFERENT_THRESHOLDS = f"These runs were audited with different thresholds, so what they keep is not compared. {ONE_FOR_ALL}"
 
 
@@ -74,32 +78,81 @@ def is_comparable(name: str, audits: Sequence[Audit]) -> bool:
     return has_all and ("cutoff" not in MEASURES[name].needs or share_threshold(audits))
 
 
-def idle_note(audit: Audit, decision: str | None) -> str:
-    kept, overlap = (audit.figures[name].value for name in ("retention", "overlap"))
-    others = " It is left out of the comparison of decisions." if decision == "overlap" else ""
-    if kept > NEARLY_ALL:
-        keeps, why = f"{100 * kept:.1f} % of the pool", "there is hardly anything to change"
-    else:
-        keeps, why = f"nothing in {percent(audit.figures['empty_sets'].value)} of the cases", "two empty sets count as equal"
-    return f"The threshold of {audit.name} keeps {keeps}, so its overlap of {overlap:.2f} says little: {why}.{others}"
+def idle_note(audit: Audit) -> str:
+    kept, empty = (audit.figures[name].value for name in ("retention", "empty_sets"))
+    keeps = f"{100 * kept:.1f} % of the pool" if kept > NEARLY_ALL else f"nothing in {percent(empty)} of the cases"
+    return f"What {audit.name} keeps is not compared: its threshold keeps {keeps}."
 
 
-def sentence(audit: Audit, decision: str | None, k: int, named: bool) -> str:
-    """What a decision-maker needs to know."""
-    sizes = sorted({len(q.candidate_ids) for q in audit.queries})
-    count = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    opening = f"If these {count} {audit.task.noun} arrive in another order"
-    under = f" under {audit.name}" if named else ""
+def verdict(ranked: Sequence[Audit], decision: str | None, k: int) -> str:
+    """The one line on top: what another order changes under the steadiest of the audits, and whether that is settled.
+
+    `ranked` has the steadiest first. Of several that are audited alike it is told against the next one.
+    """
+    first, *others = ranked
+    if decision is None or not others:
+        return sentence(first, decision, k)
+    if not is_comparable(decision, ranked):
+        return f"{_opening(first, decision)}; {_opening(ranked[-1], decision)}. {DIFFERENT_THRESHOLDS}"
+    second, change = others[0], _change(first, decision)
+    ahead = advantage(first, second, decision)
+    if ahead is not None and ahead.low == ahead.high == 0:
+        return f"{first.name} and {second.name} are level on every query that both have: another order changes {change}."
+    against = f"against {percent(share_changed(second, decision))} under {second.name}"
+    return f"{first.name} decides steadiest: another order changes {change}, {against}. {_lead_settled(ahead)}"
+
+
+def _lead_settled(ahead: Interval | None) -> str:
+    """Whether one audit decides steadier than another, by the interval over the queries that both have."""
+    if ahead is None:
+        return "Not settled: they share too few queries to tell."
+    points, low, high = (f"{100 * value:.0f}".replace("-", "−") for value in (ahead.value, ahead.low, ahead.high))
+    return f"{'Settled' if ahead.low > 0 else 'Not settled'}: a difference of {points} points, 95 % interval {low} to {high}."
+
+
+def sentence(audit: Audit, decision: str | None, k: int) -> str:
+    """What another order changes under one scorer, how far quality moves meanwhile, and whether the change is settled."""
     if decision is None:
-        return f"{opening}, what changes{under} is not known: {_why_unknown(audit)}"
-    share = share_changed(audit, decision)
-    change = CHANGES[decision].format(share=percent(share))
+        return f"What another order changes under {audit.name} is not known: {_why_unknown(audit)}"
+    return f"{_opening(audit, decision)}, while {movement(audit, decision, k)}. {_settled(audit, decision)}"
+
+
+def _opening(audit: Audit, decision: str) -> str:
     figure = f"{LABELS[decision]} {audit.figures[decision].value:.2f}"
+    return f"Under {audit.name} another order changes {_change(audit, decision)} ({figure})"
+
+
+def _change(audit: Audit, decision: str) -> str:
+    return CHANGES[decision].format(share=percent(share_changed(audit, decision)))
+
+
+def movement(audit: Audit, decision: str, k: int) -> str:
+    """How far the collection's quality moves between two orders, beside what is decided."""
     moved = quality_movement(audit, decision, k)
     if np.isnan(moved):
-        return f"{opening}, {change}{under} ({figure}). Quality is not known: no query that this is measured on has judgements."
-    size = "less than 0.01" if moved < 0.005 else f"{moved:.2f}"
-    return f"{opening}, {change}{under} ({figure}), {'while' if moved < share / 4 else 'and'} nDCG@{k} moves by {size}."
+        return "quality is not known, as no query that this is measured on has judgements"
+    return f"nDCG@{k} moves by {'less than 0.01' if moved < 0.005 else f'{moved:.2f}'}"
+
+
+def _settled(audit: Audit, decision: str) -> str:
+    """Whether it is settled that orders change anything, by the interval and by the noise floor where one was measured."""
+    figure, interval = audit.figures[decision], share_interval(audit, decision)
+    if interval is None or figure.queries < FEWEST:
+        return f"Not settled: {figure.queries} {'query is' if figure.queries == 1 else 'queries are'} too few to tell."
+    if share_changed(audit, decision) == 0:
+        return f"No order changed a decision on any of {figure.queries} queries."
+    said = f"95 % interval {percents(*interval)}, {figure.queries} queries"
+    if figure.is_above_floor is False:
+        return f"Not settled: {said}, and this is not above the noise floor: scoring the same order again moves as much."
+    return f"{'Settled' if interval[0] > 0 else 'Not settled'}: {said}."
+
+
+def share_interval(audit: Audit, decision: str) -> tuple[float, float] | None:
+    """The 95 % interval of the share that changes; None where there is none."""
+    low, high = audit.figures[decision].low, audit.figures[decision].high
+    if low is None or high is None:
+        return None
+    return (1 - high, 1 - low) if MEASURES[decision].better == "higher" else (low, high)
 
 
 def _why_unknown(audit: Audit) -> str:
@@ -131,42 +184,10 @@ def quality_movement(audit: Audit, decision: str, k: int) -> float:
     return float(np.mean([abs(a - b) for a, b in itertools.combinations(reported, 2)]))
 
 
-def notes(audit: Audit, decision: str | None, k: int) -> list[str]:
-    """What must be known to read the sentence rightly."""
-    if decision is None:
-        return []
-    remarks = []
-    interval = audit.figures[decision]
-    basis = f"95 % interval of {LABELS[decision]} {format_number(interval.low)} to {format_number(interval.high)}"
-    few = "one query, so without an interval" if interval.low is None else f"{interval.queries} queries; {basis}"
-    remarks.append(f"Mean over all pairs of permutations of {few}.")
-    if (per_query := audit.figures.get(f"delta_ndcg@{k}")) is not None:
-        remarks.append(
-            f"nDCG@{k} is the mean of these queries, as a benchmark reports it; one query's nDCG@{k} moves by "
-            f"{per_query.value:.2f} between its best and its worst order, on average."
-        )
-    if (apart := audit.figures.get("tau_psi")) is not None:
-        remarks.append(
-            f"Two orders disagree on which of two candidates ranks higher for {percent(apart.value)} of the pairs of a pool "
-            f"(τ-PSI {apart.value:.2f})."
-        )
-    if decision == "overlap":
-        kept, chance = (audit.figures[name].value for name in ("retention", "chance_overlap"))
-        good = f", with an F1 of {audit.figures['retained_f1'].value:.2f}" if "retained_f1" in audit.figures else ""
-        remarks.append(
-            f"The threshold keeps {percent(kept)} of a pool on average{good}; sets of the same sizes drawn at random would "
-            f"overlap by {chance:.2f}."
-        )
-    if interval.is_above_floor is False:
-        remarks.append("This is not above the noise floor: scoring the same order again moves as much.")
-    return remarks
-
-
 def leader(audits: Sequence[Audit], name: str) -> str:
-    """Who leads in a measure, and whether the lead over the next is settled."""
+    """Who leads in a measure of quality, and whether the lead over the next is settled."""
     first, second = sorted(audits, key=lambda audit: -merit(audit, name))[:2]
-    what = f"Best {LABELS[name]}" if name.startswith("ndcg") else "Steadiest decisions"
-    opening = f"{what}: {first.name} ({LABELS[name]} {_value(first, name)})"
+    opening = f"Best {LABELS[name]}: {first.name} ({LABELS[name]} {_value(first, name)})"
     ahead = advantage(first, second, name)
     if ahead is None:
         return f"{opening}, next {second.name} ({_value(second, name)}); there are too few shared queries to tell."
@@ -207,3 +228,7 @@ def format_number(value: float | None, digits: int = 3) -> str:
 
 def percent(share: float) -> str:
     return "less than 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+
+
+def percents(low: float, high: float) -> str:
+    return f"{100 * low:.0f} to {100 * high:.0f} %"

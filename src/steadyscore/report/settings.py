@@ -14,7 +14,7 @@ LISTED = 100
 
 
 def describe_settings(audit: Audit) -> list[tuple[str, str]]:
-    """The settings of a run, as (term, text)."""
+    """The settings of a run and what its means are without, as (term, text)."""
     record, made = audit.record, audit.record.get("fingerprint", {})
     cutoff, scoring = audit.measured.cutoff, record.get("coverage", {})
     used = cutoff.how if cutoff.value is None else f"{cutoff.value:.4g}, {cutoff.how}"
@@ -27,7 +27,6 @@ def describe_settings(audit: Audit) -> list[tuple[str, str]]:
     ]
     cut += [f"{len(made['query_ids'])} queries by id"] if made.get("query_ids") else []
     starts = starts_of(record)
-    sizes = sorted({len(q.candidate_ids) for q in audit.queries})
     terms = {
         "scorer": in_words(made.get("scorer", record.get("name"))),
         "capabilities": in_words(record.get("capabilities")),
@@ -35,7 +34,7 @@ def describe_settings(audit: Audit) -> list[tuple[str, str]]:
         "data checksum": (made.get("data") or {}).get("sha256"),
         "part scored": "; ".join(cut) or "the whole collection",
         "queries": f"{audit.measured.coverage.queries} scored",
-        "candidates": f"{sizes[0]} per query" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} per query",
+        "candidates": f"{pool_sizes(audit)} per query",
         "permutations": ", ".join(map(str, audit.measured.coverage.permutations))
         + (" per query, beside the first-stage order" if audit.queries[0].first_stage is not None else " per query"),
         "served as": f"the mean of {audit.serving_permutations} permutations" if audit.serving_permutations > 1 else None,
@@ -56,7 +55,16 @@ def describe_settings(audit: Audit) -> list[tuple[str, str]]:
         "scored": " ".join(start_remarks(record)),
         "created": record.get("created"),
     }
-    return [(term, str(text)) for term, text in terms.items() if text not in (None, "")]
+    left_out = describe_left_out(audit) or ["nothing left out: every query was scored and has a relevant candidate"]
+    return [
+        *((term, str(text)) for term, text in terms.items() if text not in (None, "")),
+        *(("coverage", text) for text in left_out),
+    ]
+
+
+def pool_sizes(audit: Audit) -> str:
+    sizes = sorted({len(query.candidate_ids) for query in audit.queries})
+    return f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
 
 
 def describe_left_out(audit: Audit) -> list[str]:
