@@ -15,7 +15,7 @@ from ..machine.mirrors import is_address, name_of, parse_place
 from ..machine.working_copies import local_folder, open_folder
 from ..report.decisions import write_decisions_report
 from ..runs.folder import find_runs
-from . import add_all, add_budget, add_reading, add_threshold, examples, print_audits, refuse, threshold_of
+from . import add_budget, add_reading, add_threshold, examples, refuse, threshold_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where the page goes (default: report/ in RUN, of several in what they are in)",
     )
-    add_all(parser)
     add_threshold(parser)
     add_reading(parser)
     add_budget(parser)
@@ -45,6 +44,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     runs = find_runs(places)
     audits = Audits(load_runs(runs, threshold_of(args), args.serving_permutations, reading_from(args.readout, args.ties)))
-    audits.page = audits.report(args.out or page)
-    print_audits(audits, args)
+    print(name_of(audits.report(args.out or page)))
     return 0
