@@ -137,9 +137,7 @@ def test_the_sentence_states_what_was_planted() -> None:
     queries = [planted(rows, [0, 1, 0, 0], query_id=f"q{i}") for i in range(3)]
     found = variant(queries, Threshold(cutoff=0.5))
     text = sentences.sentence(found, "overlap", 10)
-    assert text.startswith(
-        "Under planted another order changes 67 % of what the threshold keeps in either order (overlap 0.33), "
-    )
+    assert text.startswith("planted: another order changes 67 % of what the threshold keeps in either order (overlap 0.33), ")
     first, second = 1 / np.log2(3), 1.0  # b is second in one order and first in the other
     assert sentences.quality_movement(found, "overlap", 10) == pytest.approx(second - first)
     assert text.endswith("while nDCG@10 moves by 0.37. Not settled: 3 queries are too few to tell.")
@@ -148,7 +146,7 @@ def test_the_sentence_states_what_was_planted() -> None:
 def test_the_sentence_is_worded_for_the_preference_consumer() -> None:
     queries = [planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [3, 1, 0], query_id=f"q{i}") for i in range(2)]
     text = sentences.sentence(variant(queries, task="response_ranking"), "pair_flip", 1)
-    assert "Under planted another order changes the chosen/rejected pair 100 % of the time (pair flip 1.00)" in text
+    assert "planted: another order changes the chosen/rejected pair 100 % of the time (pair flip 1.00)" in text
 
 
 def test_a_single_permutation_is_said_to_show_no_change(tmp_path: Path) -> None:
@@ -185,7 +183,7 @@ def test_a_variant_that_keeps_everything_wins_nothing(runs, tmp_path: Path) -> N
 
 
 def test_the_verdict_is_told_against_the_next_and_settled_only_by_its_interval(page: str) -> None:
-    assert "synthetic:slot:0.05 decides steadiest: another order changes" in page
+    assert "Steadiest: synthetic:slot:0.05. Another order changes" in page
     queries = [planted([[0.9, 0.5, 0.1], [0.8, 0.5, 0.2]], [1, 0, 0], query_id=f"q{i}") for i in range(6)]
     shaky = [*queries[:5], planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [1, 0, 0], query_id="q5")]
     unlike = [planted([[0.9, 0.5, 0.1], [0.1, 0.5, 0.9]], [1, 0, 0], query_id=f"q{i}") for i in range(6)]
@@ -194,9 +192,9 @@ def test_the_verdict_is_told_against_the_next_and_settled_only_by_its_interval(p
     )
     kept = "of what the threshold keeps in either order"
     told = sentences.verdict([one, two, three], "overlap", 10)
-    assert told.startswith(f"one decides steadiest: another order changes 0 % {kept}, against 17 % under two. Not settled: a ")
+    assert told.startswith(f"Steadiest: one. Another order changes 0 % {kept}, against 17 % for two. Not settled: a ")
     told = sentences.verdict([one, three], "overlap", 10)
-    assert told.endswith("100 % under three. Settled: a difference of 100 points, 95 % interval 100 to 100.")
+    assert told.endswith("100 % for three. Settled: a difference of 100 points, 95 % interval 100 to 100.")
 
 
 def test_a_change_is_settled_only_above_nothing_and_above_the_floor() -> None:
@@ -301,7 +299,7 @@ def test_the_page_loads_nothing_and_runs_nothing(page: str) -> None:
 
 def test_the_parts_stand_in_order(page: str) -> None:
     parts = [
-        "decides steadiest",
+        "Steadiest: ",
         "The most affected query",
         "Quality, instability and decisions",
         "nDCG@10 of every query",
@@ -351,9 +349,7 @@ def test_the_page_shows_what_readers_make_of_it(tmp_path: Path) -> None:
     outline = Outline(page.read_text())
     assert not outline.mistakes
     assert "script" not in dict(outline.tags)
-    assert (
-        "changes the reader's verdict 0\u00a0% of the time, against 67\u00a0% under" in outline.text
-    )  # 4 of the 6 pairs of SRSR
+    assert "changes the reader's verdict 0\u00a0% of the time, against 67\u00a0% for" in outline.text  # 4 of the 6 pairs of SRSR
     table = outline.text[outline.text.index("What a reader makes of it") :]
     flip = variants[0]["verdict_flip"].to_json()
     assert flip["queries"] == len(runs[0].read_queries()) - 1
@@ -499,7 +495,7 @@ def test_the_same_runs_give_the_same_bytes(runs, tmp_path: Path) -> None:
 
 def test_markdown_holds_the_verdict_and_a_table_per_collection(written: Path) -> None:
     text = written.with_name("report.md").read_text()
-    assert "**synthetic:slot:0.05 decides steadiest: another order changes " in text
+    assert "**Steadiest: synthetic:slot:0.05. Another order changes " in text
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
     assert [row[0] for row in rows if row[0] not in ("Scorer", "---")] == [
         "first-stage order", "chance", "synthetic:slot:0.3", "synthetic:slot:0.05",

@@ -203,7 +203,7 @@ def test_a_slot_effect_behind_a_rerank_server_is_told_as_what_the_stored_scores_
     share = over_pairs(only_in_one, [[set(order[:2]) for order in rankings(one)] for one in stored(audit)])
     assert share > 0.1
     text = sentences.sentence(audit, "overlap", 10)
-    assert f"Under served another order changes {100 * share:.0f} % of what the threshold keeps in either order" in text
+    assert f"served: another order changes {100 * share:.0f} % of what the threshold keeps in either order" in text
 
 
 def test_a_constant_scorer_changes_nothing_and_is_measured_against_its_input():

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    variants = (("slot", 0.35, "slot effect"), ("companion", 0.3, "companion effect"), ("slot", 0.002, "weak effect"))
+    variants = (("slot", 0.35, "slot effect"), ("companion", 0.6, "companion effect"), ("slot", 0.002, "weak effect"))
     with listening(app_of(*(planted(effect, size, name=name) for effect, size, name in variants))) as address:
         yield address
 
@@ -172,6 +172,7 @@ def test_hostile_text_is_shown_and_not_obeyed(browser: Any, url: str, downloads:
         HOSTILE,
     )
     until(lambda: HOSTILE in browser.find_element("id", "asked").text)
+    wait_for_cards(browser, 3)
     assert browser.title == "steadyscore explorer"
     page = save_file(browser, downloads, "save-page", "html")
     browser.get(page.as_uri())

@@ -93,13 +93,13 @@ def verdict(ranked: Sequence[Audit], decision: str | None, k: int) -> str:
     if decision is None or not others:
         return sentence(first, decision, k)
     if not is_comparable(decision, ranked):
-        return f"{_opening(first, decision)}; {_opening(ranked[-1], decision)}. {DIFFERENT_THRESHOLDS}"
+        return f"{_opening(first, decision)}. {_opening(ranked[-1], decision)}. {DIFFERENT_THRESHOLDS}"
     second, change = others[0], _change(first, decision)
     ahead = advantage(first, second, decision)
     if ahead is not None and ahead.low == ahead.high == 0:
         return f"{first.name} and {second.name} are level on every query that both have: another order changes {change}."
-    against = f"against {percent(share_changed(second, decision))} under {second.name}"
-    return f"{first.name} decides steadiest: another order changes {change}, {against}. {_lead_settled(ahead)}"
+    against = f"against {percent(share_changed(second, decision))} for {second.name}"
+    return f"Steadiest: {first.name}. Another order changes {change}, {against}. {_lead_settled(ahead)}"
 
 
 def _lead_settled(ahead: Interval | None) -> str:
@@ -113,13 +113,13 @@ def _lead_settled(ahead: Interval | None) -> str:
 def sentence(audit: Audit, decision: str | None, k: int) -> str:
     """What another order changes under one scorer, how far quality moves meanwhile, and whether the change is settled."""
     if decision is None:
-        return f"What another order changes under {audit.name} is not known: {_why_unknown(audit)}"
+        return f"{audit.name}: what another order changes is not known: {_why_unknown(audit)}"
     return f"{_opening(audit, decision)}, while {movement(audit, decision, k)}. {_settled(audit, decision)}"
 
 
 def _opening(audit: Audit, decision: str) -> str:
     figure = f"{LABELS[decision]} {audit.figures[decision].value:.2f}"
-    return f"Under {audit.name} another order changes {_change(audit, decision)} ({figure})"
+    return f"{audit.name}: another order changes {_change(audit, decision)} ({figure})"
 
 
 def _change(audit: Audit, decision: str) -> str:
