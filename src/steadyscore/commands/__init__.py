@@ -25,7 +25,7 @@ from ..measures.reading import Reading
 from ..measures.threshold import Threshold
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
-from ..scoring.starts import start_remarks, unwatched_parts
+from ..scoring.starts import start_remarks
 from ..terms import Failure, Partition
 from .flags import add_field, add_fields, from_flags, not_negative, positive
 
@@ -246,7 +246,7 @@ def print_audits(audits: Audits, as_json: bool) -> None:
         print_json(audits.to_json() | ({"report": name_of(audits.page)} if audits.page else {}))
         return
     for audit in audits:
-        for remark in start_remarks(audit.record) + unwatched_parts(audit.record):
+        for remark in start_remarks(audit.record):
             note(f"{audit.name} on {audit.collection}: {remark}")
     print(audits.table)
     print()
