@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import steadyscore
-from steadyscore.engines import Capabilities, Engine, EngineOptions, Recording, Reranker, Watch
+from steadyscore.engines import Capabilities, Engine, EngineOptions, Recording, Reranker
 from steadyscore.engines.address import open_local_model
 from steadyscore.engines.objects import open_object
 from steadyscore.errors import InputError
@@ -28,7 +28,7 @@ def test_a_backend_that_says_nothing_more_has_an_answer_to_everything():
     backend = Lengths()
     assert (backend.width, backend.encoder, backend.endpoint, backend.trained_settings) == (None, None, None, {})
     assert backend.options == EngineOptions()
-    assert backend.watch() == Watch()
+    assert backend.watch() == {}
     assert backend.spent() == backend.spent_since({"requests": 3}) == {}
     assert backend.exclusive_key == id(backend)
     assert open_object(backend) is backend

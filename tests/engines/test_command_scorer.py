@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, Reranker, ScorerFailed, Watch
+from steadyscore.engines import EngineOptions, Reranker, ScorerFailed
 from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError
 from steadyscore.runs.folder import find_run
@@ -372,9 +372,9 @@ def test_a_program_is_watched_with_what_is_named(program, tmp_path):
     options = EngineOptions(watch=(str(tmp_path / "weights.bin"),))
 
     def changed(file: str, text: str) -> set[str]:
-        before = open_engine(address, options).watch().files
+        before = open_engine(address, options).watch()
         (tmp_path / file).write_text(text)
-        after = open_engine(address, options).watch().files
+        after = open_engine(address, options).watch()
         assert before.keys() == after.keys()
         return {Path(name).name for name in before if before[name] != after[name]}
 
@@ -394,7 +394,7 @@ def test_watching_is_refused_for_scorers_that_are_not_files(capsys, tmp_path, co
 
 
 def test_a_scorer_that_says_nothing_is_watched_by_nothing():
-    assert open_engine("synthetic:none").watch() == Watch()
+    assert open_engine("synthetic:none").watch() == {}
 
 
 def test_a_program_is_audited_like_anything_else(program, collection_file, tmp_path):

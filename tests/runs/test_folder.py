@@ -356,6 +356,8 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
         (("fingerprint", "queries"), "x"),
         (("fingerprint", "query_ids"), 5),
         (("fingerprint", "chars"), "x"),
+        (("reading",), {"another": 1}),
+        (("threshold",), {"another": 1}),
         (("coverage", "cut"), -1),
         (("coverage", "seconds"), "x"),
     ],

@@ -9,14 +9,14 @@ import pytest
 from steadyscore.audits.audit import Additions, AuditWork, Output, audit
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
-from steadyscore.engines import Capabilities, EngineOptions, Reranker, Watch
+from steadyscore.engines import Capabilities, EngineOptions, Reranker
 from steadyscore.errors import RunMismatch
 from steadyscore.machine.disk import sha256
 from steadyscore.runs.folder import Run
 from steadyscore.runs.layout import Session, ShrunkWindow
 from steadyscore.scoring import parts
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
-from steadyscore.scoring.starts import Start, scorer_changes, start_of, start_remarks, sum_sessions, unwatched_parts
+from steadyscore.scoring.starts import Start, scorer_changes, start_of, start_remarks, sum_sessions
 from steadyscore.scoring.workers import score_share
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_instances, write_collection
@@ -34,7 +34,7 @@ class Program(Reranker):
         return {"kind": "python", "function": "score"}
 
     def watch(self):
-        return Watch({str(self.file): sha256(self.file)[:16]}, ("What it reads from disk is not watched.",))
+        return {str(self.file): sha256(self.file)[:16]}
 
     def score(self, query, texts):
         if self.stop_after == 0:
@@ -140,7 +140,6 @@ def test_a_change_that_the_user_lets_pass_stands_in_the_record_with_both_values(
         f"scored by two versions: {file} was {old}, now {sha256(file)[:16]}, "
         "2 of 2 stored windows scored otherwise, by up to 94 (queries q0, q1) (after 2 queries)."
     ]
-    assert unwatched_parts(run.record) == ["What it reads from disk is not watched."]
     score(Program(file), data, out)  # the second version is the run's own now
 
 
@@ -184,7 +183,6 @@ def test_another_address_of_the_same_model_is_another_scorer(tmp_path):
         with pytest.raises(RunMismatch, match=r"endpoint was http://\S+/ok, now http://\S+/rev\."):
             attempt(server, "/rev")
         assert len(server.requests) == 2 * 3
-    assert "What answers at the endpoint is not watched" in unwatched_parts(Run.open(tmp_path / "run").record)[0]
 
 
 def test_only_what_is_known_to_have_changed_counts():
@@ -220,7 +218,5 @@ def test_the_command_refuses_lets_pass_and_reports(collection_file, tmp_path, mo
     assert main([*command, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["runs"][0]["starts"]
     assert told["remarks"][0].startswith("scored by two versions: ")
-    assert told["unwatched"] == ["What it reads from disk is not watched."]
     page = (out / "report" / "report.md").read_text()
     assert page.count("scored by two versions: ") == 2, "above the table, and among the settings"
-    assert "What it reads from disk is not watched." in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shlex
 import sys
@@ -55,9 +56,28 @@ def in_arrow():
 SHAPES = {"rows": lambda: ROWS, "candidates": candidate_rows, "pandas": in_pandas, "polars": in_polars, "arrow": in_arrow}
 
 
-@pytest.fixture(params=["file", *SHAPES])
+def in_csv(file):
+    with open(file, "w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, candidate_rows()[0])
+        writer.writeheader()
+        writer.writerows(candidate_rows())
+
+
+def in_parquet(file):
+    import pyarrow.parquet as pq
+
+    pq.write_table(in_arrow(), file)
+
+
+FILES = {"jsonl": lambda file: write_collection(file, ROWS), "csv": in_csv, "parquet": in_parquet}
+
+
+@pytest.fixture(params=[*FILES, *SHAPES])
 def data(request, tmp_path):
-    return str(write_collection(tmp_path / "c.jsonl", ROWS)) if request.param == "file" else SHAPES[request.param]()
+    if request.param in SHAPES:
+        return SHAPES[request.param]()
+    FILES[request.param](file := tmp_path / f"c.{request.param}")
+    return str(file)
 
 
 class Predictor:

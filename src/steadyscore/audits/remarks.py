@@ -102,7 +102,7 @@ def _shuffled_pools(audit: Audit) -> list[str]:
         return []
     moved = scoring.get("shuffled_difference", 0.0)
     beyond = f" by more than {moved:.1g}" if moved else ""
-    return [f"no order moved a score{beyond}: {count} shuffled {'pool' if count == 1 else 'pools'} compared."]
+    return [f"no order moved a score{beyond} in {count} shuffled {'pool' if count == 1 else 'pools'}."]
 
 
 def _pool_remains(audit: Audit) -> list[str]:

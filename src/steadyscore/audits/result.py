@@ -24,7 +24,7 @@ from ..measures.threshold import Threshold
 from ..readers.outputs import Outputs, ReaderResult
 from ..runs.layout import RunRecord
 from ..runs.table import Scored
-from ..scoring.starts import start_remarks, unwatched_parts
+from ..scoring.starts import start_remarks
 from ..tasks import Task
 from ..terms import Failure, Instance
 from .figure import Figure
@@ -131,7 +131,7 @@ class Audit:
             **({"readers": {k: r.to_json() for k, r in self.reader_reports.items()}} if self.reader_reports else {}),
             **({"curve": self.curve} if self.curve is not None else {}),
             "scoring": self.record.get("coverage", {}),
-            "starts": {"remarks": start_remarks(self.record), "unwatched": unwatched_parts(self.record)},
+            "starts": {"remarks": start_remarks(self.record)},
         }
 
     def notes(self) -> list[Note]:

@@ -29,7 +29,7 @@ from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
 from ..scoring.score import AuditConfig, Cut
 from ..scoring.scorer import Settings
-from ..scoring.starts import start_remarks, unwatched_parts
+from ..scoring.starts import start_remarks
 from ..terms import Failure, Partition
 from .flags import add_field, add_fields, from_flags, not_negative, positive
 
@@ -293,7 +293,7 @@ def print_audits(audits: Audits, args: argparse.Namespace, of: str | None = None
         print_json(audits.to_json() | ({"report": name_of(audits.page)} if audits.page else {}))
         return
     for audit in audits:
-        for remark in start_remarks(audit.record) + unwatched_parts(audit.record):
+        for remark in start_remarks(audit.record):
             note(f"{audit.name} on {audit.collection}: {remark}")
     ways = ["--all", *(["--json"] if "json" in args else []), *(["the report"] if audits.page else [])]
     more = " or ".join([", ".join(ways[:-1])] * (len(ways) > 1) + ways[-1:])

@@ -11,7 +11,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..errors import InputError
@@ -51,16 +51,6 @@ class Capabilities:
 
 class ScorerFailed(RuntimeError):
     """Somebody's function or program gave no usable answer: its query is named in the coverage and left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """What stands behind a scorer and may change while its fingerprint stays: written into a run at every start."""
-
-    files: dict[str, str] = field(default_factory=dict)
-    """Path -> the first 16 digits of its SHA-256."""
-    unwatched: tuple[str, ...] = ()
-    """A sentence for each part whose change would go unnoticed."""
 
 
 class Price(NamedTuple):
@@ -143,11 +133,9 @@ class Backend(ABC):
         """Calls to backends with the same key must not overlap; None: any number of calls at a time."""
         return id(self)
 
-    def watch(self) -> Watch:
-        """The files behind it, which may change while its identity stays; none where the identity holds all there is."""
-        if self.endpoint is None:
-            return Watch()
-        return Watch(unwatched=("What answers at the endpoint is not watched: it may change while its address stays.",))
+    def watch(self) -> dict[str, str]:
+        """The files behind it that may change while its identity stays: path -> the first 16 digits of its SHA-256."""
+        return {}
 
     def spent(self) -> dict[str, float]:
         """What was asked of an endpoint since it was opened and what that cost; empty where there is none."""

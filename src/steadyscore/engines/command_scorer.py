@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import InputError, UnusableScorer
 from ..machine.console import say
 from ..machine.json_keys import keys_once
-from . import Capabilities, EngineOptions, Reranker, ScorerFailed, Watch
+from . import Capabilities, EngineOptions, Reranker, ScorerFailed
 from .endpoint import number
 from .program import Guard, Program
 from .python_scorer import named_files
@@ -49,9 +49,9 @@ class CommandReranker(Reranker):
     def identity(self) -> dict[str, Any]:
         return {"kind": "command", "program": self.words, "files": named_files(self._files())}
 
-    def watch(self) -> Watch:
+    def watch(self) -> dict[str, str]:
         """The files among its words, and what the user named."""
-        return Watch(named_files([*self._files(), *self._watched]))
+        return named_files([*self._files(), *self._watched])
 
     def _files(self) -> list[str]:
         return [word for word in self.words if Path(word).is_file()]

@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..machine.console import foreign_code
 from ..machine.disk import sha256
 from ..machine.stopping import STOPS
-from . import Capabilities, EngineOptions, Reranker, ScorerFailed, Watch
+from . import Capabilities, EngineOptions, Reranker, ScorerFailed
 
 Score = Callable[[str, list[str]], Sequence[float]]
 INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -41,9 +41,9 @@ class PythonReranker(Reranker):
     def identity(self) -> dict[str, Any]:
         return {"kind": "python", "function": self.name} | self._version
 
-    def watch(self) -> Watch:
+    def watch(self) -> dict[str, str]:
         """The file of its module, where it was named by address, and what the user named."""
-        return Watch(_module_file(self._module) | named_files(self._watched))
+        return _module_file(self._module) | named_files(self._watched)
 
     def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
         """What the function returns. Whatever it raises is a failure of the query, unless the user asked us to stop."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..audits.names import in_words
 from ..audits.remarks import fitting_words
 from ..audits.result import Audit
-from ..scoring.starts import start_remarks, starts_of, unwatched_parts
+from ..scoring.starts import start_remarks, starts_of
 
 LISTED = 100
 """Queries or windows that one sentence names."""
@@ -51,7 +51,6 @@ def describe_settings(audit: Audit) -> list[tuple[str, str]]:
         "versions": in_words(record.get("versions")),
         "endpoint": " then ".join(dict.fromkeys(start.endpoint for start in starts if start.endpoint)),
         "watched files": "; ".join(dict.fromkeys(f"{f} {d}" for start in starts for f, d in start.files.items())),
-        "not watched": " ".join(unwatched_parts(record)),
         "scored": " ".join(start_remarks(record)),
         "created": record.get("created"),
     }

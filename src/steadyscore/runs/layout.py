@@ -327,9 +327,9 @@ def check_run_record(record: dict[str, Any], intro: str, remedy: str) -> None:
     if isinstance(files := record.get("files"), list):
         elsewhere = [name for name in files if isinstance(name, str) and not is_plain_name(name)]
         mistakes += [f"files: {name[:80]!r} is not the name of a table in this folder" for name in elsewhere]
-    if isinstance(threshold := record.get("threshold"), dict):
-        unknown = [key for key in threshold if key not in StoredThreshold.__annotations__]
-        mistakes += [f"threshold.{key}: this version does not know the key" for key in unknown]
+    for name, kind in (("threshold", StoredThreshold), ("reading", StoredReading)):
+        stored = record[name] if isinstance(record.get(name), dict) else {}
+        mistakes += [f"{name}.{key}: this version does not know the key" for key in stored if key not in kind.__annotations__]
     if isinstance(coverage := record.get("coverage"), dict):
         counts = [key for key in ("queries", "scored", "cut") if isinstance(coverage.get(key), int)]
         mistakes += [f"coverage.{key}: {coverage[key]} is below 0" for key in counts if coverage[key] < 0]

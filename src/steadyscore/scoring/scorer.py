@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..engines import Backend, Capabilities, Engine, Grader, Recording, Reranker, Watch
+from ..engines import Backend, Capabilities, Engine, Grader, Recording, Reranker
 from ..errors import InputError, ModelError, UnusableScorer, WindowTooLong
 from ..machine.bounds import Positive, check_fields
 from ..models.card import TrainedSettings
@@ -127,10 +127,6 @@ class PoolScorer(ABC):
         known = self.backend.capabilities
         is_set = self.settings.prompt == "set" and self.width is None and known.isolation
         return replace(known, order_free=True) if is_set else known
-
-    def watch(self) -> Watch:
-        """The files behind the backend, which may change while `identity` stays."""
-        return self.backend.watch()
 
     def presentation(self, order: Sequence[int] | np.ndarray) -> Presentation:
         """The setting of all four channels (§3) that this scorer shows an order in."""

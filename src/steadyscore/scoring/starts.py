@@ -40,8 +40,6 @@ class Start:
     """The weights, where the scorer knows them."""
     files: dict[str, str] = field(default_factory=dict)
     """Watched file -> digest."""
-    unwatched: tuple[str, ...] = ()
-    """A sentence for each part whose change would go unnoticed."""
     changed: tuple[str, ...] = ()
     """What had changed since the start before, where the user let it pass."""
     queries_before: int = 0
@@ -63,10 +61,10 @@ class Start:
 
 def start_of(backend: Backend, canary: Canary | None = None) -> Start:
     """What scores now, and whether stored windows show that it is another one; an endpoint's answers are no proof of that."""
-    watch, identity = backend.watch(), backend.identity()
+    identity = backend.identity()
     revision = identity.get("weights") or identity.get("revision")
     endpoint = None if backend.endpoint is None else backend.endpoint.base
-    now = Start(versions(), endpoint, revision, watch.files, watch.unwatched)
+    now = Start(versions(), endpoint, revision, backend.watch())
     is_another = canary is not None and canary.is_changed and endpoint is None
     return replace(now, changed=(canary.words,), answers=canary.answers) if canary and is_another else now
 
@@ -188,11 +186,6 @@ def start_remarks(record: RunRecord) -> list[str]:
     scored = sorted({session.get("start", 0) for session in record.get("sessions", []) if session.get("windows")})
     versions = _version_remarks([noted[i] for i in scored if i < len(noted)])
     return _change_remarks(noted, scored) + _endpoint_remarks(record, noted) + versions
-
-
-def unwatched_parts(record: RunRecord) -> list[str]:
-    """What of its scorer a run could not watch, in sentences."""
-    return list(dict.fromkeys(sentence for start in starts_of(record) for sentence in start.unwatched))
 
 
 def _change_remarks(noted: Sequence[Start], scored: Sequence[int]) -> list[str]:

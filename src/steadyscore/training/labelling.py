@@ -25,7 +25,7 @@ from ..runs.parts import is_record
 from ..scoring.parts import Worker
 from ..scoring.ray_launcher import Cluster
 from ..scoring.score import AuditConfig, Cut, cut_instances, open_scorer
-from ..scoring.starts import start_remarks, unwatched_parts
+from ..scoring.starts import start_remarks
 from ..scoring.workers import score_on
 from ..tasks import TASKS
 from ..terms import Failure, Instance
@@ -293,7 +293,7 @@ def _score(work: _Work) -> tuple[list[Label], list[Failure]]:
         allow_scorer_change=work.allow_scorer_change,
     )
     record = Run.open(work.out).record
-    for remark in start_remarks(record) + unwatched_parts(record):
+    for remark in start_remarks(record):
         work.say(f"{scorer.name}: {remark}")
     return labels, [Failure(**failure) for failure in record["coverage"]["failed"]]
 
