@@ -9,6 +9,7 @@ import argparse
 import json
 import math
 import shlex
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -236,6 +237,7 @@ def refuse(*mistakes: str) -> None:
 def note_next(args: argparse.Namespace, *words: object) -> None:
     """One line with a command that runs as printed; nothing where a program reads the answer."""
     if not getattr(args, "json", False):
+        sys.stdout.flush()  # where both go into one file, this line is the last
         note(f"next: {shlex.join(['steadyscore', *map(str, words)])}")
 
 
