@@ -159,7 +159,7 @@ def checkpoint_folder(point: Point) -> Path:
 def evaluated_on(point: Point) -> str:
     """The collection with the queries that the run held out."""
     config = json.loads((Path(point.folder) / "train.json").read_text())["config"]
-    return str(config["held_out_data"] or config["data"])
+    return str(config.get("held_out_data") or config["data"])
 
 
 def copy_selected(point: Point, out: Path) -> None:
