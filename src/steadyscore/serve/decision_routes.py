@@ -13,16 +13,16 @@ from starlette.exceptions import HTTPException
 
 from ..decisions import openai_shape, questions, system_one
 from ..decisions.questions import Question, Refusal, Response, Usage
-from . import decision_schemas, schemas
+from . import decision_schemas
 from .batcher import Admission
 from .decision_schemas import DecisionOrder
-from .requests import RequestRunner, Runner
-from .routes import PROBLEMS, StrictRoute
+from .routes import StrictRoute
+from .runner import RequestRunner, Runner
 from .service import Model
+from .shapes import problems
 from .typed_decisions import AnsweredQuestion, answer_request, can_answer, count_windows, mean_answers, order_answer
 
-NOT_READABLE = {"model": schemas.Problem, "description": "a model that cannot answer typed questions"}
-router = APIRouter(responses=PROBLEMS | {501: NOT_READABLE}, route_class=StrictRoute)
+router = APIRouter(responses=problems(400, 401, 404, 422, 429, 500, 501, 503, 504), route_class=StrictRoute)
 post = partial(router.post, response_model_exclude_unset=True)
 
 

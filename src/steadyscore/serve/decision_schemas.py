@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from ..decisions import openai_shape, system_one
 from ..engines.typed_questions import LIMITS
-from .schemas import SURROGATE, Closed, Count, Real, Seed, Words
+from .shapes import SURROGATE, Closed, Count, Real, Seed, Words
 
 
 def check_json(value: Any) -> Any:

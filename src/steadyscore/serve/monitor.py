@@ -16,8 +16,7 @@ from ..terms import Array, Instance
 from ..window.presentation import generator, permutation
 from .batcher import Busy, ShuttingDown
 from .decisions import DecisionRule, ThresholdRule, TopKRule, roles
-from .logs import log_fault
-from .metrics import Metrics
+from .operations import Metrics, log_fault
 from .service import Model, Service
 
 WAITING = 64

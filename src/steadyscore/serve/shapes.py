@@ -1,14 +1,16 @@
-"""Requests and answers as JSON. Fields are those of each shape's original; what is ours travels under `order`.
+"""Requests and answers as JSON: the kinds of values in all of them, and the shapes of our own routes.
 
-Jina, Cohere, TEI and vLLM ignore fields they do not know, so do these shapes (but for `foreign_fields.py`); `order`,
-/v1/decide and /v1/audit are ours and refuse them. A key that was not asked for is left out, never null.
+What is ours travels under `order` in the shapes of others (`rerank_shapes.py`). `order`, /v1/decide and /v1/audit refuse a field
+that nobody knows. A key that was not asked for is left out, never null.
 """
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -22,8 +24,11 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from .foreign_fields import unhonoured_mistakes
-from .variants import Schema, a_value, keep_kinds, newer_or_older, null, state_variants
+from ..measures.ranking import ranking, unless_nan
+from ..runs.table import Scored
+from ..terms import Array, Instance
+from .decisions import DecisionRule, PairRule, ThresholdRule, TopKRule, distances, outcome, roles
+from .service import Model, ScoredDecision, Stopped
 
 SURROGATE = "holds half of a surrogate pair, which is not a character. Send text that UTF-8 can carry"
 
@@ -58,18 +63,15 @@ Words = Annotated[str, AfterValidator(check_characters)]
 Query = Annotated[str, Field(min_length=1, examples=["what is the capital of portugal"]), AfterValidator(check_characters)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(check_whole)]
 Seed = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(check_whole)]
-Direction = Annotated[Literal["left", "right", "Left", "Right"], AfterValidator(str.lower)]
-"""TEI takes both spellings."""
 DOCUMENTS: list[Any] = [
     "Lisbon is the capital of Portugal.",
     "Bread rises because yeast makes gas.",
     "The Tagus reaches the sea near Lisbon.",
 ]
-TEI_FIELDS = {"raw_scores", "return_text", "truncate", "truncation_direction"}
-"""Honoured with `texts` only."""
-TOKENS_PER_DOCUMENT = "Tokens read of each document; 0 as many as the server reads, as vLLM has it."
 MOST_UNKNOWN = 5
 """Unknown fields of one object that are named in a refusal."""
+LARGEST_BUDGET = 10**9
+"""More documents than any request has; a number in JSON may be larger than an array index."""
 
 
 class Closed(BaseModel):
@@ -101,7 +103,7 @@ Queries = Annotated[list[Query], Field(min_length=1, fail_fast=True)]
 Texts = Annotated[list[Words], Field(min_length=1, fail_fast=True)]
 
 
-SEVERAL_CANONICAL: Schema = {
+SEVERAL_CANONICAL: dict[str, Any] = {
     "properties": {"canonical": {"const": True}, "permutations": {"minimum": 2}},
     "required": ["canonical", "permutations"],
 }
@@ -128,99 +130,28 @@ class Order(Closed):
         return self
 
 
-class ForeignRequest(BaseModel):
-    """What the shapes of others share."""
-
-    model: Words | None = None
-    instruction: Words | None = Field(
-        default=None, max_length=20_000, description="What counts as relevant, for a model whose prompt says so; else refused."
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def refuse_unhonoured(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            known = set(cls.model_fields) - (TEI_FIELDS if value.get("texts") is None else set())
-            if mistakes := unhonoured_mistakes(value, known):
-                raise PydanticCustomError("unhonoured", "{mistakes}", {"mistakes": "; ".join(mistakes)})
-        return value
-
-
-class JinaRequest(ForeignRequest):
-    """POST /v1/rerank."""
-
-    query: Query
-    documents: Documents
-    top_n: Count | None = None
-    max_tokens_per_doc: Natural | None = Field(default=None, description=TOKENS_PER_DOCUMENT)
-    return_documents: Flag = True
-    order: Order | None = None
-
-
-class CohereRequest(ForeignRequest):
-    """POST /v2/rerank. Answers never carry documents."""
-
-    query: Query
-    documents: Documents
-    top_n: Count | None = None
-    max_tokens_per_doc: Count | None = Field(
-        default=None, description="Tokens read of each document, 4096 where none are named; never more than the server reads."
-    )
-    order: Order | None = None
-
-
-class AnyRequest(ForeignRequest):
-    """POST /rerank: TEI's shape where `texts` is given, else the union of Cohere's, Jina's and vLLM's."""
-
-    model_config = ConfigDict(
-        json_schema_extra=lambda schema: state_variants(
-            schema, {"texts": a_value, "documents": null}, {"documents": a_value, "texts": null}
-        )
-    )
-    query: Query
-    texts: Texts | None = Field(default=None, description="TEI's documents.")
-    raw_scores: Flag = Field(default=False, description="TEI: the expected grade from 0 to 3 instead of the score from 0 to 1.")
-    return_text: Flag = False
-    truncate: Flag | None = Field(
-        default=None, description="TEI: cut a text that is too long, or refuse it; without this field, as the server was started."
-    )
-    truncation_direction: Direction = Field(default="right", description="TEI: the side that is cut.")
-    documents: Documents | None = None
-    top_n: Natural | None = Field(default=None, description="0 keeps all, as vLLM has it.")
-    max_tokens_per_doc: Natural | None = Field(default=None, description=TOKENS_PER_DOCUMENT)
-    return_documents: Flag = False
-    order: Order | None = None
-
-
-class ScoreRequest(ForeignRequest):
-    """POST /score and /v1/score, vLLM's shape: one query and its documents, or as many queries as documents."""
-
-    model_config = ConfigDict(
-        json_schema_extra=lambda schema: state_variants(
-            schema,
-            *(
-                {**queries, **texts}
-                for queries in newer_or_older("queries", "text_1")
-                for texts in newer_or_older("documents", "text_2")
-            ),
-        )
-    )
-    queries: Query | Queries | None = None
-    documents: Words | Documents | None = None
-    text_1: Query | Queries | None = Field(default=None, description="Older name of `queries`.")
-    text_2: Words | Documents | None = Field(default=None, description="Older name of `documents`.")
-
-
 class Threshold(Closed):
     threshold: Real
+
+    @property
+    def rule(self) -> DecisionRule:
+        return ThresholdRule(self.threshold)
 
 
 class TopK(Closed):
     top_k: Count
 
+    @property
+    def rule(self) -> DecisionRule:
+        return TopKRule(min(self.top_k, LARGEST_BUDGET))
+
 
 class Pair(Closed):
     pair: Annotated[Literal[True], BeforeValidator(check_true)]
+
+    @property
+    def rule(self) -> DecisionRule:
+        return PairRule()
 
 
 def decision_kind(value: Any) -> str | None:
@@ -240,25 +171,14 @@ DecisionShape = Annotated[
 ]
 
 
-def describe_decide(schema: Schema) -> None:
-    """A pair needs two documents; two examples."""
-    ask = {"query": "what is the capital of portugal", "documents": DOCUMENTS}
-    schema["examples"] = [ask | {"decision": {"threshold": 0.5}}, ask | {"decision": {"top_k": 1}, "permutations": 8}]
-    state_variants(
-        schema,
-        {"decision": keep_kinds(is_pair), "documents": lambda field: field | {"minItems": 2}},
-        {"decision": keep_kinds(lambda kind: not is_pair(kind))},
-    )
-
-
-def is_pair(kind: Schema) -> bool:
-    return Pair.__name__ in kind.get("$ref", "")
+ASK: dict[str, Any] = {"query": "what is the capital of portugal", "documents": DOCUMENTS}
+DECIDE_EXAMPLES: list[Any] = [ASK | {"decision": {"threshold": 0.5}}, ASK | {"decision": {"top_k": 1}, "permutations": 8}]
 
 
 class DecideRequest(Closed):
     """POST /v1/decide."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra=describe_decide)
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": DECIDE_EXAMPLES})
     model: Words | None = None
     query: Query
     documents: Documents
@@ -293,22 +213,35 @@ class Problem(BaseModel):
     message: str
 
 
+REFUSALS = {
+    400: "the body is not JSON",
+    401: "no token",
+    404: "unknown model",
+    422: "a mistake in the body",
+    429: "the queue is full, see Retry-After",
+    500: "the scorer failed",
+    501: "a model that cannot answer typed questions",
+    503: "shutting down",
+    504: "out of time",
+}
+"""Statuses of a route's own refusals."""
+RETRY_AFTER = {"required": True, "schema": {"type": "integer", "minimum": 1, "maximum": 60}, "description": "Seconds."}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """These refusals as the specification states them."""
+    stated: dict[int | str, dict[str, Any]] = {s: {"model": Problem, "description": REFUSALS[s]} for s in statuses}
+    if 429 in stated:
+        stated[429]["headers"] = {"Retry-After": RETRY_AFTER}
+    return stated
+
+
 class Usage(BaseModel):
     total_tokens: int = Field(description="Prompt tokens; 0 for a scorer that counts none.")
 
 
-class ScoreUsage(Usage):
-    prompt_tokens: int = Field(description="The same: nothing is written.")
-
-
 class Text(BaseModel):
     text: str
-
-
-class Ranked(BaseModel):
-    index: int
-    relevance_score: float
-    document: Text | None = None
 
 
 class OrderAnswer(BaseModel):
@@ -327,63 +260,24 @@ class OrderAnswer(BaseModel):
     grades: list[list[float]] | None = Field(default=None, description="P(grade) of each document, by index.")
 
 
-class JinaAnswer(BaseModel):
-    model: str
-    object: Literal["list"] = "list"
+@dataclass(frozen=True, slots=True)
+class ScoredPool:
+    """What the answer to a rerank request is made of."""
+
+    model: Model
+    instance: Instance
+    scores: Array
+    """(n,) mean over the presentations."""
+    order: OrderAnswer | None
     usage: Usage
-    results: list[Ranked]
-    order: OrderAnswer | None = None
+
+    def text(self, i: int) -> Text:
+        return Text(text=self.instance.pool[i].text)
 
 
-class BilledUnits(BaseModel):
-    search_units: float = 1
-
-
-class ApiVersion(BaseModel):
-    version: str = "2"
-
-
-class Meta(BaseModel):
-    api_version: ApiVersion = Field(default_factory=ApiVersion)
-    billed_units: BilledUnits = Field(default_factory=BilledUnits)
-
-
-class CohereAnswer(BaseModel):
-    id: str
-    results: list[Ranked]
-    meta: Meta = Field(default_factory=Meta)
-    order: OrderAnswer | None = None
-
-
-class TeiRanked(BaseModel):
-    index: int
-    score: float
-    text: str | None = None
-
-
-class UnionAnswer(BaseModel):
-    id: str
-    model: str
-    object: Literal["list"] = "list"
-    usage: Usage
-    results: list[Ranked]
-    meta: Meta = Field(default_factory=Meta)
-    order: OrderAnswer | None = None
-
-
-class ScoreDatum(BaseModel):
-    index: int
-    object: Literal["score"] = "score"
-    score: float
-
-
-class ScoreAnswer(BaseModel):
-    id: str
-    object: Literal["list"] = "list"
-    created: int
-    model: str
-    data: list[ScoreDatum]
-    usage: ScoreUsage
+Role = Literal["kept", "dropped", "chosen", "rejected", "neither"]
+SET_ROLES: dict[int, Role] = {1: "kept", 0: "dropped"}
+PAIR_ROLES: dict[int, Role] = {1: "chosen", 0: "neither", -1: "rejected"}
 
 
 class Outcome(BaseModel):
@@ -403,7 +297,7 @@ class Outcome(BaseModel):
 class Decided(BaseModel):
     index: int
     score: float
-    role: Literal["kept", "dropped", "chosen", "rejected", "neither"]
+    role: Role
     distance: float | None = Field(
         default=None, description="From the cutoff, positive where kept; of a pair: the lead, or how far behind."
     )
@@ -416,7 +310,7 @@ class Decided(BaseModel):
 class StabilityAnswer(BaseModel):
     permutations: int
     asked: int
-    stopped: Literal["settled", "budget", "order_free"]
+    stopped: Stopped
     agreement: float = Field(description="Share of permutations that take this very decision.")
     overlap: float | None = Field(default=None, description="Mean pairwise Jaccard of the kept sets.")
     unsettled: list[int]
@@ -445,3 +339,75 @@ class AuditAnswer(BaseModel):
     measures: dict[str, float]
     slot_profile: list[float]
     usage: Usage
+
+
+# -- from arrays to answers
+
+
+def order_answer(model: Model, scored: Scored, asked: Order) -> OrderAnswer:
+    """What the answer says under `order`."""
+    presentations, n = scored.scores.shape
+    retained = None
+    if asked.threshold is not None:
+        retained = outcome(scored.scores.mean(axis=0), ThresholdRule(asked.threshold)).kept
+    return OrderAnswer(
+        permutations=presentations,
+        width=asked.width or model.width_for(n),
+        presentation="permuted" if presentations > 1 else "canonical" if asked.canonical else "given",
+        first_stage=model.first_stage,
+        threshold=asked.threshold,
+        retained=retained,
+        sd=scored.scores.std(axis=0, ddof=1).tolist() if presentations > 1 else None,
+        grades=scored.grades.mean(axis=0).tolist() if asked.distribution and scored.grades is not None else None,
+    )
+
+
+def outcome_answer(scores: Array, rule: DecisionRule, expected_overlap: float | None) -> Outcome:
+    return Outcome(**asdict(outcome(scores, rule)), expected_overlap=expected_overlap)
+
+
+def decided_rows(decision: ScoredDecision, rule: DecisionRule, instance: Instance, documents: bool) -> list[Decided]:
+    """Every document, best first."""
+    scores, grades, steady = decision.scores, decision.grades, decision.stability
+    role, away = roles(scores, rule), distances(scores, rule)
+    names = PAIR_ROLES if isinstance(rule, PairRule) else SET_ROLES
+    return [
+        Decided(
+            index=int(i),
+            score=float(scores[i]),
+            role=names[int(role[i])],
+            distance=None if away is None else float(away[i]),
+            grades=None if grades is None else grades[i].tolist(),
+            agreement=None if steady is None else float(steady.by_document[i]),
+            settled=None if steady is None else bool(steady.settled[i]),
+            document=Text(text=instance.pool[i].text) if documents else None,
+        )
+        for i in ranking(scores)
+    ]
+
+
+def stability_answer(decision: ScoredDecision, asked: int) -> StabilityAnswer | None:
+    """None where the request asked for one presentation."""
+    if decision.stability is None or decision.stopped is None:
+        return None
+    steady = decision.stability
+    return StabilityAnswer(
+        permutations=decision.permutations,
+        asked=asked,
+        stopped=decision.stopped,
+        agreement=steady.agreement,
+        overlap=unless_nan(steady.overlap),
+        unsettled=np.flatnonzero(~steady.settled).tolist(),
+    )
+
+
+def audit_presentations(scored: Scored) -> list[PresentationAnswer]:
+    """One row per order, the order given first."""
+    assert scored.slots is not None  # a scorer's own table has places
+    assert scored.windows is not None
+    return [
+        PresentationAnswer(
+            order=np.lexsort((slots, windows)).tolist(), scores=scores, slots=slots.tolist(), windows=windows.tolist()
+        )
+        for scores, slots, windows in zip(scored.scores.tolist(), scored.slots, scored.windows, strict=True)
+    ]
