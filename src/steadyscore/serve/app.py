@@ -17,18 +17,18 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from .. import __version__
+from ..decisions.order import DecisionOrder
 from ..errors import InputError, SteadyscoreError, WindowTooLong
-from ..machine.schemas import mistakes_of, place_of, words_of
+from ..machine.schemas import SURROGATE, mistakes_of, place_of, words_of
 from . import decision_routes, explorer, operations, routes
 from .batcher import Busy, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
-from .decision_schemas import DecisionOrder
 from .middleware import RequestMiddleware, open_paths
 from .monitor import Monitor
 from .operations import Metrics, log_fault
 from .runner import RequestRunner
 from .service import Service
 from .settings import Limits, ServerSettings
-from .shapes import SURROGATE, Document, Order, Problem
+from .shapes import Document, Order, Problem
 
 STATUS: dict[type[Exception], tuple[int, str]] = {
     Busy: (429, "busy"),
@@ -163,7 +163,7 @@ def first_mistakes(error: RequestValidationError, most: int = 5) -> str:
             return "give a text, or an object with one"
         if mistake["type"] == NO_OBJECT and not place:
             return "give a JSON object, with the header Content-Type: application/json"
-        return "there is no such field" if mistake["type"] == "extra_forbidden" else words_of(mistake)
+        return words_of(mistake)
 
     mistakes = mistakes_of(error, "the body", place=_field, words=words)
     rest = f"; and {len(mistakes) - most} more" if len(mistakes) > most else ""

@@ -16,8 +16,9 @@ from pydantic import AfterValidator, AliasChoices, BaseModel, Discriminator, Fie
 from pydantic_core import PydanticCustomError
 
 from ..errors import InputError
+from ..machine.schemas import Count, Flag, Natural, Words
 from ..measures.ranking import ranking
-from .shapes import Count, Document, Documents, Flag, Natural, Order, OrderAnswer, Query, ScoredPool, Text, Usage, Words
+from .shapes import Document, Documents, Order, OrderAnswer, Query, ScoredPool, Text, Usage
 
 UNHONOURED: dict[str, dict[str, tuple[Any, ...]]] = {
     "title and text are read, in this order": {"rank_fields": (["text"], ["title", "text"])},

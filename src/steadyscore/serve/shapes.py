@@ -7,7 +7,6 @@ that nobody knows. A key that was not asked for is left out, never null.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from itertools import islice
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -18,35 +17,17 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    FiniteFloat,
     Tag,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
+from ..machine.schemas import Closed, Count, Flag, Real, Seed, Words, check_characters, check_whole
 from ..measures.ranking import ranking, unless_nan
 from ..runs.table import Scored
 from ..terms import Array, Instance
 from .decisions import DecisionRule, PairRule, ThresholdRule, TopKRule, distances, outcome, roles
 from .service import Model, ScoredDecision, Stopped
-
-SURROGATE = "holds half of a surrogate pair, which is not a character. Send text that UTF-8 can carry"
-
-
-def check_characters(text: str) -> str:
-    """JSON can spell text that no tokenizer, file or answer can hold: `\\ud800` alone."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise PydanticCustomError("string_unicode", SURROGATE) from None
-    return text
-
-
-def check_whole(value: Any) -> Any:
-    """pydantic would also read true and "1" as a number; 1.0 is an integer in JSON."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise PydanticCustomError("int_type", "Input should be a valid integer")
-    return value
 
 
 def check_true(value: Any) -> Any:
@@ -56,37 +37,14 @@ def check_true(value: Any) -> Any:
     return value
 
 
-Flag = Annotated[bool, Field(strict=True)]
-Real = Annotated[FiniteFloat, Field(strict=True)]
-Natural = Annotated[int, Field(ge=0), BeforeValidator(check_whole)]
-Words = Annotated[str, AfterValidator(check_characters)]
 Query = Annotated[str, Field(min_length=1, examples=["what is the capital of portugal"]), AfterValidator(check_characters)]
-Count = Annotated[int, Field(ge=1), BeforeValidator(check_whole)]
-Seed = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(check_whole)]
 DOCUMENTS: list[Any] = [
     "Lisbon is the capital of Portugal.",
     "Bread rises because yeast makes gas.",
     "The Tagus reaches the sea near Lisbon.",
 ]
-MOST_UNKNOWN = 5
-"""Unknown fields of one object that are named in a refusal."""
 LARGEST_BUDGET = 10**9
 """More documents than any request has; a number in JSON may be larger than an array index."""
-
-
-class Closed(BaseModel):
-    """A shape in which a field nobody knows is a mistake."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    @model_validator(mode="before")
-    @classmethod
-    def keep_few_unknown(cls, value: Any) -> Any:
-        """pydantic writes a mistake for each unknown field, and a body has room for 400,000."""
-        if not isinstance(value, dict):
-            return value
-        unknown = {name: value[name] for name in islice((n for n in value if n not in cls.model_fields), MOST_UNKNOWN)}
-        return {name: value[name] for name in cls.model_fields if name in value} | unknown
 
 
 class Document(BaseModel):
@@ -99,8 +57,6 @@ class Document(BaseModel):
 
 # Lists fail at their first wrong item: pydantic writes two mistakes for each one, and a body has room for two million.
 Documents = Annotated[list[Words | Document], Field(min_length=1, fail_fast=True, examples=[DOCUMENTS])]
-Queries = Annotated[list[Query], Field(min_length=1, fail_fast=True)]
-Texts = Annotated[list[Words], Field(min_length=1, fail_fast=True)]
 
 
 SEVERAL_CANONICAL: dict[str, Any] = {

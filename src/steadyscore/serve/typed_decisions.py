@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..decisions.order import DecisionOrder, DecisionOrderAnswer, QuestionStability
 from ..decisions.pool import list_at, member_keys, member_text, value_at, with_list
 from ..decisions.questions import Answer, Noul, Question, Refusal, Request, Score, State
 from ..engines import Engine
@@ -23,7 +24,6 @@ from ..terms import GRADES, Array, Instance, Prompt
 from ..window.presentation import permutations
 from .batched import batched_backend
 from .batcher import Admission
-from .decision_schemas import DecisionOrder, DecisionOrderAnswer, QuestionStability
 from .service import Model, Service
 
 
@@ -242,9 +242,10 @@ def stability_of(question: Question, answered: AnsweredQuestion | Refusal, thres
             kept = bool(decision)
     elif isinstance(question, Noul):
         values = each[:, 0]
-    return QuestionStability(
-        agreement=float((decided == decision).mean()),
-        sd=float(values.std(ddof=1)) if len(values) > 1 else None,
-        kept=kept,
-        label_mass=answered.label_mass,
-    )
+    told = {
+        "agreement": float((decided == decision).mean()),
+        "sd": float(values.std(ddof=1)) if len(values) > 1 else None,
+        "kept": kept,
+        "label_mass": answered.label_mass,
+    }
+    return QuestionStability.model_validate({name: value for name, value in told.items() if value is not None})
