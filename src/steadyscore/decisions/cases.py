@@ -11,50 +11,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import Field, ValidationError
+from typing import Any
 
 from ..errors import InputError
 from ..machine.json_keys import KeyTwice, keys_once
-from ..machine.schemas import Closed, Json, Key, Words, mistakes_of
 from ..machine.unpacking import read_whole
 from .pool import Steps, parse_path, value_behind
 from .questions import Choice, Noul, Question, State
-from .system_one import LevelsShape, NoulShape, OptionsShape
 
-MOST_OPTIONS = 255
-"""The most that any known server takes."""
 EMBEDDED = {"tickets": Path(__file__).with_name("tickets.json")}
 """Files that ship: ten support tickets with help articles, written for this package."""
-
-
-class NoulOfFile(NoulShape):
-    instructions: Words
-
-
-class OptionsOfFile(OptionsShape):
-    instructions: Words
-    criteria: Annotated[dict[Key, Words | None], Field(min_length=2, max_length=MOST_OPTIONS)]
-
-
-class LevelsOfFile(LevelsShape):
-    instructions: Words
-
-
-class CaseShape(Closed):
-    """A state as a file holds it; what its fields say of each other is checked afterwards."""
-
-    id: str | int
-    state: Json
-    instructions: Words | None = None
-    candidates: str | None = None
-    questions: Annotated[
-        dict[Key, Annotated[NoulOfFile | OptionsOfFile | LevelsOfFile, Field(discriminator="type")]], Field(min_length=1)
-    ]
-    gold: dict[str, Any] | None = None
-    cutoffs: dict[str, Any] | None = None
-    fixed: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +113,11 @@ def read_case(row: Mapping[str, Any]) -> Case:
 
 
 def _read(row: Mapping[str, Any]) -> tuple[Case | None, list[str]]:
-    try:
-        given = CaseShape.model_validate(row)
-    except ValidationError as error:
-        return None, [f"{mistake}." for mistake in mistakes_of(error, "the state")]
-    mistakes: list[str] = []
+    from .case_shape import read_shape
+
+    given, mistakes = read_shape(row)
+    if given is None:
+        return None, mistakes
     questions = tuple(shape.question(id) for id, shape in given.questions.items())
     gold, cutoffs, fixed = given.gold or {}, given.cutoffs or {}, given.fixed or []
     for name, ids in (("gold", gold), ("cutoffs", cutoffs), ("fixed", fixed)):
