@@ -1,8 +1,8 @@
 """The scorer in production: rerank APIs people already call, with the decision as a first-class output.
 
-settings       what a server allows                  decisions      decisions and how settled they are, on arrays
-batcher        passes that requests share            batched        a request's view of a backend: windows to the batcher
-shared_base    several models on one base            service        pools in, scores and decisions out; no HTTP
+settings       what a server allows                  shared_base    several models on one base
+passes         windows scored together, if wanted    batcher        the workers, and whose turn it is
+service        pools in, scores and decisions out    typed_decisions  typed questions in, answers out; neither knows HTTP
 truncation     what is read of a long document       monitor        live stability in idle time
 shapes         our requests and answers as JSON      rerank_shapes  those of Jina, Cohere, TEI and vLLM
 runner         what every scoring route needs        routes         each shape to a pool, and scores to its answer

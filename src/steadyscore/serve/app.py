@@ -20,7 +20,7 @@ from .. import __version__
 from ..decisions.order import DecisionOrder
 from ..errors import InputError, SteadyscoreError, WindowTooLong
 from ..machine.schemas import SURROGATE, mistakes_of, place_of, words_of
-from . import decision_routes, explorer, operations, routes
+from . import explorer, operations, routes
 from .batcher import Busy, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
 from .middleware import RequestMiddleware, open_paths
 from .monitor import Monitor
@@ -41,7 +41,7 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     SteadyscoreError: (500, "engine"),
 }
 """Status of each refusal, and its name in the metrics. 499 is for the log alone: the client has disconnected."""
-ROUTERS = (routes.router, decision_routes.router, operations.router, operations.probes)
+ROUTERS = (routes.router, operations.router, operations.probes)
 COUNTED_PATHS = frozenset(explorer.FILES) | {
     route.path for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)
 }

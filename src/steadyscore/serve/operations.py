@@ -60,7 +60,7 @@ class Metrics:
         gauge("requests_in_flight", "Requests let in and not answered yet.").set_function(lambda: batcher.in_flight)
         gauge("busy_workers", "Workers in a pass.").set_function(lambda: len(batcher.ages))
         oldest = gauge("oldest_pass_seconds", "Age of the oldest pass; 0 without one.")
-        oldest.set_function(lambda: max((age for age, _ in batcher.ages), default=0.0))
+        oldest.set_function(lambda: max(batcher.ages, default=0.0))
 
     def on_batch(self, windows: int, requests: int, seconds: float) -> None:
         self.windows.inc(windows)

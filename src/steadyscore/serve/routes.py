@@ -10,11 +10,17 @@ from typing import Any
 import numpy as np
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 
+from ..decisions.openai_shape import DecisionsAnswer, DecisionsRequest
+from ..decisions.order import DecisionOrder
+from ..decisions.questions import Refusal, Usage
+from ..decisions.questions import Response as Answers
+from ..decisions.system_one import SystemOneAnswer, SystemOneRequest
 from ..errors import InputError
+from ..measures.settling import DecisionRule, ThresholdRule, check_rule
 from ..terms import Array, Instance
 from .batcher import Admission
-from .decisions import DecisionRule, ThresholdRule, check_rule
 from .rerank_shapes import (
     AnyRequest,
     CohereAnswer,
@@ -45,6 +51,7 @@ from .shapes import (
     stability_answer,
 )
 from .truncation import cut_to_tokens, truncate_texts
+from .typed_decisions import AnsweredQuestion, answer_request, can_answer, count_windows, mean_answers, order_answer
 
 
 class StrictRequest(Request):
@@ -70,6 +77,7 @@ def _refuse_constant(name: str) -> None:
 
 router = APIRouter(responses=problems(400, 401, 404, 422, 429, 500, 503, 504), route_class=StrictRoute)
 post = partial(router.post, response_model_exclude_none=True)
+ask = partial(router.post, response_model_exclude_unset=True, responses=problems(501))
 
 # A route's name is part of its operation id in the specification, and a docstring would be its description there.
 
@@ -194,3 +202,38 @@ def rule_of(body: DecideRequest, model: Model) -> DecisionRule:
     if model.cutoff is None:
         raise InputError(f"{model.name} has no cutoff of its own. Give a decision: threshold, top_k or pair.")
     return ThresholdRule(model.cutoff)
+
+
+# -- typed questions, for every model that can be read at the tokens of a label
+
+
+@ask("/v1/systemone", response_model=SystemOneAnswer, summary="Typed questions, System One's shape")
+async def ask_system_one(body: SystemOneRequest, request: Request, runner: Runner) -> SystemOneAnswer | DecisionsAnswer:
+    return await answer_questions(body, request, runner)
+
+
+@ask("/v1/decisions", response_model=DecisionsAnswer, summary="Typed questions, OpenAI's shape")
+async def ask_decisions(body: DecisionsRequest, request: Request, runner: Runner) -> SystemOneAnswer | DecisionsAnswer:
+    return await answer_questions(body, request, runner)
+
+
+async def answer_questions(
+    body: SystemOneRequest | DecisionsRequest, request: Request, runner: RequestRunner
+) -> SystemOneAnswer | DecisionsAnswer:
+    """The questions answered as the request's `order` says, by default once in the order given."""
+    model, order = runner.find_model(body.model), body.order or DecisionOrder()
+    if not can_answer(model) and order.readout != "window":  # its own window needs no labels
+        raise HTTPException(
+            501, f"{model.name} cannot answer typed questions: it is not read at the tokens of a label. Serve a local model."
+        )
+    asked = body.asked(model.name)
+    runner.check_permutations(order.permutations)
+    windows = count_windows(runner.service, model, asked, order)
+
+    def work(admission: Admission) -> list[AnsweredQuestion | Refusal]:
+        return answer_request(runner.service, model, admission, asked, order, refuse_long=body.refuses_long)
+
+    answered, usage = await runner.run(request, model, len(asked.questions), windows, work)
+    answers = Answers(model.name, mean_answers(answered), Usage(usage.total_tokens))
+    told = None if body.order is None else order_answer(model, asked.questions, answered, order)
+    return body.answer(asked.questions, answers, told)

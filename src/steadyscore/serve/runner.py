@@ -13,11 +13,11 @@ from starlette.exceptions import HTTPException
 
 from ..engines.endpoint import TooLong
 from ..errors import InputError, UnusableScorer, WindowTooLong
+from ..measures.settling import DecisionRule, ThresholdRule, TopKRule
 from ..runs.table import Scored
 from ..terms import Array, Instance
 from ..window.presentation import permutations
 from .batcher import Admission, Busy, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
-from .decisions import DecisionRule, ThresholdRule, TopKRule
 from .monitor import Monitor
 from .operations import Metrics, log_fault
 from .service import Model, Service, content_order

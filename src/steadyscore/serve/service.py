@@ -18,6 +18,7 @@ from ..errors import InputError
 from ..measures.measurement import measure
 from ..measures.places import slot_profile
 from ..measures.registry import MEASURES
+from ..measures.settling import DecisionRule, Stability, stability, stopping_points
 from ..measures.threshold import Threshold
 from ..models.adapter import card_of, prompt_mistakes, refuse_mismatches
 from ..models.embedded import DEFAULT, FIRST_STAGE_SHARE
@@ -27,9 +28,7 @@ from ..scoring.scorer import PoolScorer, Scorer, Settings
 from ..tasks import TASKS, Task
 from ..terms import Array, Candidate, Instance, Prompt
 from ..window.presentation import permutations, windows
-from .batched import batched_backend
-from .batcher import Admission, Batcher
-from .decisions import DecisionRule, Stability, stability, stopping_points
+from .batcher import Admission, Batcher, batched_backend
 from .settings import Limits, ModelOptions
 from .shared_base import SharedBases
 
@@ -290,7 +289,7 @@ class Service:
         drawn = permutations(n, count, seed=seed, query_id=instance.query, scheme="distinct")
         orders = np.vstack([np.arange(n)[None], drawn])
         scored = self.score_orders(model, admission, instance, orders, width, first=FIRST_STAGE)
-        admission.check_time()
+        admission.check()
         measured = measure([scored], Threshold(cutoff=cutoff), only=MEASURES)
         slots = slot_profile([scored])
         values = {name: float(value[0]) for name, value in measured.values.items()} | {"slot_rms": slots.rms}

@@ -24,9 +24,9 @@ from pydantic_core import PydanticCustomError
 
 from ..machine.schemas import Closed, Count, Flag, Real, Seed, Words, check_characters, check_whole
 from ..measures.ranking import ranking, unless_nan
+from ..measures.settling import DecisionRule, PairRule, ThresholdRule, TopKRule, distances, outcome, roles
 from ..runs.table import Scored
 from ..terms import Array, Instance
-from .decisions import DecisionRule, PairRule, ThresholdRule, TopKRule, distances, outcome, roles
 from .service import Model, ScoredDecision, Stopped
 
 

@@ -22,8 +22,7 @@ from ..engines.typed_questions import answer_of, question_prompts, state_text
 from ..errors import InputError
 from ..terms import GRADES, Array, Instance, Prompt
 from ..window.presentation import permutations
-from .batched import batched_backend
-from .batcher import Admission
+from .batcher import Admission, batched_backend
 from .service import Model, Service
 
 
@@ -75,7 +74,7 @@ def answer_request(
     engine.context = min(engine.context, service.limits.window_tokens)
     asked: list[tuple[int, Prompt]] = []
     for each in presented_states(service, request, order):
-        admission.check_time()  # a state may be long, and its tokens are counted here
+        admission.check()  # a state may be long, and its tokens are counted here
         questions = [request.questions[i] for i in each.questions]
         prompts = _fitting_prompts(engine, replace(request.state, content=each.content), questions, refuse_long)
         asked += [(i, prompt) for i, prompt in zip(each.questions, prompts, strict=True) if prompt is not None]
