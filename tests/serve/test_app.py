@@ -921,16 +921,19 @@ def test_the_monitor_asks_again_at_the_width_of_the_request():
     assert figure(page, "top1_flips_total", "planted") == 0
 
 
-def test_the_monitor_leaves_order_free_scorers_alone():
-    app = app_of(planted("none"))
-    monitor = Monitor(app.state.service, None, 0.0)  # type: ignore[arg-type]
-    monitor.share = 1.0
-    monitor.offer(planted("none"), instance_of(QUERY, DOCUMENTS), None, np.zeros(4))
-    monitor.offer(planted("slot"), instance_of(QUERY, ["one"]), None, np.zeros(1))
-    assert not monitor._samples
-    monitor.offer(planted("slot"), instance_of(QUERY, DOCUMENTS), None, np.zeros(4))
-    assert len(monitor._samples) == 1
-    app.state.service.close()
+def test_the_monitor_leaves_order_free_scorers_and_single_documents_alone():
+    metrics = Metrics()
+    steady, moved = planted("none", name="steady"), planted("slot")
+    service = service_of(steady, moved)
+    monitor = Monitor(service, metrics, 1.0, pause=0.01)
+    monitor.offer(steady, instance_of(QUERY, DOCUMENTS), None, np.zeros(4))
+    monitor.offer(moved, instance_of(QUERY, ["one"]), None, np.zeros(1))
+    monitor.offer(moved, instance_of(QUERY, DOCUMENTS), None, np.zeros(4))
+    page = wait_for(lambda: metrics.page().decode(), "stability_samples_total{")
+    monitor.close()
+    service.close()
+    assert "steady" not in page.replace("steadyscore", "")
+    assert 'stability_samples_total{model="planted"} 1.0' in page, "the last one, and those before it were never kept"
 
 
 def test_the_monitor_outlives_a_scorer_that_fails_and_says_so(caplog):

@@ -41,9 +41,11 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     SteadyscoreError: (500, "engine"),
 }
 """Status of each refusal, and its name in the metrics. 499 is for the log alone: the client has disconnected."""
-ROUTERS = (routes.router, operations.router, operations.probes)
 COUNTED_PATHS = frozenset(explorer.FILES) | {
-    route.path for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)
+    route.path
+    for router in (routes.router, operations.router, operations.probes)
+    for route in router.routes
+    if isinstance(route, APIRoute)
 }
 """Paths that the metrics and the log name; any other is "other", so that a client cannot add to them."""
 ANYWHERE: dict[int | str, dict[str, Any]] = {
@@ -90,9 +92,9 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> 
         redoc_url=None,
     )
     app.state.service, app.state.metrics, app.state.runner = service, metrics, runner
-    for router in (*ROUTERS, explorer.router):
-        known = {status for status in ANYWHERE if status != 421 or router is not operations.probes}
-        app.include_router(router, responses={status: ANYWHERE[status] for status in known})
+    for router in (routes.router, operations.router, explorer.router):
+        app.include_router(router, responses=ANYWHERE)
+    app.include_router(operations.probes, responses={status: ANYWHERE[status] for status in ANYWHERE if status != 421})
     metrics.watch(service.batcher)
     for kind in STATUS:
         app.add_exception_handler(kind, refuse)
