@@ -15,12 +15,11 @@ from steadyscore.engines import Capabilities, Engine, EngineOptions, Grader
 from steadyscore.errors import InputError
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve.batcher import QUEUE_PASSES, Batcher, Busy, ClientDisconnected, ShuttingDown, TimedOut, batched_backend
-from steadyscore.serve.passes import SMALL_TOKENS, check_wanted, cost_of
+from steadyscore.serve.passes import SMALL_TOKENS, check_wanted
 from steadyscore.serve.service import instance_of
 from steadyscore.serve.settings import Limits
 from steadyscore.serve.shared_base import SharedBases
 from steadyscore.tasks import TASKS
-from steadyscore.terms import Prompt
 from steadyscore.window.presentation import windows
 from tests.helpers.waiting import until
 
@@ -372,13 +371,6 @@ def test_a_pass_has_so_many_tokens_and_what_its_windows_share_counts_once(bounde
         bounded.call(admission, (0, False), engine, [6, 7, 8, 9], costs=shared)
     assert engine.passes == [[1, 2], [3], [4], [5], [6, 7, 8, 9]]
     assert bounded.tokens == 0
-
-
-def test_orders_of_one_set_cost_one_reading(tiny_engine):
-    prompt = Prompt((1, 2), (3, 4, 5), (3, 4), (6,), ((2, 3, 4), (4, 5, 5)), segment=1)
-    assert cost_of(prompt) == cost_of(replace(prompt, slots=(4, 3)))
-    assert sum(cost_of(replace(prompt, segment=0, candidates=())).values()) == 5
-    assert cost_of("a text") == {}
 
 
 def test_a_queue_that_is_full_of_tokens_refuses_what_comes_and_never_what_has_begun(bounded):
