@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.decisions.cases import read_case, read_cases
+from steadyscore.decisions.cases import read_case, read_rows
 from steadyscore.decisions.questions import Choice, Noul, Score
 from steadyscore.errors import InputError
 from tests.helpers.decisions import ANYTHING, PATIENT
@@ -26,6 +26,10 @@ def write(folder, text):
     file = folder / "file.jsonl"
     file.write_text(text)
     return file
+
+
+def read_cases(file):
+    return [read_case(row) for row in read_rows(file)]
 
 
 def test_a_row_is_a_state_with_questions_gold_and_cutoffs():
@@ -78,9 +82,33 @@ def test_every_mistake_of_a_file_is_named_at_once(tmp_path):
         "cutoffs.tone: a choice has none",
         "cutoffs.keep is 9: give a number from 0 to 2",
         "gold.keep is 5: give one of 0, 1, 2",
-        "unknown field colour",
+        "state s: colour: there is no such field",
     ):
         assert said in text
+
+
+def test_every_mistake_of_a_question_is_named_at_once():
+    questions = {
+        "a": {"type": "rank", "instructions": "Q"},
+        "b": {"type": "score", "criteria": ["one"]},
+        "c": {"type": "choice", "instructions": "Q", "criteria": {"x": 1, "y": None}, "weight": 2},
+        "": {"type": "noul", "instructions": "Q"},
+    }
+    with pytest.raises(InputError) as refusal:
+        read_case({"id": 1, "questions": questions, "fixed": "a"})
+    text = str(refusal.value)
+    for place in ("state", "questions.a", "questions.b.score.instructions", "questions.b.score.criteria", "fixed"):
+        assert f"{place}: " in text
+    assert "questions.c.choice.weight: there is no such field" in text
+    assert "questions.c.choice.criteria.x: " in text
+
+
+def test_a_choice_of_a_file_may_have_more_options_than_a_local_model_has_letters():
+    options = {str(i): None for i in range(255)}
+    question = {"type": "choice", "instructions": "Which?", "criteria": options}
+    assert len(read_case({"id": 1, "state": "", "questions": {"q": question}}).questions[0].options) == 255
+    with pytest.raises(InputError, match="at most 255"):
+        read_case({"id": 1, "state": "", "questions": {"q": question | {"criteria": options | {"one more": None}}}})
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"states": 3}', '{"id": 1}\n{"id": 1}'])

@@ -6,7 +6,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.decisions.cases import Case, with_value_at
+from steadyscore.decisions.cases import Case
+from steadyscore.decisions.pool import with_value
 from steadyscore.decisions.presentations import AS_GIVEN, CHANNELS, irrelevance, presentations, put_back, show
 from steadyscore.decisions.questions import Answer, Choice, Level, Noul, Option, Score, State
 from tests.helpers.decision_server import hashed
@@ -81,5 +82,5 @@ def test_an_option_that_the_server_names_is_put_back_too():
 
 def test_a_value_inside_a_state_is_replaced_in_a_copy():
     content = {"a": [{"b": [1, 2]}, 3]}
-    assert with_value_at(content, ("a", 0, "b"), [2, 1]) == {"a": [{"b": [2, 1]}, 3]}
+    assert with_value(content, ("a", 0, "b"), [2, 1]) == {"a": [{"b": [2, 1]}, 3]}
     assert content == {"a": [{"b": [1, 2]}, 3]}

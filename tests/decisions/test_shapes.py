@@ -7,8 +7,11 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from steadyscore.decisions import openai_shape, system_one
+from steadyscore.decisions.openai_shape import DecisionsRequest
+from steadyscore.decisions.order import DecisionOrderAnswer
 from steadyscore.decisions.questions import (
     Answer,
     Choice,
@@ -23,7 +26,8 @@ from steadyscore.decisions.questions import (
     UnusableAnswer,
     Usage,
 )
-from steadyscore.errors import InputError
+from steadyscore.decisions.system_one import SystemOneRequest
+from tests.helpers.decision_shapes import ANSWERS, REQUESTS, read_request
 from tests.helpers.decisions import ANYTHING, PATIENT, questions, requests, responses
 
 SHAPES = {"systemone": system_one, "decisions": openai_shape}
@@ -36,20 +40,12 @@ def by_wire(value):
     return json.loads(json.dumps(value))
 
 
-def write_answers(shape, asked, response):
-    return shape.write_answers(asked, response, *(("id", 1) if shape is system_one else ()))
-
-
+@pytest.mark.parametrize("name", SHAPES)
 @PATIENT
-@given(requests(openai=False))
-def test_a_systemone_request_is_read_as_it_was_written(request):
-    assert system_one.read_request(by_wire(system_one.write_request(request))) == request
-
-
-@PATIENT
-@given(requests(openai=True))
-def test_a_decisions_request_is_read_as_it_was_written(request):
-    assert openai_shape.read_request(by_wire(openai_shape.write_request(request))) == request
+@given(data=st.data())
+def test_a_request_is_read_as_it_was_written(name, data):
+    request = data.draw(requests(openai=name == "decisions"))
+    assert read_request(name, by_wire(SHAPES[name].write_request(request))) == request
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -59,27 +55,27 @@ def test_answers_are_read_as_they_were_written(name, data):
     openai = name == "decisions"
     asked = data.draw(questions(openai=openai))
     response = data.draw(responses(asked, openai=openai))
-    assert SHAPES[name].read_answers(asked, by_wire(write_answers(SHAPES[name], asked, response))) == response
+    assert SHAPES[name].read_answers(asked, by_wire(ANSWERS[name](asked, response))) == response
 
 
 @pytest.mark.parametrize("name", SHAPES)
 @PATIENT
 @given(body=ANYTHING | st.fixed_dictionaries({"model": ANYTHING, "state": ANYTHING, "input": ANYTHING, "questions": ANYTHING}))
-def test_any_request_is_read_or_refused_in_our_words(name, body):
-    with contextlib.suppress(InputError):
-        SHAPES[name].read_request(body)
+def test_any_request_is_read_or_refused_with_its_mistakes(name, body):
+    with contextlib.suppress(ValidationError):
+        REQUESTS[name].model_validate(body)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 @PATIENT
 @given(data=st.data())
-def test_a_question_of_any_shape_is_read_or_refused_in_our_words(name, data):
+def test_a_question_of_any_shape_is_read_or_refused_with_its_mistakes(name, data):
     fields = {"type": st.sampled_from(["noul", "predicate", "choice", "score"]), "instructions": st.just("Q")}
     extra = dict.fromkeys(("criteria", "choices", "levels", "name"), ANYTHING)
     asked = data.draw(st.fixed_dictionaries(fields, optional=extra))
     listed = {"q": asked} if name == "systemone" else [asked]
-    with contextlib.suppress(InputError):
-        SHAPES[name].read_request({"model": "m", "state": "", "input": "", "questions": listed})
+    with contextlib.suppress(ValidationError):
+        read_request(name, {"model": "m", "state": "", "input": "", "questions": listed})
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -88,7 +84,7 @@ def test_a_question_of_any_shape_is_read_or_refused_in_our_words(name, data):
 def test_any_change_of_an_answer_is_read_as_distributions_or_named(name, data):
     openai = name == "decisions"
     asked = data.draw(questions(openai=openai))
-    body = by_wire(write_answers(SHAPES[name], asked, data.draw(responses(asked, openai=openai))))
+    body = by_wire(ANSWERS[name](asked, data.draw(responses(asked, openai=openai))))
     spot, key = body, "answers"
     for _ in range(data.draw(st.integers(0, 4))):
         inner = spot[key]
@@ -143,22 +139,35 @@ def test_the_written_shapes_are_those_of_the_public_servers():
 
 
 def test_the_written_answers_are_those_of_the_public_servers():
-    asked, response = (KEEP, TONE, GRADE), Response("m", (Answer((0.75, 0.25), 0.9, True), Answer((0.25, 0.75)), Refusal()))
-    assert system_one.write_answers(asked, response, "d-1", 7) == {
-        "id": "d-1",
+    asked, answers = (KEEP, TONE, GRADE), (Answer((0.75, 0.25), 0.9), Answer((0.25, 0.75)), Answer((0.25, 0.25, 0.5)))
+    response, order = (
+        Response("m", answers, Usage(9, 0, 0)),
+        DecisionOrderAnswer(readout="alone", permutations=1, order_free=True, questions=[]),
+    )
+    written = SystemOneRequest.answer(asked, response, None).model_dump(exclude_unset=True)
+    assert written.pop("id").startswith("decision-")
+    assert written.pop("created") > 1.7e9
+    assert written == {
         "object": "structured_decision",
-        "created": 7,
         "model": "m",
         "answers": {
             "keep": {"type": "noul", "noul": 0.75, "probabilities": {"yes": 0.75, "no": 0.25}, "confidence": 0.75},
             "tone": {"type": "choice", "choice": "angry", "probabilities": {"calm": 0.25, "angry": 0.75}, "confidence": 0.75},
-            "grade": {"type": "refusal"},
+            "grade": {
+                "type": "score",
+                "score": 1.25,
+                "legend": {"0": "no", "1": "partly", "2": "fully"},
+                "probabilities": {"0": 0.25, "1": 0.25, "2": 0.5},
+                "confidence": 0.5,
+            },
         },
-        "usage": {"input_tokens": 0, "output_tokens": 0},
-        "diagnostics": {"keep": {"label_mass": 0.9, "argmax_is_label": True}},
+        "usage": {"input_tokens": 9, "output_tokens": 0},
+        "diagnostics": {"keep": {"label_mass": 0.9}},
     }
-    graded = openai_shape.write_answers((GRADE,), Response("m", (Answer((0.25, 0.25, 0.5)),), Usage(9, 4, 0)))
-    assert graded["answers"] == [
+    assert system_one.read_answers(asked, written) == response
+    listed = DecisionsRequest.answer((GRADE, TONE), Response("m", (answers[2], Refusal()), Usage(9, 0, 0)), order)
+    written = listed.model_dump(exclude_unset=True)
+    assert written["answers"] == [
         {
             "type": "score",
             "name": "grade",
@@ -169,24 +178,11 @@ def test_the_written_answers_are_those_of_the_public_servers():
                 {"value": 2, "label": "fully", "probability": 0.5},
             ],
             "confidence": 0.5,
-        }
-    ]
-    assert graded["usage"]["input_tokens_details"]["cached_tokens"] == 4
-
-
-def test_every_mistake_of_a_request_is_named_at_once():
-    body = {
-        "model": 3,
-        "questions": {
-            "a": {"type": "rank", "instructions": "Q"},
-            "b": {"type": "score", "instructions": None, "criteria": ["one"]},
-            "c": {"type": "choice", "instructions": "Q", "criteria": {"x": 1, "y": None}, "weight": 2},
         },
-    }
-    with pytest.raises(InputError) as refusal:
-        system_one.read_request(body)
-    assert len(refusal.value.mistakes) == 7
-    assert "questions.b.criteria: 1 levels. Give 2 to 10." in refusal.value.mistakes
+        {"type": "refusal", "name": "tone"},
+    ]
+    assert written["usage"]["total_tokens"] == 9
+    assert written["order"] == {"readout": "alone", "permutations": 1, "order_free": True, "questions": []}
 
 
 @pytest.mark.parametrize(
@@ -202,14 +198,14 @@ def test_every_mistake_of_a_request_is_named_at_once():
 )
 def test_half_an_answer_is_named(change, reason):
     asked = (TONE, GRADE)
-    body = system_one.write_answers(asked, Response("m", (Answer((0.25, 0.75)), Answer((0.5, 0.25, 0.25)))), "d", 1)
+    body = ANSWERS["systemone"](asked, Response("m", (Answer((0.25, 0.75)), Answer((0.5, 0.25, 0.25)))))
     change(body["answers"])
     with pytest.raises(UnusableAnswer, match=reason):
         system_one.read_answers(asked, body)
 
 
 def test_an_option_that_the_server_names_against_its_probabilities_is_what_was_decided():
-    body = system_one.write_answers((TONE,), Response("m", (Answer((0.5, 0.5)),)), "d", 1)
+    body = ANSWERS["systemone"]((TONE,), Response("m", (Answer((0.5, 0.5)),)))
     body["answers"]["tone"]["choice"] = "angry"
     [answer] = system_one.read_answers((TONE,), body).answers
     assert answer.best == 1

@@ -190,10 +190,10 @@ DECISIONS = json.dumps(
 
 
 def present_decisions(file: Path) -> None:
-    from steadyscore.decisions.cases import read_cases
+    from steadyscore.decisions.cases import read_case, read_rows
     from steadyscore.decisions.presentations import CHANNELS, presentations, show
 
-    for case in read_cases(file):
+    for case in map(read_case, read_rows(file)):
         for presentation in (p for channel in CHANNELS for p in presentations(case, channel, 3, 0)):
             show(case, presentation)
 

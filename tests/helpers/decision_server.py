@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyscore.decisions import openai_shape, system_one
 from steadyscore.decisions.questions import Answer, Choice, Noul, Response, Usage
 from steadyscore.engines import endpoint
+from tests.helpers.decision_shapes import ANSWERS, read_request
 
 
 def hashed(text: str) -> float:
@@ -46,12 +46,12 @@ class DecisionServer:
 
     def answer(self, path, body):
         self.asked += 1
-        shape = system_one if path.endswith("/systemone") else openai_shape
-        request = shape.read_request(body)
+        name = path.rpartition("/")[2]
+        request = read_request(name, body)
         text = request.state.text
         answers = tuple(self.decide(text, q, i / max(len(request.questions) - 1, 1)) for i, q in enumerate(request.questions))
         response = Response(request.model, answers, Usage(1000, 400, 0))
-        return shape.write_answers(request.questions, response, *(("d", 1) if shape is system_one else ()))
+        return ANSWERS[name](request.questions, response)
 
     def decide(self, state, question, asked_at):
         item, place = self.item(state, question)

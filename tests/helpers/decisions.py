@@ -54,10 +54,9 @@ def questions(draw, *, openai: bool, most: int = 4):
 
 @st.composite
 def requests(draw, *, openai: bool):
-    messages = st.lists(st.fixed_dictionaries({"role": st.just("user"), "content": TEXTS}), min_size=1, max_size=3)
+    messages = st.lists(st.fixed_dictionaries({"role": st.just("user"), "content": TEXTS}), min_size=2, max_size=3)
     state = State(draw(TEXTS | messages)) if openai else State(draw(JSON_VALUES), draw(st.none() | TEXTS))
-    extras = draw(st.dictionaries(st.sampled_from(["cache_salt", "prompt_cache_key"]), TEXTS))
-    return Request(draw(NAMES), state, draw(questions(openai=openai)), extras)
+    return Request(draw(NAMES), state, draw(questions(openai=openai)))
 
 
 @st.composite

@@ -21,7 +21,7 @@ from steadyscore.engines import Capabilities, Reranker
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.scoring.scorer import Settings
 from steadyscore.serve.app import create_app
-from steadyscore.serve.metrics import Metrics
+from steadyscore.serve.operations import Metrics
 from steadyscore.serve.server import bind_socket, uvicorn_config
 from steadyscore.serve.service import Model, Service
 from steadyscore.serve.settings import Limits, ServerSettings

@@ -21,11 +21,11 @@ from steadyscore.engines.command_scorer import CommandReranker
 from steadyscore.engines.endpoint import EndpointDown, EndpointRefused, TooLong
 from steadyscore.errors import InputError, UsageError
 from steadyscore.serve.app import create_app, first_mistakes
-from steadyscore.serve.foreign_fields import UNHONOURED
-from steadyscore.serve.logs import JsonLines
-from steadyscore.serve.metrics import Metrics
 from steadyscore.serve.middleware import token_matches
 from steadyscore.serve.monitor import Monitor
+from steadyscore.serve.operations import Metrics
+from steadyscore.serve.rerank_shapes import UNHONOURED
+from steadyscore.serve.server import JsonLines
 from steadyscore.serve.service import Service, instance_of
 from steadyscore.serve.settings import Limits, ServerSettings, host_name, known_hosts, read_keys, require_token_on_public_host
 from tests.helpers.serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted, service_of
@@ -164,8 +164,7 @@ def test_a_field_that_would_change_the_answer_is_refused_unless_it_asks_for_what
         assert answer.status_code == 422, path
         assert f"{name} is not honoured here: " in answer.json()["message"]
         for value in (None, *harmless):
-            if not (path == "/rerank" and value is None):  # there null is no value of TEI's flags
-                post(client, path, **body, **{name: value})
+            post(client, path, **body, **{name: value})
 
 
 def test_every_refused_field_is_named_at_once(client):
@@ -512,7 +511,7 @@ def test_a_mistake_of_ours_is_answered_in_the_promised_shape_and_quotes_nothing(
     def broken(*given):
         raise KeyError("secret words")
 
-    monkeypatch.setattr("steadyscore.serve.routes.ranked_rows", broken)
+    monkeypatch.setattr("steadyscore.serve.rerank_shapes.ranking", broken)
     with caplog.at_level(logging.INFO, "steadyscore.serve"):
         answer = client.post("/v1/rerank", json=ASKED)
     assert answer.status_code == 500
@@ -922,16 +921,19 @@ def test_the_monitor_asks_again_at_the_width_of_the_request():
     assert figure(page, "top1_flips_total", "planted") == 0
 
 
-def test_the_monitor_leaves_order_free_scorers_alone():
-    app = app_of(planted("none"))
-    monitor = Monitor(app.state.service, None, 0.0)  # type: ignore[arg-type]
-    monitor.share = 1.0
-    monitor.offer(planted("none"), instance_of(QUERY, DOCUMENTS), None, np.zeros(4))
-    monitor.offer(planted("slot"), instance_of(QUERY, ["one"]), None, np.zeros(1))
-    assert not monitor._samples
-    monitor.offer(planted("slot"), instance_of(QUERY, DOCUMENTS), None, np.zeros(4))
-    assert len(monitor._samples) == 1
-    app.state.service.close()
+def test_the_monitor_leaves_order_free_scorers_and_single_documents_alone():
+    metrics = Metrics()
+    steady, moved = planted("none", name="steady"), planted("slot")
+    service = service_of(steady, moved)
+    monitor = Monitor(service, metrics, 1.0, pause=0.01)
+    monitor.offer(steady, instance_of(QUERY, DOCUMENTS), None, np.zeros(4))
+    monitor.offer(moved, instance_of(QUERY, ["one"]), None, np.zeros(1))
+    monitor.offer(moved, instance_of(QUERY, DOCUMENTS), None, np.zeros(4))
+    page = wait_for(lambda: metrics.page().decode(), "stability_samples_total{")
+    monitor.close()
+    service.close()
+    assert "steady" not in page.replace("steadyscore", "")
+    assert 'stability_samples_total{model="planted"} 1.0' in page, "the last one, and those before it were never kept"
 
 
 def test_the_monitor_outlives_a_scorer_that_fails_and_says_so(caplog):

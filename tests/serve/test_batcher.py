@@ -14,23 +14,14 @@ import pytest
 from steadyscore.engines import Capabilities, Engine, EngineOptions, Grader
 from steadyscore.errors import InputError
 from steadyscore.scoring.scorer import Scorer, Settings
-from steadyscore.serve.batched import batched_backend, cost_of
-from steadyscore.serve.batcher import (
-    QUEUE_PASSES,
-    SMALL_TOKENS,
-    Batcher,
-    Busy,
-    ClientDisconnected,
-    ShuttingDown,
-    TimedOut,
-    check_wanted,
-)
+from steadyscore.serve.batcher import QUEUE_PASSES, Batcher, Busy, ClientDisconnected, ShuttingDown, TimedOut, batched_backend
+from steadyscore.serve.passes import SMALL_TOKENS, check_wanted
 from steadyscore.serve.service import instance_of
 from steadyscore.serve.settings import Limits
 from steadyscore.serve.shared_base import SharedBases
 from steadyscore.tasks import TASKS
-from steadyscore.terms import Prompt
 from steadyscore.window.presentation import windows
+from tests.helpers.waiting import until
 
 NOISE = 1e-4
 TASK = TASKS["passage_reranking"]
@@ -49,12 +40,6 @@ def some_pool(i: int, n: int = 5):
 
 def echo(batch):
     return [item * 10 for item in batch]
-
-
-def wait_until(batcher, holds):
-    """Wait for something that the batcher announces: a request that was queued, or that it is closing."""
-    with batcher._changed:
-        assert batcher._changed.wait_for(holds, 120)
 
 
 class Held:
@@ -165,7 +150,7 @@ def test_a_small_request_does_not_wait_for_a_large_one(batcher):
         large = threads.submit(ask, list(range(60)))
         assert engine.begun.wait(120)
         small = threads.submit(ask, [100])
-        wait_until(batcher, lambda: len(batcher._jobs) == 2)
+        until(lambda: batcher.waiting == 2)
         engine.go.set()
         assert small.result() == [1000]
         assert len(large.result()) == 60
@@ -189,7 +174,7 @@ def test_one_request_s_fault_is_not_the_others(batcher):
         first = threads.submit(ask, "a")
         assert engine.begun.wait(120)
         asked = [threads.submit(ask, item) for item in ("b", "bad", "c")]
-        wait_until(batcher, lambda: len(batcher._jobs) == 3)
+        until(lambda: batcher.waiting == 3)
         engine.go.set()
         assert [request.result() for request in (first, asked[0], asked[2])] == [["A"], ["B"], ["C"]]
         with pytest.raises(RuntimeError, match="poison"):
@@ -277,13 +262,12 @@ def test_closing_finishes_what_was_let_in_and_refuses_the_rest():
         asked = threads.submit(ask)
         assert engine.begun.wait(120)
         closing = threads.submit(batcher.close, 10)
-        wait_until(batcher, lambda: batcher._closing)
+        until(lambda: not batcher.alive)
         with pytest.raises(ShuttingDown), batcher.admit(1, 1):
             pass
         engine.go.set()
         assert asked.result() == [[10, 10], [20, 20]]
-        closing.result()
-    assert not any(worker.is_alive() for worker in batcher._workers)
+        assert closing.result(), "every worker has ended"
 
 
 def test_two_engines_take_turns(batcher):
@@ -303,7 +287,7 @@ def test_two_engines_take_turns(batcher):
 
     with ThreadPoolExecutor(2) as threads:
         asked = [threads.submit(ask, key, name) for key, name in ((1, "a"), (2, "b"))]
-        wait_until(batcher, lambda: len({job.key for job in batcher._jobs}) == 2)  # while the first pass waits
+        until(lambda: batcher.waiting == 2)  # while the first pass waits
         both.set()
         for request in asked:
             request.result()
@@ -314,10 +298,7 @@ def test_two_engines_take_turns(batcher):
 def test_idle_workers_share_a_request_unless_its_engine_takes_one_pass_at_a_time():
     """Two workers run one function at the same time, unless its passes have an exclusive key: then they never do."""
     batcher, meeting = Batcher(Limits(workers=2)), threading.Barrier(2)
-    deadline = time.monotonic() + 60
-    while batcher._free < 2:  # until both have begun
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: batcher.free == 2)  # both have begun
     inside, most = [], []
 
     def together(batch):
@@ -346,14 +327,12 @@ def test_idle_workers_share_a_request_unless_its_engine_takes_one_pass_at_a_time
 
 def test_every_worker_ends_when_the_last_request_is_answered():
     batcher = Batcher(Limits(workers=3))
-    with batcher.admit(1, 120) as admission:
-        closing = threading.Thread(target=batcher.close, args=(120,))
-        closing.start()
-        wait_until(batcher, lambda: batcher._closing)
-        assert batcher.call(admission, (0, False), echo, [1]) == [10]
-    closing.join(120)
-    assert not closing.is_alive()
-    assert not any(worker.is_alive() for worker in batcher._workers)
+    with ThreadPoolExecutor(1) as threads:
+        with batcher.admit(1, 120) as admission:
+            closing = threads.submit(batcher.close, 120)
+            until(lambda: not batcher.alive)
+            assert batcher.call(admission, (0, False), echo, [1]) == [10]
+        assert closing.result(), "every worker has ended"
 
 
 # -- bounds in tokens
@@ -379,7 +358,7 @@ def test_a_window_of_too_many_tokens_is_refused_before_anything_is_queued(tiny_e
         assert needed > 500
         with pytest.raises(InputError, match=rf"has {needed:,} tokens, the server takes 500\. Send fewer or shorter documents"):
             scorer.score(some_pool(1))
-        assert (admission.tokens, admission.windows, batcher.tokens, batcher._jobs) == (0, 0, 0, [])
+        assert (admission.tokens, admission.windows, batcher.tokens, batcher.waiting) == (0, 0, 0, 0)
     batcher.close(5)
 
 
@@ -392,13 +371,6 @@ def test_a_pass_has_so_many_tokens_and_what_its_windows_share_counts_once(bounde
         bounded.call(admission, (0, False), engine, [6, 7, 8, 9], costs=shared)
     assert engine.passes == [[1, 2], [3], [4], [5], [6, 7, 8, 9]]
     assert bounded.tokens == 0
-
-
-def test_orders_of_one_set_cost_one_reading(tiny_engine):
-    prompt = Prompt((1, 2), (3, 4, 5), (3, 4), (6,), ((2, 3, 4), (4, 5, 5)), segment=1)
-    assert cost_of(prompt) == cost_of(replace(prompt, slots=(4, 3)))
-    assert sum(cost_of(replace(prompt, segment=0, candidates=())).values()) == 5
-    assert cost_of("a text") == {}
 
 
 def test_a_queue_that_is_full_of_tokens_refuses_what_comes_and_never_what_has_begun(bounded):
@@ -453,7 +425,7 @@ def test_a_small_window_shares_no_pass_with_a_large_one(bounded):
         first = threads.submit(ask, 0, 10)
         assert engine.begun.wait(120)
         asked = [threads.submit(ask, item, tokens) for item, tokens in ((1, 2000), (2, 10), (3, 2000))]
-        wait_until(bounded, lambda: len(bounded._jobs) == 3)
+        until(lambda: bounded.waiting == 3)
         engine.go.set()
         for request in (first, *asked):
             request.result()
@@ -486,7 +458,7 @@ def test_a_pass_ends_where_nobody_waits_for_it_and_not_before(bounded):
             with pytest.raises(ClientDisconnected):
                 asked.result()
             assert ended.wait(120)
-    wait_until(bounded, lambda: not bounded._passes)
+    until(lambda: not bounded.ages)
     with bounded.admit(1, 120) as admission:
         assert bounded.call(admission, (0, False), echo, [2]) == [20], "the worker goes on"
 
@@ -501,7 +473,7 @@ def test_a_local_model_stops_at_the_next_layer(tiny_folder, bounded):
     bounded.limits = Limits()
     with bounded.admit(1, 120) as admission, pytest.raises(ClientDisconnected):
         Scorer(batched_backend(served, bounded, admission), TASK, Settings(label_mass=False)).score(some_pool(1))
-    wait_until(bounded, lambda: not bounded._passes)
+    until(lambda: not bounded.ages)
     assert computed == [0]
 
 

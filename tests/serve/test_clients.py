@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import pytest
 from starlette.testclient import TestClient
 
-from steadyscore.serve.schemas import TEI_FIELDS
 from steadyscore.serve.settings import Limits
 from tests.helpers.serving import DOCUMENTS, FORGETFUL_CLIENTS, QUERY, app_of, listening, model, planted
 
@@ -124,24 +123,22 @@ def cannot_be_paired(case) -> bool:
     """Several queries with another number of documents, the one rule of /score that JSON Schema cannot state."""
     if case.path not in ("/score", "/v1/score") or not isinstance(case.body, dict):
         return False
-    queries, documents = (
-        case.body.get(new) or case.body.get(old) for new, old in (("queries", "text_1"), ("documents", "text_2"))
-    )
+    queries, documents = case.body.get("queries"), case.body.get("documents")
     return (
         isinstance(queries, list) and len(queries) > 1 and len(queries) != (len(documents) if isinstance(documents, list) else 1)
     )
 
 
 def beyond_the_schema(case) -> bool:
-    """What no schema states: ranks that only some documents have, TEI's fields without its texts, names and values of typed
-    questions that stand twice, and an `order` that the state has no list for.
+    """What no schema states: ranks that only some documents have, a pair of one document, names and values of typed questions
+    that stand twice, and an `order` that the state has no list for.
     """
     if not isinstance(case.body, dict):
         return False
-    documents = case.body.get("documents") or case.body.get("text_2")
+    documents = case.body.get("documents")
     if any(isinstance(each, dict) and each.get("rank") for each in (documents if isinstance(documents, list) else [])):
         return True
-    if case.path == "/rerank" and case.body.get("texts") is None and TEI_FIELDS & case.body.keys():
+    if case.path == "/v1/decide" and isinstance(documents, list) and len(documents) < 2:
         return True
     questions = case.body.get("questions")
     listed = [q for q in questions if isinstance(q, dict)] if isinstance(questions, list) else []
@@ -243,9 +240,7 @@ def test_what_the_older_names_hold_is_not_read_beside_the_newer_ones():
     with TestClient(app_of(planted(), limits=SMALL)) as client:
         body = {"queries": "a", "documents": ["b"], "text_1": "c" * 99, "text_2": ["d"] * 99}
         assert client.post("/score", json=body).status_code == 200
-    first, *_ = client.app.openapi()["components"]["schemas"]["ScoreRequest"]["anyOf"]
-    assert "maxItems" in str(first["properties"]["documents"])
-    assert "maxItems" not in str(first["properties"]["text_2"])
+        assert client.post("/score", json=body | {"queries": None}).status_code == 422
 
 
 def test_a_whole_number_may_be_written_with_a_point(client):

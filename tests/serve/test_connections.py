@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from steadyscore.serve.connections import Connection, connection_limits
-from steadyscore.serve.logs import JsonLines, RepeatLimit
+from steadyscore.serve.server import JsonLines, RepeatLimit
 from steadyscore.serve.settings import Limits
 from tests.helpers.serving import DOCUMENTS, QUERY, Double, app_of, listening, model, planted, serving
 

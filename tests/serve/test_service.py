@@ -18,11 +18,11 @@ from steadyscore.engines import EngineOptions
 from steadyscore.engines.address import open_engine
 from steadyscore.errors import InputError, ModelError, UsageError
 from steadyscore.measures.measurement import Threshold, measure
+from steadyscore.measures.settling import TopKRule
 from steadyscore.models.embedded import embedded_scorers
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.serve import service
 from steadyscore.serve.batcher import ClientDisconnected, TimedOut
-from steadyscore.serve.decisions import TopKRule
 from steadyscore.serve.service import ModelOptions, Service, content_order, instance_of, open_model
 from steadyscore.serve.settings import Limits
 from steadyscore.serve.shared_base import SharedBases, share_cores

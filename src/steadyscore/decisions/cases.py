@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,11 @@ from typing import Any
 from ..errors import InputError
 from ..machine.json_keys import KeyTwice, keys_once
 from ..machine.unpacking import read_whole
-from .questions import Choice, Limits, Noul, Question, State, check_fields, read_object, read_optional_text
-from .system_one import read_question
+from .pool import Steps, parse_path, value_behind
+from .questions import Choice, Noul, Question, State
 
-LIMITS = Limits(questions=400, options=255, levels=10)
-"""The most that any known server takes."""
-FIELDS = ("id", "state", "instructions", "candidates", "questions", "gold", "cutoffs", "fixed")
 EMBEDDED = {"tickets": Path(__file__).with_name("tickets.json")}
 """Files that ship: ten support tickets with help articles, written for this package."""
-STEP = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+)\]|\['([^']*)'\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +30,7 @@ class Case:
     id: str
     state: State
     questions: tuple[Question, ...]
-    path: tuple[str | int, ...] | None = None
+    path: Steps | None = None
     """Where in the state the list stands whose order may change; None where nothing is marked."""
     gold: tuple[int | None, ...] = ()
     """Per question the right outcome; None where it is not known."""
@@ -47,32 +42,12 @@ class Case:
     @property
     def candidates(self) -> list[Any]:
         """The list that may be reordered; empty where none is marked."""
-        return [] if self.path is None else list(value_at(self.state.content, self.path))
-
-
-def value_at(content: Any, path: Sequence[str | int]) -> Any:
-    for step in path:
-        content = content[step]
-    return content
-
-
-def with_value_at(content: Any, path: Sequence[str | int], value: Any) -> Any:
-    """A copy of a JSON value in which another value stands at the path."""
-    if not path:
-        return value
-    copy: Any = dict(content) if isinstance(content, dict) else list(content)
-    copy[path[0]] = with_value_at(content[path[0]], path[1:], value)
-    return copy
+        return [] if self.path is None else list(value_behind(self.state.content, self.path))
 
 
 def find_file(file: str | Path) -> Path:
     """A decisions file by its path, or an embedded one by its name."""
     return EMBEDDED[str(file)] if str(file) in EMBEDDED and not Path(file).exists() else Path(file)
-
-
-def read_cases(file: str | Path) -> list[Case]:
-    """Every state of a decisions file."""
-    return [read_case(row) for row in read_rows(file)]
 
 
 def read_rows(file: str | Path) -> list[dict[str, Any]]:
@@ -138,49 +113,32 @@ def read_case(row: Mapping[str, Any]) -> Case:
 
 
 def _read(row: Mapping[str, Any]) -> tuple[Case | None, list[str]]:
-    mistakes: list[str] = []
-    check_fields(dict(row), FIELDS, "the state", mistakes)
-    if "state" not in row:
-        mistakes.append("state is missing: give a text or any JSON value.")
-    if not isinstance(row.get("id"), str | int):
-        mistakes.append("id: give a text or a number.")
-    state = State(row.get("state"), read_optional_text(row.get("instructions"), "instructions", mistakes))
-    asked = read_object(row.get("questions"), "questions", mistakes)
-    if not asked and not mistakes:
-        mistakes.append("questions: give at least one.")
-    questions = tuple(read_question(id, question, LIMITS, mistakes) for id, question in asked.items())
-    path = _read_path(row.get("candidates"), row.get("state"), mistakes)
-    gold, cutoffs = (read_object(row.get(name) or {}, name, mistakes) for name in ("gold", "cutoffs"))
-    fixed = row.get("fixed") or []
-    if not isinstance(fixed, list) or not all(isinstance(id, str) for id in fixed):
-        mistakes.append("fixed: give a list of question ids.")
-        fixed = []
-    for name, given in (("gold", gold), ("cutoffs", cutoffs), ("fixed", fixed)):
-        if unknown := [id for id in given if id not in asked]:
-            mistakes.append(f"{name}: no question is called {', '.join(map(str, unknown))}.")
-    if mistakes:
+    from .case_shape import read_shape
+
+    given, mistakes = read_shape(row)
+    if given is None:
         return None, mistakes
+    questions = tuple(shape.question(id) for id, shape in given.questions.items())
+    gold, cutoffs, fixed = given.gold or {}, given.cutoffs or {}, given.fixed or []
+    for name, ids in (("gold", gold), ("cutoffs", cutoffs), ("fixed", fixed)):
+        if unknown := [id for id in ids if id not in given.questions]:
+            mistakes.append(f"{name}: no question is called {', '.join(unknown)}.")
+    path = None if given.candidates is None else _read_path(given.candidates, given.state, mistakes)
     golds = tuple(_read_gold(question, gold.get(question.id or ""), mistakes) for question in questions)
     lines = tuple(_read_cutoff(question, cutoffs.get(question.id or ""), mistakes) for question in questions)
-    return Case(str(row["id"]), state, questions, path, golds, lines, frozenset(fixed)), mistakes
+    state = State(given.state, given.instructions)
+    return Case(str(given.id), state, questions, path, golds, lines, frozenset(fixed)), mistakes
 
 
-def _read_path(given: Any, content: Any, mistakes: list[str]) -> tuple[str | int, ...] | None:
+def _read_path(given: str, content: Any, mistakes: list[str]) -> Steps | None:
     """`$.candidates` as steps, which must lead to a list."""
-    if given is None:
-        return None
-    steps = list(STEP.finditer(given[1:])) if isinstance(given, str) and given.startswith("$") else []
-    if not isinstance(given, str) or not given.startswith("$") or "".join(step[0] for step in steps) != given[1:]:
+    try:
+        path = parse_path(given)
+    except InputError:
         mistakes.append(f"candidates is {given!r}: give a path such as $.candidates.")
         return None
-    path = tuple(int(step[2]) if step[2] else step[1] if step[1] is not None else step[3] for step in steps)
-    try:
-        found = value_at(content, path)
-    except (KeyError, IndexError, TypeError):
-        found = None
-    if not isinstance(found, list):
+    if not isinstance(value_behind(content, path), list):
         mistakes.append(f"candidates: there is no list at {given} in the state.")
-        return None
     return path
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..window.presentation import permutations
-from .cases import Case, with_value_at
+from .cases import Case
+from .pool import with_value
 from .questions import Answer, Choice, Question, Score, State
 
 Channel = Literal["candidates", "options", "levels", "questions"]
@@ -86,7 +87,7 @@ def show(case: Case, presentation: Presentation) -> tuple[State, tuple[Question,
     state = case.state
     if presentation.candidates is not None and case.path is not None:
         given = case.candidates
-        state = replace(state, content=with_value_at(state.content, case.path, [given[i] for i in presentation.candidates]))
+        state = replace(state, content=with_value(state.content, case.path, [given[i] for i in presentation.candidates]))
     questions = case.questions
     if presentation.outcomes:
         questions = tuple(_turn(question, order) for question, order in zip(questions, presentation.outcomes, strict=True))

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 Kind = Literal["noul", "choice", "score"]
 
+MOST_OPTIONS, MOST_LEVELS = 26, 10
+"""What a local model labels: one letter for each option, one digit for each level."""
 SLACK = 1e-2
 """How far probabilities may be from their sum: servers round them."""
 
@@ -129,8 +131,6 @@ class Request:
     model: str
     state: State
     questions: tuple[Question, ...]
-    extras: dict[str, Any] = field(default_factory=dict)
-    """Every other field of the request, as it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class Limits:
     levels: int
 
 
-# -- shared by the readers of both shapes
+# -- answers of either shape
 
 
 def read_probability(value: Any, what: str, mistakes: list[str]) -> float:
@@ -234,40 +234,53 @@ def read_decided(
     return answer
 
 
+def read_answer(
+    question: Question,
+    given: Any,
+    kind: str,
+    yes: str,
+    names: Sequence[Any],
+    values_of: Callable[[dict[str, Any]], Sequence[Any] | None],
+    what: str,
+    mistakes: list[str],
+) -> Answer | Refusal:
+    """One answer; `kind` is its shape's word for the question's kind, `yes` the field for the probability of yes.
+
+    `values_of` takes the probabilities of the outcomes out of it, in the order of their names: none where only that of yes is
+    told, None where they are those of other outcomes.
+    """
+    if not isinstance(given, dict):
+        mistakes.append(f"{what}: the answer is not an object")
+        return Refusal()
+    if given.get("type") == "refusal":
+        return Refusal()
+    if given.get("type") != kind:
+        mistakes.append(f"{what} is a {kind}, its answer a {given.get('type')!r}")
+        return Refusal()
+    values = values_of(given)
+    if values is None:
+        mistakes.append(f"{what}: the probabilities are not those of {', '.join(map(str, names))}")
+        return Refusal()
+    if not values:
+        probability = read_probability(given.get(yes), f"{what}: {yes}", mistakes)
+        return Answer((probability, 1 - probability))
+    return read_decided(question, given, names, values, what, mistakes)
+
+
+def response_of(body: dict[str, Any], answers: Sequence[Answer | Refusal], mistakes: Sequence[str]) -> Response:
+    """The answers with the model's name and what was used, or every mistake in them."""
+    if mistakes:
+        raise UnusableAnswer(mistakes)
+    model = body.get("model")
+    return Response(model if isinstance(model, str) else "", tuple(answers), read_usage(body.get("usage")))
+
+
 def read_usage(usage: Any) -> Usage:
     """Token counts; a server need not give them, and what it gives may be anything."""
     given = usage if isinstance(usage, dict) else {}
     details = given.get("input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return Usage(_count(given.get("input_tokens")), _count(cached), _count(given.get("output_tokens")))
-
-
-def read_text(value: Any, where: str, mistakes: list[str]) -> str:
-    if not isinstance(value, str):
-        mistakes.append(f"{where} is {_short(value)}: give a text.")
-        return ""
-    return value
-
-
-def read_optional_text(value: Any, where: str, mistakes: list[str]) -> str | None:
-    return None if value is None else read_text(value, where, mistakes)
-
-
-def check_fields(given: dict[str, Any], known: Sequence[str], where: str, mistakes: list[str]) -> None:
-    if unknown := sorted(str(name) for name in given if name not in known):
-        mistakes.append(f"{where}: unknown field {', '.join(unknown)}. Known: {', '.join(known)}.")
-
-
-def check_count(count: int, least: int, most: int, what: str, where: str, mistakes: list[str]) -> None:
-    if not least <= count <= most:
-        mistakes.append(f"{where}: {count} {what}. Give {least} to {most}.")
-
-
-def read_object(value: Any, where: str, mistakes: list[str]) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        mistakes.append(f"{where} is {_short(value)}: give an object.")
-        return {}
-    return value
 
 
 def _count(value: Any) -> int:

@@ -1,14 +1,25 @@
 """Shape A, `POST /v1/systemone`: a map of questions by id, criteria by type (TypeSafe Jev, vLLM, llama.cpp and others).
 
-Written and read without HTTP. A level's description stands in its name, since this shape has no field for it.
+Requests are read and answers written as they are declared here, requests written and answers read by the functions below, all
+without HTTP. A level's description stands in its name, since this shape has no field for it. The original ignores a field it does
+not know, and refuses one inside a question: so does this.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
 
-from ..errors import InputError
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..machine.schemas import Closed, Json, Key, Words, refuse_more_keys
+from .order import DecisionOrder, DecisionOrderAnswer
 from .questions import (
+    MOST_LEVELS,
+    MOST_OPTIONS,
     Answer,
     Choice,
     Level,
@@ -22,31 +33,102 @@ from .questions import (
     Score,
     State,
     UnusableAnswer,
-    check_count,
-    check_fields,
-    read_decided,
-    read_object,
-    read_optional_text,
+    read_answer,
     read_probability,
-    read_text,
-    read_usage,
+    response_of,
 )
 
 PATH = "/systemone"
 """Behind the base address, which ends in /v1."""
 LIMITS = Limits(questions=64, options=26, levels=10)
 """What vLLM 0.32 takes."""
-REQUEST_FIELDS = ("model", "state", "questions", "instructions")
-QUESTION_FIELDS = ("type", "instructions", "criteria")
+
+
+# -- requests
+
+
+class QuestionShape(Closed):
+    instructions: Words = ""
+
+
+class NoulShape(QuestionShape):
+    type: Literal["noul"]
+    criteria: Annotated[dict[Literal["true", "false"], Words | None], refuse_more_keys(2)] | None = None
+
+    def question(self, id: str) -> Noul:
+        meanings = self.criteria or {}
+        return Noul(self.instructions, id, meanings.get("true"), meanings.get("false"))
+
+
+class OptionsShape(QuestionShape):
+    type: Literal["choice"]
+    criteria: Annotated[dict[Key, Words | None], Field(min_length=2, max_length=MOST_OPTIONS), refuse_more_keys(MOST_OPTIONS)]
+
+    def question(self, id: str) -> Choice:
+        return Choice(self.instructions, tuple(Option(name, text) for name, text in self.criteria.items()), id)
+
+
+class LevelsShape(QuestionShape):
+    type: Literal["score"]
+    criteria: Annotated[list[Words], Field(min_length=2, max_length=MOST_LEVELS)]
+
+    def question(self, id: str) -> Score:
+        return Score(self.instructions, tuple(map(Level, self.criteria)), id)
+
+
+EXAMPLE: Any = {
+    "state": {"query": "capital of portugal", "candidates": [{"id": "a", "text": "Lisbon is the capital."}]},
+    "questions": {"a": {"type": "score", "instructions": "How relevant is a?", "criteria": ["not at all", "it answers"]}},
+}
+
+
+class SystemOneRequest(BaseModel):
+    """POST /v1/systemone."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+    model: Words | None = None
+    state: Json = Field(description="What the questions are about: a text or any JSON value.")
+    instructions: Words | None = Field(default=None, description="The system message.")
+    questions: Annotated[
+        dict[Key, Annotated[NoulShape | OptionsShape | LevelsShape, Field(discriminator="type")]],
+        Field(min_length=1, max_length=LIMITS.questions),
+        refuse_more_keys(LIMITS.questions),
+    ]
+    order: DecisionOrder | None = None
+    refuses_long: ClassVar[bool] = False
+    """Whether a question that does not fit is answered with a refusal, beside the others."""
+
+    def asked(self, model: str) -> Request:
+        questions = tuple(shape.question(id) for id, shape in self.questions.items())
+        return Request(model, State(self.state, self.instructions), questions)
+
+    @staticmethod
+    def answer(questions: Sequence[Question], response: Response, order: DecisionOrderAnswer | None) -> SystemOneAnswer:
+        answered = {
+            key: (question, answer)
+            for key, question, answer in zip(keys(questions), questions, response.answers, strict=True)
+            if isinstance(answer, Answer)
+        }
+        told = {key: Diagnostics(label_mass=a.label_mass) for key, (_, a) in answered.items() if a.label_mass is not None}
+        optional: dict[str, Any] = ({"diagnostics": told} if told else {}) | ({} if order is None else {"order": order})
+        return SystemOneAnswer(
+            id=f"decision-{uuid.uuid4().hex}",
+            object="structured_decision",
+            created=int(time.time()),
+            model=response.model,
+            answers={key: _write_answer(question, answer) for key, (question, answer) in answered.items()},
+            usage=SystemOneUsage(input_tokens=response.usage.input_tokens, output_tokens=response.usage.output_tokens),
+            **optional,
+        )
 
 
 def write_request(request: Request) -> dict[str, Any]:
     instructions = {} if request.state.instructions is None else {"instructions": request.state.instructions}
     questions = {key: _write_question(question) for key, question in zip(keys(request.questions), request.questions, strict=True)}
-    return {"model": request.model, "state": request.state.content, **instructions, "questions": questions, **request.extras}
+    return {"model": request.model, "state": request.state.content, **instructions, "questions": questions}
 
 
-def keys(questions: tuple[Question, ...]) -> list[str]:
+def keys(questions: Sequence[Question]) -> list[str]:
     """The ids under which questions are asked; one without a name gets its number."""
     return [question.id if question.id is not None else f"question_{i}" for i, question in enumerate(questions, 1)]
 
@@ -63,113 +145,69 @@ def _write_criteria(question: Question) -> Any:
     return {name: text for name, text in (("true", question.yes), ("false", question.no)) if text is not None} or None
 
 
-def read_request(body: Any, limits: Limits = LIMITS) -> Request:
-    """A request; all mistakes in it are reported at once."""
-    mistakes: list[str] = []
-    given = read_object(body, "the request", mistakes)
-    if mistakes:
-        raise InputError(mistakes)
-    model = read_text(given.get("model"), "model", mistakes)
-    if "state" not in given:
-        mistakes.append("state is missing: give a text or any JSON value.")
-    state = State(given.get("state"), read_optional_text(given.get("instructions"), "instructions", mistakes))
-    questions = read_object(given.get("questions"), "questions", mistakes)
-    if isinstance(given.get("questions"), dict):
-        check_count(len(questions), 1, limits.questions, "questions", "questions", mistakes)
-    asked = tuple(read_question(id, question, limits, mistakes) for id, question in questions.items())
-    if mistakes:
-        raise InputError(mistakes)
-    return Request(model, state, asked, {name: value for name, value in given.items() if name not in REQUEST_FIELDS})
-
-
-def read_question(id: str, question: Any, limits: Limits, mistakes: list[str]) -> Question:
-    where = f"questions.{id}"
-    given = read_object(question, where, mistakes)
-    if not isinstance(question, dict):
-        return Noul("", id)
-    check_fields(given, QUESTION_FIELDS, where, mistakes)
-    instructions = read_text(given.get("instructions"), f"{where}.instructions", mistakes)
-    criteria, where_criteria = given.get("criteria"), f"{where}.criteria"
-    match given.get("type"):
-        case "noul":
-            return _read_noul(id, instructions, criteria, where_criteria, mistakes)
-        case "choice":
-            return Choice(instructions, _read_options(criteria, limits, where_criteria, mistakes), id)
-        case "score":
-            return Score(instructions, _read_levels(criteria, limits, where_criteria, mistakes), id)
-        case other:
-            mistakes.append(f"{where}.type is {other!r}: give noul, choice or score.")
-            return Noul(instructions, id)
-
-
-def _read_options(given: Any, limits: Limits, where: str, mistakes: list[str]) -> tuple[Option, ...]:
-    options = read_object(given, where, mistakes)
-    if isinstance(given, dict):
-        check_count(len(options), 2, limits.options, "options", where, mistakes)
-    return tuple(Option(name, read_optional_text(text, f"{where}.{name}", mistakes)) for name, text in options.items())
-
-
-def _read_levels(given: Any, limits: Limits, where: str, mistakes: list[str]) -> tuple[Level, ...]:
-    if not isinstance(given, list):
-        mistakes.append(f"{where}: give a list of level names, the lowest first.")
-        return ()
-    check_count(len(given), 2, limits.levels, "levels", where, mistakes)
-    return tuple(Level(read_text(name, f"{where}.{i}", mistakes)) for i, name in enumerate(given))
-
-
-def _read_noul(id: str, instructions: str, criteria: Any, where: str, mistakes: list[str]) -> Noul:
-    if criteria is None:
-        return Noul(instructions, id)
-    given = read_object(criteria, where, mistakes)
-    check_fields(given, ("true", "false"), where, mistakes)
-    yes, no = (read_optional_text(given.get(name), f"{where}.{name}", mistakes) for name in ("true", "false"))
-    return Noul(instructions, id, yes, no)
-
-
 # -- answers
 
 
-def write_answers(questions: tuple[Question, ...], response: Response, id: str, created: int) -> dict[str, Any]:
-    """The answer to a request; `id` and `created` (seconds since 1970) are the server's."""
-    pairs = list(zip(keys(questions), questions, response.answers, strict=True))
-    diagnostics = {
-        key: {
-            name: value
-            for name, value in (("label_mass", answer.label_mass), ("argmax_is_label", answer.argmax_is_label))
-            if value is not None
-        }
-        for key, _, answer in pairs
-        if isinstance(answer, Answer) and (answer.label_mass is not None or answer.argmax_is_label is not None)
-    }
-    usage = response.usage
-    cached = {"input_tokens_details": {"cached_tokens": usage.cached_tokens}} if usage.cached_tokens else {}
-    return {
-        "id": id,
-        "object": "structured_decision",
-        "created": created,
-        "model": response.model,
-        "answers": {key: _write_answer(question, answer) for key, question, answer in pairs},
-        "usage": {"input_tokens": usage.input_tokens, **cached, "output_tokens": usage.output_tokens},
-        **({"diagnostics": diagnostics} if diagnostics else {}),
-    }
+class NoulAnswer(BaseModel):
+    type: Literal["noul"]
+    noul: float
+    probabilities: dict[str, float]
+    confidence: float
 
 
-def _write_answer(question: Question, answer: Answer | Refusal) -> dict[str, Any]:
-    if isinstance(answer, Refusal):
-        return {"type": "refusal"}
-    names = [str(level) for level in range(len(question.outcomes))] if isinstance(question, Score) else question.outcomes
+class ChoiceAnswer(BaseModel):
+    type: Literal["choice"]
+    choice: str
+    probabilities: dict[str, float]
+    confidence: float
+
+
+class ScoreAnswer(BaseModel):
+    type: Literal["score"]
+    score: float
+    legend: dict[str, str]
+    probabilities: dict[str, float]
+    confidence: float
+
+
+class Diagnostics(BaseModel):
+    label_mass: float = Field(description="Probability that lay on the labels before renormalisation.")
+
+
+class SystemOneUsage(BaseModel):
+    input_tokens: int
+    output_tokens: int
+
+
+class SystemOneAnswer(BaseModel):
+    id: str
+    object: Literal["structured_decision"]
+    created: int
+    model: str
+    answers: dict[str, NoulAnswer | ChoiceAnswer | ScoreAnswer]
+    usage: SystemOneUsage
+    diagnostics: dict[str, Diagnostics] = {}
+    order: DecisionOrderAnswer | None = None
+
+
+def _write_answer(question: Question, answer: Answer) -> NoulAnswer | ChoiceAnswer | ScoreAnswer:
+    names, confidence = outcome_names(question), answer.confidence
     probabilities = dict(zip(names, answer.probabilities, strict=True))
-    decided: dict[str, Any]
     if isinstance(question, Noul):
-        decided = {"noul": answer.probabilities[0]}
-    elif isinstance(question, Choice):
-        decided = {"choice": question.outcomes[answer.best]}
-    else:
-        decided = {"score": answer.expected_level, "legend": dict(zip(names, question.outcomes, strict=True))}
-    return {"type": question.kind, **decided, "probabilities": probabilities, "confidence": answer.confidence}
+        return NoulAnswer(type="noul", noul=answer.probabilities[0], probabilities=probabilities, confidence=confidence)
+    if isinstance(question, Choice):
+        return ChoiceAnswer(type="choice", choice=names[answer.best], probabilities=probabilities, confidence=confidence)
+    legend = dict(zip(names, question.outcomes, strict=True))
+    score = answer.expected_level
+    return ScoreAnswer(type="score", score=score, legend=legend, probabilities=probabilities, confidence=confidence)
 
 
-def read_answers(questions: tuple[Question, ...], body: Any) -> Response:
+def outcome_names(question: Question) -> list[str]:
+    """What the outcomes of a question are called in an answer."""
+    return [str(level) for level in range(len(question.outcomes))] if isinstance(question, Score) else list(question.outcomes)
+
+
+def read_answers(questions: Sequence[Question], body: Any) -> Response:
     """The answers to these questions; `UnusableAnswer` names whatever is missing or is not a distribution."""
     mistakes: list[str] = []
     given = body.get("answers") if isinstance(body, dict) else None
@@ -181,45 +219,35 @@ def read_answers(questions: tuple[Question, ...], body: Any) -> Response:
         if key not in given:
             mistakes.append(f"question {key} was not answered")
             continue
-        found = _read_answer(key, question, given[key], mistakes)
+        answer = _read_answer(question, given[key], f"question {key}", mistakes)
         about = diagnostics.get(key) if isinstance(diagnostics, dict) else None
-        read.append(found if isinstance(found, Refusal) else _with_diagnostics(found, key, about, mistakes))
-    if mistakes:
-        raise UnusableAnswer(mistakes)
-    model = body.get("model")
-    return Response(model if isinstance(model, str) else "", tuple(read), read_usage(body.get("usage")))
+        if isinstance(answer, Answer) and isinstance(about, dict):
+            answer = _with_diagnostics(answer, about, f"question {key}", mistakes)
+        read.append(answer)
+    return response_of(body, read, mistakes)
 
 
-def _read_answer(key: str, question: Question, given: Any, mistakes: list[str]) -> Answer | Refusal:
-    if not isinstance(given, dict):
-        mistakes.append(f"question {key}: the answer is not an object")
-        return Refusal()
-    if given.get("type") == "refusal":
-        return Refusal()
-    if given.get("type", question.kind) != question.kind:
-        mistakes.append(f"question {key} is a {question.kind}, its answer a {given['type']!r}")
-        return Refusal()
-    what = f"question {key}"
-    names = [str(level) for level in range(len(question.outcomes))] if isinstance(question, Score) else list(question.outcomes)
-    probabilities = given.get("probabilities")
-    if isinstance(question, Noul) and probabilities is None:
-        yes = read_probability(given.get("noul"), f"{what}: noul", mistakes)
-        return Answer((yes, 1 - yes))
-    if not isinstance(probabilities, dict) or sorted(probabilities) != sorted(names):
-        mistakes.append(f"{what}: the probabilities are not those of {', '.join(names)}")
-        return Refusal()
-    if isinstance(question, Score) and given.get("legend") not in (None, dict(zip(names, question.outcomes, strict=True))):
-        mistakes.append(f"{what}: the legend is not that of the levels asked about")
-    return read_decided(question, given, names, [probabilities[name] for name in names], what, mistakes)
+def _read_answer(question: Question, given: Any, what: str, mistakes: list[str]) -> Answer | Refusal:
+    names = outcome_names(question)
+    typed = {"type": question.kind, **given} if isinstance(given, dict) else given
+
+    def values_of(answer: dict[str, Any]) -> list[Any] | None:
+        probabilities = answer.get("probabilities")
+        if isinstance(question, Noul) and probabilities is None:
+            return []
+        if not isinstance(probabilities, dict) or sorted(probabilities) != sorted(names):
+            return None
+        if isinstance(question, Score) and answer.get("legend") not in (None, dict(zip(names, question.outcomes, strict=True))):
+            mistakes.append(f"{what}: the legend is not that of the levels asked about")
+        return [probabilities[name] for name in names]
+
+    return read_answer(question, typed, question.kind, "noul", names, values_of, what, mistakes)
 
 
-def _with_diagnostics(answer: Answer, key: str, given: Any, mistakes: list[str]) -> Answer:
-    if not isinstance(given, dict):
-        return answer
-    mass, is_label = given.get("label_mass"), given.get("argmax_is_label")
-    return Answer(
-        answer.probabilities,
-        None if mass is None else read_probability(mass, f"question {key}: label_mass", mistakes),
-        is_label if isinstance(is_label, bool) else None,
-        answer.named,
+def _with_diagnostics(answer: Answer, told: dict[str, Any], what: str, mistakes: list[str]) -> Answer:
+    mass, is_label = told.get("label_mass"), told.get("argmax_is_label")
+    return replace(
+        answer,
+        label_mass=None if mass is None else read_probability(mass, f"{what}: label_mass", mistakes),
+        argmax_is_label=is_label if isinstance(is_label, bool) else None,
     )

@@ -13,14 +13,12 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
-from ..decisions.questions import Answer, Choice, Limits, Noul, Question, Score, State
+from ..decisions.questions import Answer, Choice, Noul, Question, Score, State
 from ..errors import ModelError
 from ..terms import Prompt
 from ..window.encoding import Encoder
 from ..window.readout import SlotLogits, grade_distribution
 
-LIMITS = Limits(questions=400, options=len(string.ascii_uppercase), levels=len(string.digits))
-"""One letter for each option, one digit for each level."""
 INSTRUCTIONS = "\ue000instructions\ue001"
 """Stands for the request's instructions while the chat template is rendered."""
 

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
+from functools import cache, partial
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from .. import __version__
+from ..decisions.order import DecisionOrder
 from ..errors import InputError, SteadyscoreError, WindowTooLong
-from ..machine.schemas import mistakes_of, place_of, words_of
-from . import decision_routes, explorer, operations, routes, schemas
+from ..machine.schemas import SURROGATE, mistakes_of, place_of, words_of
+from . import explorer, operations, routes
 from .batcher import Busy, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
-from .logs import log_fault
-from .metrics import Metrics
-from .middleware import RequestMiddleware
+from .middleware import RequestMiddleware, open_paths
 from .monitor import Monitor
-from .requests import RequestRunner
+from .operations import Metrics, log_fault
+from .runner import RequestRunner
 from .service import Service
-from .settings import ServerSettings
-from .specification import cached_specification
+from .settings import Limits, ServerSettings
+from .shapes import Document, Order, Problem
 
 STATUS: dict[type[Exception], tuple[int, str]] = {
     Busy: (429, "busy"),
@@ -39,11 +41,26 @@ STATUS: dict[type[Exception], tuple[int, str]] = {
     SteadyscoreError: (500, "engine"),
 }
 """Status of each refusal, and its name in the metrics. 499 is for the log alone: the client has disconnected."""
-ROUTERS = (routes.router, decision_routes.router, operations.router)
 COUNTED_PATHS = frozenset(explorer.FILES) | {
-    route.path for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)
+    route.path
+    for router in (routes.router, operations.router, operations.probes)
+    for route in router.routes
+    if isinstance(route, APIRoute)
 }
 """Paths that the metrics and the log name; any other is "other", so that a client cannot add to them."""
+ANYWHERE: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": words}
+    for status, words in {
+        400: "a head that can be read in two ways",
+        408: "the request did not arrive in time",
+        413: "the body is too large",
+        415: "the body is packed",
+        421: "a host that this server does not answer for",
+        500: "the server failed",
+        503: "shutting down, or every connection is at work",
+    }.items()
+}
+"""Refusals that come before a route, in the specification; those of the route itself go before them."""
 NOT_JSON = "the body is not JSON in UTF-8."
 NO_OBJECT = "model_attributes_type"
 """pydantic's name for the mistake of a value that is not a JSON object."""
@@ -75,13 +92,15 @@ def create_app(service: Service, settings: ServerSettings, metrics: Metrics) -> 
         redoc_url=None,
     )
     app.state.service, app.state.metrics, app.state.runner = service, metrics, runner
-    for router in (*ROUTERS, explorer.router):
-        app.include_router(router)
+    for router in (routes.router, operations.router, explorer.router):
+        app.include_router(router, responses=ANYWHERE)
+    app.include_router(operations.probes, responses={status: ANYWHERE[status] for status in ANYWHERE if status != 421})
+    metrics.watch(service.batcher)
     for kind in STATUS:
         app.add_exception_handler(kind, refuse)
     app.add_exception_handler(HTTPException, refuse_http)
     app.add_exception_handler(RequestValidationError, refuse_body)
-    app.openapi = cached_specification(app, settings)  # type: ignore[method-assign]
+    app.openapi = cache(partial(specification, app, settings))  # type: ignore[method-assign]
     app.add_middleware(RequestMiddleware, settings=settings, metrics=metrics, routes=COUNTED_PATHS)
     return app
 
@@ -141,12 +160,12 @@ def first_mistakes(error: RequestValidationError, most: int = 5) -> str:
     def words(mistake: Any) -> str:
         place = _field(mistake)
         if "string_unicode" in kinds[place]:  # pydantic also says that it is not an object
-            return schemas.SURROGATE
+            return SURROGATE
         if kinds[place] >= {"string_type", NO_OBJECT}:  # neither of the two kinds that pydantic tried
             return "give a text, or an object with one"
         if mistake["type"] == NO_OBJECT and not place:
             return "give a JSON object, with the header Content-Type: application/json"
-        return "there is no such field" if mistake["type"] == "extra_forbidden" else words_of(mistake)
+        return words_of(mistake)
 
     mistakes = mistakes_of(error, "the body", place=_field, words=words)
     rest = f"; and {len(mistakes) - most} more" if len(mistakes) > most else ""
@@ -155,4 +174,59 @@ def first_mistakes(error: RequestValidationError, most: int = 5) -> str:
 
 def _field(mistake: Any) -> str:
     """The field of the body, without the kinds that pydantic tried for it."""
-    return place_of(mistake, ("body", "str", "Document", "Threshold", "TopK", "Pair"))
+    return place_of(mistake, ("body", "str", "Document", "Threshold", "TopK", "Pair", "TeiRequest", "UnionRequest"))
+
+
+# -- the specification: what FastAPI knows of the routes, with the limits and the token of this server
+
+
+BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+LIMITED = {shape.__name__ for shape in (Order, Document, DecisionOrder)}
+"""Parts of requests that the server's limits bound."""
+QUERIES, TEXTS = ("query", "queries"), ("documents", "texts", "text")
+"""Fields of requests that hold the one or the other."""
+
+
+def specification(app: FastAPI, settings: ServerSettings) -> dict[str, Any]:
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            if settings.keys and path not in open_paths(settings):
+                operation["security"] = [{"token": []}]
+    if settings.keys:
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    for name, shape in document["components"]["schemas"].items():
+        if name.endswith("Request") or name in LIMITED:
+            _add_limits(shape, settings.limits)
+    for schema in _objects(document):
+        _keep_whole_bounds(schema)
+    return document
+
+
+def _add_limits(shape: dict[str, Any], limits: Limits) -> None:
+    """The bounds this server was started with; that of all windows together is one of a product, which a schema cannot state."""
+    if "permutations" in shape["properties"]:
+        shape["properties"]["permutations"]["maximum"] = limits.permutations
+    for name in {*QUERIES, *TEXTS} & set(shape.get("required", ())):
+        for schema in _objects(shape["properties"][name]):
+            if schema.get("type") == "string":
+                schema["maxLength"] = limits.query_chars if name in QUERIES else limits.document_chars
+            if schema.get("type") == "array":
+                schema["maxItems"] = limits.candidates
+
+
+def _keep_whole_bounds(schema: dict[str, Any]) -> None:
+    """FastAPI makes every bound a float, which 2**63 in decimal does not survive."""
+    for name in BOUNDS:
+        if isinstance(schema.get(name), float) and schema[name].is_integer():
+            schema[name] = int(schema[name])
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in a JSON value, itself included."""
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            yield from _objects(part)

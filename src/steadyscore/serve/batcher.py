@@ -1,11 +1,14 @@
 """Dynamic batching: a few worker threads call the engines for the windows of all requests.
 
-A request's scorer runs in its own thread on a batched backend (`batched.py`), which queues its windows here and waits.
-While passes run, windows of other requests collect; the next pass takes one window of each request in turn, as many as a
-pass may have tokens. Idle workers share the windows that wait: on a CPU two passes on half the cores each score more than
-one on all of them. Small requests share no pass with large ones, and where large ones keep the workers busy, one more worker
-takes the small ones. Passes with the same `exclusive_key` never run at the same time, for engines that take one call at a
-time. A pass that nobody waits for any more is abandoned. Prompts are made by `Scorer` alone: this module never sees a text.
+A request's scorer runs in its own thread on a stand-in for the backend, which queues its windows here and waits. While passes
+run, windows of other requests collect; the next pass takes one window of each request in turn, as many as a pass may have tokens.
+Idle workers share the windows that wait: on a CPU two passes on half the cores each score more than one on all of them.
+
+Small requests share no pass with large ones, and where large ones keep the workers busy, one more worker takes the small ones.
+Passes with the same `exclusive_key` never run at the same time, for engines that take one call at a time.
+
+What nobody waits for any more leaves the queue, or its pass (`passes.py`). Prompts are made by `Scorer` alone: this module never
+sees a text.
 """
 
 from __future__ import annotations
@@ -13,22 +16,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, InvalidStateError
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, cast
 
+from ..engines import Backend, Engine, Grader, Reranker
+from ..errors import InputError
+from ..window.readout import SlotLogits
+from .passes import Abandoned, BatchKey, Cost, Job, Pass, cost_of, current_pass
 from .settings import Limits
 
 T = TypeVar("T")
 R = TypeVar("R")
-BatchKey = tuple[int, bool]
-"""Which backend, and whether the label mass is read: windows with the same key may share a call."""
-Cost = Mapping[int, int]
-"""Tokens of a window, by the hash of what is read: what windows of a pass have in common is read once."""
-SMALL_TOKENS = 1024
-"""A request of at most so many tokens at a time is a small one."""
 QUEUE_PASSES = 32
 """Passes of the most tokens that may wait or run."""
 
@@ -57,15 +59,6 @@ class EngineFailed(Exception):
     """The engine raised an exception that is not one of ours."""
 
 
-class Abandoned(Exception):
-    """Nobody waits for what a pass computes."""
-
-
-def count_tokens(costs: Iterable[Cost]) -> int:
-    """Tokens that are read for the windows of one pass."""
-    return sum({part: tokens for cost in costs for part, tokens in cost.items()}.values())
-
-
 @dataclass(slots=True, eq=False)
 class Admission:
     """A request that was let in: its deadline, and what was scored for it so far."""
@@ -78,47 +71,17 @@ class Admission:
     job: Job | None = None
 
     def cancel(self) -> None:
-        """Drop the windows that wait; a pass that runs is finished only where other requests are in it."""
+        """The client has gone: nothing of this request is wanted any more."""
         self.cancelled = True
         if self.job is not None:
             self.job.future.cancel()
 
-    def check_time(self) -> None:
+    def check(self) -> None:
         """Raise where nobody waits for the answer any more: before work that goes through no pass."""
         if self.cancelled:
             raise ClientDisconnected
         if time.monotonic() >= self.deadline:
             raise TimedOut
-
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """Windows of one request that go through one function, and the future that gives all their results."""
-
-    key: BatchKey
-    run: Callable[[list[Any]], Sequence[Any]]
-    items: Sequence[Any]
-    costs: Sequence[Cost]
-    exclusive_key: int | None
-    """Passes with the same one do not overlap; None: any number of passes."""
-    results: list[Any]
-    model: str = ""
-    taken: int = 0
-    missing: int = 0
-    tokens: int = 0
-    is_large: bool = False
-    future: Future[list[Any]] = field(default_factory=Future)
-
-
-_worker = threading.local()
-"""Of each worker: the jobs of its pass."""
-
-
-def check_wanted(*_: object) -> None:
-    """Raise where nobody waits for the calling worker's pass; local models call it before each of their layers."""
-    jobs = getattr(_worker, "jobs", ())
-    if jobs and all(job.future.done() for job in jobs):
-        raise Abandoned
 
 
 class Batcher:
@@ -128,15 +91,16 @@ class Batcher:
         """Requests that were let in and are not answered yet."""
         self.tokens = 0
         """Of the windows that wait or run."""
+        self.free = 0
+        """Workers that are idle, without the one for small requests."""
         self._reserved: Counter[str] = Counter()
         """Windows of the requests in flight, by model."""
         self._rates: dict[str, float] = {}
         """Windows per second of one worker, by model, smoothed over passes."""
         self._jobs: list[Job] = []
-        self._passes: dict[int, tuple[float, Job]] = {}
-        """Those that run, by worker: since when, and one of the jobs in it."""
-        self._free = 0
-        """Workers that are idle, without the one for small requests."""
+        """With windows that wait, in the order of their turns."""
+        self._passes: list[Pass] = []
+        """Those that run."""
         self._changed = threading.Condition()
         self._closing = False
         self._workers = [
@@ -179,6 +143,12 @@ class Batcher:
             return self._reserved.total()
 
     @property
+    def waiting(self) -> int:
+        """Requests with windows that no worker has taken yet."""
+        with self._changed:
+            return len(self._jobs)
+
+    @property
     def idle(self) -> bool:
         return not self.in_flight
 
@@ -187,15 +157,17 @@ class Batcher:
         return all(worker.is_alive() for worker in self._workers) and not self._closing
 
     @property
-    def ages(self) -> list[tuple[float, int | None]]:
-        """Of every pass that runs: its age in seconds and its exclusive key."""
+    def ages(self) -> list[float]:
+        """Seconds that each pass has run."""
         with self._changed:
-            return [(time.monotonic() - began, job.exclusive_key) for began, job in self._passes.values()]
+            return [time.monotonic() - each.began for each in self._passes]
 
     @property
     def is_stuck(self) -> bool:
         """Whether passes that outlived every request in them keep windows of some model from being scored."""
-        keys = [key for age, key in self.ages if age > self.limits.seconds]
+        with self._changed:
+            latest = time.monotonic() - self.limits.seconds
+            keys = [each.windows[0][0].exclusive_key for each in self._passes if each.began < latest]
         return len(keys) >= self.limits.workers or any(key is not None for key in keys)
 
     def call(
@@ -210,11 +182,9 @@ class Batcher:
         """Queue a request's windows and wait for their results."""
         if not items:
             return []
-        job = Job(key, run, items, costs or [{}] * len(items), exclusive_key, [None] * len(items), admission.model)
-        job.missing, job.tokens, admission.job = len(items), count_tokens(job.costs), job
-        job.is_large = job.tokens > SMALL_TOKENS
         if admission.cancelled:
             raise ClientDisconnected
+        admission.job = job = Job(key, run, items, costs or [{}] * len(items), exclusive_key, admission.model)
         with self._changed:
             begins_beside_others = self.tokens and not admission.windows
             if begins_beside_others and self.tokens + job.tokens > QUEUE_PASSES * self.limits.window_tokens:
@@ -239,80 +209,135 @@ class Batcher:
     # -- the workers
 
     def _work(self, only_small: bool) -> None:
-        worker = threading.get_ident()
-        while True:
+        while current := self._next_pass(only_small):
+            self._run(current)
             with self._changed:
-                self._free += not only_small
-                while not (batch := self._next_batch(only_small)) and (self.in_flight or not self._closing):
-                    self._changed.wait()
-                self._free -= not only_small
-                if not batch:
-                    return
-                self._passes[worker] = time.monotonic(), batch[0][0]
-                self._changed.notify_all()  # this may have been the last idle worker
-            self._run(batch)
-            with self._changed:
-                del self._passes[worker]
+                self._passes.remove(current)
                 self._changed.notify_all()
 
-    def _next_batch(self, only_small: bool) -> list[tuple[Job, int]]:
-        """One window of each request in turn, of one engine and one size, until this worker's share or the pass is full."""
-        running = [job for _, job in self._passes.values()]
-        if only_small and (self._free or not any(job.is_large for job in running)):
+    def _next_pass(self, only_small: bool) -> Pass | None:
+        """Wait for the next pass of the calling worker; None where the server is closing and the last request is answered."""
+        with self._changed:
+            self.free += not only_small
+            while not (windows := self._take_windows(only_small)) and (self.in_flight or not self._closing):
+                self._changed.wait()
+            self.free -= not only_small
+            if not windows:
+                return None
+            self._passes.append(Pass(windows))
+            self._changed.notify_all()  # this may have been the last idle worker
+            return self._passes[-1]
+
+    def _take_windows(self, only_small: bool) -> list[tuple[Job, int]]:
+        """One window of each request in turn, of one lane, until this worker's share or the pass is full."""
+        running = [each.windows[0][0] for each in self._passes]
+        if only_small and (self.free or not any(job.is_large for job in running)):
             return []
-        self._jobs = [job for job in self._jobs if not job.future.done()]  # else cancelled, timed out or failed
+        self._jobs = [job for job in self._jobs if job.is_wanted]
         busy_keys = {job.exclusive_key for job in running} - {None}
         ready = [job for job in self._jobs if job.exclusive_key not in busy_keys and not (only_small and job.is_large)]
-        alike = [job for job in ready if (job.key, job.is_large) == (ready[0].key, ready[0].is_large)]
-        turns, batch = deque(alike), list[tuple[Job, int]]()
+        turns = deque(job for job in ready if job.lane == ready[0].lane)
+        others = [job for job in self._jobs if job not in turns]
         waiting = sum(len(job.items) - job.taken for job in turns)
-        share = waiting if alike and alike[0].exclusive_key is not None else -(-waiting // max(1, self._free))
-        while turns and len(batch) < min(share, self.limits.batch_windows):
-            more = [*batch, (turns[0], turns[0].taken)]
-            if batch and count_tokens(job.costs[i] for job, i in more) > self.limits.window_tokens:
+        share = waiting if ready and ready[0].exclusive_key is not None else -(-waiting // max(1, self.free))
+        windows, parts = list[tuple[Job, int]](), dict[int, int]()
+        while turns and len(windows) < min(share, self.limits.batch_windows):
+            job = turns[0]
+            parts |= job.costs[job.taken]
+            if windows and sum(parts.values()) > self.limits.window_tokens:
                 break
-            batch, job = more, turns.popleft()
+            windows.append((turns.popleft(), job.taken))
             job.taken += 1
             if job.taken < len(job.items):
                 turns.append(job)
-        # another engine's turn comes first in the next pass
-        self._jobs = [job for job in self._jobs if job not in alike] + list(turns)
-        return batch
+        self._jobs = others + list(turns)  # another lane's turn comes first in the next pass
+        return windows
 
-    def _run(self, batch: list[tuple[Job, int]]) -> None:
-        began = time.monotonic()
-        _worker.jobs = jobs = list(dict.fromkeys(job for job, _ in batch))
+    def _run(self, current: Pass) -> None:
+        current_pass.value = current
+        jobs, began = current.jobs, time.monotonic()
         try:
-            results = list(batch[0][0].run([job.items[i] for job, i in batch]))
-            if len(results) != len(batch):
-                raise RuntimeError(f"{len(batch)} windows were given and {len(results)} results came back")
+            results = current.score()
         except Abandoned:
             return
         except Exception as fault:
             if len(jobs) == 1:
-                with suppress(InvalidStateError):
-                    jobs[0].future.set_exception(fault)
+                jobs[0].fail(fault)
                 return
-            for job in jobs:  # one request's fault is not the others': each again, alone
-                self._run([(owner, i) for owner, i in batch if owner is job])
+            for alone in current.split():  # one request's fault is not the others'
+                self._run(alone)
             return
         seconds = time.monotonic() - began
-        self.on_batch(len(batch), len(jobs), seconds)
+        self.on_batch(len(results), len(jobs), seconds)
         with self._changed:  # a request's windows may be in two passes
-            rate, model = len(batch) / max(seconds, 1e-6), jobs[0].model
+            rate, model = len(results) / max(seconds, 1e-6), jobs[0].model
             self._rates[model] = 0.8 * self._rates.get(model, rate) + 0.2 * rate
-            for (job, i), result in zip(batch, results, strict=True):
-                job.results[i] = result
-                job.missing -= 1
-                if not job.missing:
-                    with suppress(InvalidStateError):  # the client went away meanwhile
-                        job.future.set_result(job.results)
+            for (job, i), result in zip(current.windows, results, strict=True):
+                job.finish({i: result})
 
-    def close(self, seconds: float = 30.0) -> None:
-        """Finish the requests that were let in, refuse others, end the workers."""
+    def close(self, seconds: float = 30.0) -> bool:
+        """Finish the requests that were let in, refuse others, end the workers; whether all of them ended in time."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         deadline = time.monotonic() + seconds
         for worker in self._workers:
             worker.join(max(0.0, deadline - time.monotonic()))
+        return not any(worker.is_alive() for worker in self._workers)
+
+
+# -- stand-ins: for one request, what the scorer takes for the backend
+
+
+def batched_backend(backend: Grader | Reranker, batcher: Batcher, admission: Admission) -> Grader | Reranker:
+    """The same as a backend, but the batcher's workers score the windows."""
+    if isinstance(backend, Engine):
+        return BatchedEngine(backend, batcher, admission)
+    kind = BatchedReranker if isinstance(backend, Reranker) else BatchedGrader
+    return kind(backend, batcher, admission)
+
+
+class Batched(Backend):
+    """What the stand-ins have of the backend, and how they queue windows for it."""
+
+    def __init__(self, backend: Any, batcher: Batcher, admission: Admission):
+        self._backend, self._batcher, self._admission = backend, batcher, admission
+        self.name, self.capabilities, self.width = backend.name, backend.capabilities, backend.width
+        self.trained_settings, self.encoder = backend.trained_settings, backend.encoder
+
+    def identity(self) -> dict[str, Any]:
+        return dict(self._backend.identity())
+
+    def _queue(self, run: Callable[[list[T]], Sequence[R]], windows: Sequence[T], label_mass: bool = False) -> list[R]:
+        costs = [cost_of(window) for window in windows]
+        sizes, most = [sum(cost.values()) for cost in costs], self._batcher.limits.window_tokens
+        if max(sizes, default=0) > most:
+            raise InputError(
+                f"a window of this request has {max(sizes):,} tokens, the server takes {most:,}. "
+                "Send fewer or shorter documents, or ask for fewer in a window (`width`)."
+            )
+        self._admission.tokens += sum(sizes)
+        backend = self._backend
+        return self._batcher.call(self._admission, (id(backend), label_mass), run, windows, backend.exclusive_key, costs)
+
+
+class BatchedGrader(Batched, Grader):
+    def grade_logits(self, prompts: Sequence[Any], *, label_mass: bool = False) -> list[SlotLogits]:
+        return self._queue(partial(self._backend.grade_logits, label_mass=label_mass), prompts, label_mass)
+
+
+class BatchedEngine(BatchedGrader, Engine):
+    def __init__(self, backend: Engine, batcher: Batcher, admission: Admission):
+        super().__init__(backend, batcher, admission)
+        self.context = backend.context
+
+
+class BatchedReranker(Batched, Reranker):
+    """A window is a query and its texts."""
+
+    def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        [scores] = self._queue(self._score_all, [(query, texts)])
+        return scores
+
+    def _score_all(self, windows: list[tuple[str, Sequence[str]]]) -> list[Sequence[float]]:
+        return [self._backend.score(query, texts) for query, texts in windows]

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .logs import log
-from .metrics import Metrics
+from .operations import Metrics, log
 from .settings import Limits
 
 OWN_FILES = 64

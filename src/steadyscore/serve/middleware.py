@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .logs import log, log_fault
-from .metrics import Metrics
+from .operations import Metrics, log, log_fault
 from .settings import ServerSettings, host_name, known_hosts
 
 OPEN_PATHS = frozenset({"/", "/health", "/ready", "/openapi.json", "/explorer.css", "/explorer.js", "/explorer.decisions.js"})

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..measures.instability import top_k_changed
+from ..measures.settling import DecisionRule, ThresholdRule, TopKRule, roles
 from ..terms import Array, Instance
 from ..window.presentation import generator, permutation
 from .batcher import Busy, ShuttingDown
-from .decisions import DecisionRule, ThresholdRule, TopKRule, roles
-from .logs import log_fault
-from .metrics import Metrics
+from .operations import Metrics, log_fault
 from .service import Model, Service
 
 WAITING = 64

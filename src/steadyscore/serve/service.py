@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
@@ -18,8 +18,10 @@ from ..errors import InputError
 from ..measures.measurement import measure
 from ..measures.places import slot_profile
 from ..measures.registry import MEASURES
+from ..measures.settling import DecisionRule, Stability, stability, stopping_points
 from ..measures.threshold import Threshold
 from ..models.adapter import card_of, prompt_mistakes, refuse_mismatches
+from ..models.card import CardCutoff, TrainedSettings
 from ..models.embedded import DEFAULT, FIRST_STAGE_SHARE
 from ..runs.table import FIRST_STAGE, Scored
 from ..scoring.mitigations import mitigate
@@ -27,9 +29,7 @@ from ..scoring.scorer import PoolScorer, Scorer, Settings
 from ..tasks import TASKS, Task
 from ..terms import Array, Candidate, Instance, Prompt
 from ..window.presentation import permutations, windows
-from .batched import batched_backend
-from .batcher import Admission, Batcher
-from .decisions import DecisionRule, Stability, stability, stopping_points
+from .batcher import Admission, Batcher, batched_backend
 from .settings import Limits, ModelOptions
 from .shared_base import SharedBases
 
@@ -100,14 +100,14 @@ def open_model(
     if not isinstance(backend, Grader | Reranker):
         raise InputError(f"{address} replays stored scores and cannot score the documents of a request. Serve another scorer.")
     adapter = backend.identity().get("adapter")
-    card: Mapping[str, Any] = (card_of(address) if adapter else None) or {}
-    fitted = card.get("cutoff") or {}
+    card = card_of(address) if adapter else None
+    fitted = (card and card.get("cutoff")) or CardCutoff()
     model = Model(
         name,
         address,
         backend,
-        TASKS[asked.task or card.get("task") or "passage_reranking"],
-        _settings(asked, card.get("settings", {}), is_whole=isinstance(backend, Reranker)),
+        TASKS[asked.task or (card["task"] if card else "passage_reranking")],
+        _settings(asked, card["settings"] if card else {}, is_whole=isinstance(backend, Reranker)),
         cutoff=fitted.get("value") if asked.cutoff is None else asked.cutoff,
         expected_overlap=fitted.get("overlap") if asked.cutoff is None else None,
     )
@@ -125,7 +125,7 @@ def open_model(
     return model
 
 
-def _settings(asked: ModelOptions, trained: dict[str, Any], *, is_whole: bool) -> Settings:
+def _settings(asked: ModelOptions, trained: TrainedSettings, *, is_whole: bool) -> Settings:
     known: dict[str, Any] = {"chars": None} if is_whole else {}
     known |= {key: value for key, value in trained.items() if key in Settings.__dataclass_fields__}
     named = (("width", asked.width), ("chars", asked.chars), ("prompt", asked.prompt))
@@ -290,7 +290,7 @@ class Service:
         drawn = permutations(n, count, seed=seed, query_id=instance.query, scheme="distinct")
         orders = np.vstack([np.arange(n)[None], drawn])
         scored = self.score_orders(model, admission, instance, orders, width, first=FIRST_STAGE)
-        admission.check_time()
+        admission.check()
         measured = measure([scored], Threshold(cutoff=cutoff), only=MEASURES)
         slots = slot_profile([scored])
         values = {name: float(value[0]) for name, value in measured.values.items()} | {"slot_rms": slots.rms}

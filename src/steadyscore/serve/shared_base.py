@@ -20,7 +20,7 @@ from ..models.adapter import AdapterIdentity, adapter_identity, card_for_base, r
 from ..models.card import scorer_address
 from ..terms import Prompt
 from ..window.readout import SlotLogits
-from .batcher import check_wanted
+from .passes import check_wanted
 from .settings import cores
 
 if TYPE_CHECKING:

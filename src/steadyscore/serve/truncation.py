@@ -17,9 +17,6 @@ from ..window.presentation import windows
 from ..window.prompt import shown
 from .service import Model
 
-COHERE_TOKENS = 4096
-"""Cohere's `max_tokens_per_doc` where a request names none."""
-
 
 def with_texts(instance: Instance, texts: Sequence[str]) -> Instance:
     """The same pool with other texts, which hold the titles."""

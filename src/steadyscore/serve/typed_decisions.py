@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..decisions.order import DecisionOrder, DecisionOrderAnswer, QuestionStability
 from ..decisions.pool import list_at, member_keys, member_text, value_at, with_list
 from ..decisions.questions import Answer, Noul, Question, Refusal, Request, Score, State
 from ..engines import Engine
@@ -21,9 +22,7 @@ from ..engines.typed_questions import answer_of, question_prompts, state_text
 from ..errors import InputError
 from ..terms import GRADES, Array, Instance, Prompt
 from ..window.presentation import permutations
-from .batched import batched_backend
-from .batcher import Admission
-from .decision_schemas import DecisionOrder, DecisionOrderAnswer, QuestionStability
+from .batcher import Admission, batched_backend
 from .service import Model, Service
 
 
@@ -75,7 +74,7 @@ def answer_request(
     engine.context = min(engine.context, service.limits.window_tokens)
     asked: list[tuple[int, Prompt]] = []
     for each in presented_states(service, request, order):
-        admission.check_time()  # a state may be long, and its tokens are counted here
+        admission.check()  # a state may be long, and its tokens are counted here
         questions = [request.questions[i] for i in each.questions]
         prompts = _fitting_prompts(engine, replace(request.state, content=each.content), questions, refuse_long)
         asked += [(i, prompt) for i, prompt in zip(each.questions, prompts, strict=True) if prompt is not None]
@@ -242,9 +241,10 @@ def stability_of(question: Question, answered: AnsweredQuestion | Refusal, thres
             kept = bool(decision)
     elif isinstance(question, Noul):
         values = each[:, 0]
-    return QuestionStability(
-        agreement=float((decided == decision).mean()),
-        sd=float(values.std(ddof=1)) if len(values) > 1 else None,
-        kept=kept,
-        label_mass=answered.label_mass,
-    )
+    told = {
+        "agreement": float((decided == decision).mean()),
+        "sd": float(values.std(ddof=1)) if len(values) > 1 else None,
+        "kept": kept,
+        "label_mass": answered.label_mass,
+    }
+    return QuestionStability.model_validate({name: value for name, value in told.items() if value is not None})

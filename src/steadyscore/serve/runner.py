@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 from fastapi import Depends, Request
@@ -13,29 +13,19 @@ from starlette.exceptions import HTTPException
 
 from ..engines.endpoint import TooLong
 from ..errors import InputError, UnusableScorer, WindowTooLong
+from ..measures.settling import DecisionRule, ThresholdRule, TopKRule
 from ..runs.table import Scored
 from ..terms import Array, Instance
 from ..window.presentation import permutations
-from . import schemas
 from .batcher import Admission, Busy, ClientDisconnected, EngineFailed, ShuttingDown, TimedOut
-from .decisions import DecisionRule, ThresholdRule, TopKRule, outcome
-from .logs import log_fault
-from .metrics import Metrics
 from .monitor import Monitor
+from .operations import Metrics, log_fault
 from .service import Model, Service, content_order
+from .shapes import Document, Order, ScoredPool, Usage, order_answer
 
 T = TypeVar("T")
 POLL = 0.25
 """Seconds between two checks that the client is still connected."""
-
-
-class PoolScores(NamedTuple):
-    """The scores of one pool, and what its answer says beside them."""
-
-    scores: Array
-    """(n,) mean over the presentations."""
-    order: schemas.OrderAnswer | None
-    usage: schemas.Usage
 
 
 class RequestRunner:
@@ -63,15 +53,17 @@ class RequestRunner:
             raise HTTPException(404, f"model {name[:80]!r} is not served here. Models: {', '.join(models)}.")
         return models[name]
 
-    def read_pool(self, query: str, documents: Sequence[str | schemas.Document]) -> Instance:
+    def read_pool(self, query: str, documents: Sequence[str | Document]) -> Instance:
         """The request as an instance within the limits."""
-        listed = [schemas.Document(text=d) if isinstance(d, str) else d for d in documents]
+        listed = [Document(text=d) if isinstance(d, str) else d for d in documents]
         return self.service.read_pool(query, [d.text for d in listed], [d.title for d in listed], [d.rank for d in listed])
 
-    def read(self, body: Any, documents: Sequence[str | schemas.Document]) -> tuple[Model, Instance]:
+    def read(
+        self, name: str | None, query: str, documents: Sequence[str | Document], instruction: str | None = None
+    ) -> tuple[Model, Instance]:
         """The pool of a request, and the model it asks for as it answers this request."""
-        model, instance = self.find_model(body.model), self.read_pool(body.query, documents)
-        return model.asked(getattr(body, "instruction", None), instance.pool[0].rank), instance
+        model, instance = self.find_model(name), self.read_pool(query, documents)
+        return model.asked(instruction, instance.pool[0].rank), instance
 
     def check_permutations(self, count: int) -> None:
         if count > self.limits.permutations:
@@ -79,7 +71,7 @@ class RequestRunner:
 
     async def run(
         self, request: Request, model: Model, documents: int, windows: int, work: Callable[[Admission], T]
-    ) -> tuple[T, schemas.Usage]:
+    ) -> tuple[T, Usage]:
         """Let a request in, do its work in a thread, and stop when the client disconnects."""
         with self.service.batcher.admit(windows, self.limits.seconds, model.name) as admission:
             task = asyncio.get_running_loop().run_in_executor(self.executor, work, admission)
@@ -109,7 +101,7 @@ class RequestRunner:
                 request.state.facts.update(
                     model=model.name, documents=documents, windows=admission.windows, tokens=admission.tokens
                 )
-        return result, schemas.Usage(total_tokens=admission.tokens)
+        return result, Usage(total_tokens=admission.tokens)
 
     def _failed(self, model: Model, fault: Exception) -> EngineFailed:
         log_fault("engine failed", fault, model=model.name)
@@ -129,12 +121,12 @@ class RequestRunner:
         request: Request,
         model: Model,
         instance: Instance,
-        order: schemas.Order | None,
+        order: Order | None,
         top: int | None,
         cut: Callable[[Instance, Array], Instance] = lambda instance, orders: instance,
-    ) -> PoolScores:
+    ) -> ScoredPool:
         """One pool scored as `order` says, by default once in the order given. `cut` shortens what is read of it."""
-        asked = order or schemas.Order()
+        asked = order or Order()
         self.check_permutations(asked.permutations)
         orders = presented_orders(instance, asked)
         windows = self.service.count_windows(model, len(instance.pool), len(orders), asked.width)
@@ -147,10 +139,10 @@ class RequestRunner:
         scores = scored.scores.mean(axis=0)
         rule = monitored_rule(asked.threshold, top, len(scores))
         self.record_scores(model, read, rule, scores, len(orders), asked.width)
-        return PoolScores(scores, None if order is None else order_answer(model, scored, asked), usage)
+        return ScoredPool(model, instance, scores, None if order is None else order_answer(model, scored, asked), usage)
 
 
-def presented_orders(instance: Instance, asked: schemas.Order) -> Array:
+def presented_orders(instance: Instance, asked: Order) -> Array:
     """The orders (P, n) that a pool is presented in."""
     n = len(instance.pool)
     if asked.permutations > 1:
@@ -163,24 +155,6 @@ def monitored_rule(threshold: float | None, top: int | None, n: int) -> Decision
     if threshold is not None:
         return ThresholdRule(threshold)
     return TopKRule(top) if top and top < n else None
-
-
-def order_answer(model: Model, scored: Scored, asked: schemas.Order) -> schemas.OrderAnswer:
-    """What the answer says under `order`."""
-    presentations, n = scored.scores.shape
-    retained = None
-    if asked.threshold is not None:
-        retained = outcome(scored.scores.mean(axis=0), ThresholdRule(asked.threshold)).kept
-    return schemas.OrderAnswer(
-        permutations=presentations,
-        width=asked.width or model.width_for(n),
-        presentation="permuted" if presentations > 1 else "canonical" if asked.canonical else "given",
-        first_stage=model.first_stage,
-        threshold=asked.threshold,
-        retained=retained,
-        sd=scored.scores.std(axis=0, ddof=1).tolist() if presentations > 1 else None,
-        grades=scored.grades.mean(axis=0).tolist() if asked.distribution and scored.grades is not None else None,
-    )
 
 
 async def runner_of(request: Request) -> RequestRunner:

@@ -1,4 +1,4 @@
-"""Decisions and how settled they are: arrays in, arrays out. Columns are documents in the order of the request.
+"""Decisions on one pool and how settled they are: arrays in, arrays out. Columns are documents in the order of a request.
 
 With one presentation the decision is taken on its scores; with several, on their mean over presentations, the estimate
 of the order-marginal (§3). Ties go to the document that stands first in the request.
@@ -12,10 +12,10 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..measures.preference import pair
-from ..measures.ranking import ranking, ratio
-from ..measures.threshold import overlap, retained, retained_top_k
 from ..terms import Array
+from .preference import pair
+from .ranking import ranking, ratio
+from .threshold import overlap, retained, retained_top_k
 
 ERROR_RATE = 0.05
 """Probability, over all documents and tests of a request, that adaptive stopping calls a document settled wrongly."""

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from steadyscore.errors import InputError
-from steadyscore.serve.decisions import (
+from steadyscore.measures.settling import (
     Outcome,
     PairRule,
     ThresholdRule,
