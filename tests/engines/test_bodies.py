@@ -14,8 +14,8 @@ import pytest
 
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions
-from steadyscore.engines.address import open_engine
-from steadyscore.engines.parity import probe_prompts
+from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.local.checks import probe_prompts
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.window.prompt import prompt_text
 from tests.engines.test_endpoint import ENGINES, served
@@ -110,5 +110,6 @@ def test_a_system_behind_an_endpoint_sends_what_it_always_sent():
 
 def test_the_list_of_scorers_is_what_it_was(capsys):
     assert main(["scorers", "list", "--json"]) == 0
-    rows = [{k: v for k, v in row.items() if k not in ("installed", "install")} for row in json.loads(capsys.readouterr().out)]
-    frozen("bodies/scorers", {"rows": rows})
+    told = json.loads(capsys.readouterr().out)
+    rows = [{k: row[k] for k in ("address", "system", "gives", "flags")} for row in told]
+    frozen("bodies/scorers", {"rows": sorted(rows, key=json.dumps)})

@@ -16,10 +16,12 @@ import numpy as np
 import pytest
 
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, Price, endpoint, vllm_server
-from steadyscore.engines.address import open_engine
-from steadyscore.engines.endpoint import Endpoint, EndpointDown, Malformed, TooLong, Unusable, retry_after
-from steadyscore.engines.parity import compare, probe_prompts
+from steadyscore.engines import EngineOptions, Price, endpoint
+from steadyscore.engines import served as served_engines
+from steadyscore.engines.answers import Malformed
+from steadyscore.engines.endpoint import Endpoint, EndpointDown, TooLong, Unusable, retry_after
+from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.local.checks import compare, compare_readout, probe_prompts
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
 from steadyscore.window import readout
@@ -192,7 +194,7 @@ def network(request, monkeypatch):
     if answer is None:
         folder = request.getfixturevalue("tiny_folder")
         answer = served(request.getfixturevalue("tiny_engine"), folder)
-        monkeypatch.setattr(vllm_server, "TOP", 272)  # the tiny model's whole vocabulary: its grades are among the rarest
+        monkeypatch.setattr(served_engines, "TOP", 272)  # the tiny model's whole vocabulary: its grades are among the rarest
         # llama.cpp's server does not say where a tokenizer is
         monkeypatch.setattr(sys.modules[__name__], "OPTIONS", replace(OPTIONS, tokenizer=str(folder)))
     with Server(answer, spoiled) as server:
@@ -272,9 +274,9 @@ def test_a_run_goes_on_when_the_endpoint_is_back(network, pools, tmp_path):
 def test_llama_cpp_s_server_passes_the_parity_gate(tiny_engine, tiny_folder):
     with Server(served(tiny_engine, tiny_folder)) as server:
         engine = open_engine(f"llamacpp:tiny@{server.url}", replace(OPTIONS, tokenizer=str(tiny_folder)))
-        found = compare(engine, OPTIONS, f"hf:{tiny_folder}")
+        found = compare(engine, tiny_engine)
     assert found.difference < 1e-5
-    assert found.label_mass == pytest.approx(compare(tiny_engine).label_mass, abs=1e-5)
+    assert found.label_mass == pytest.approx(compare_readout(tiny_engine).label_mass, abs=1e-5)
     assert engine.capabilities.distribution == "top_k"
 
 
@@ -282,7 +284,7 @@ def test_llama_cpp_s_server_passes_the_parity_gate(tiny_engine, tiny_folder):
 def test_served_models_pass_the_parity_gate(tiny_engine, tiny_folder, kind):
     with Server(served(tiny_engine, tiny_folder)) as server:
         engine = open_engine(f"{kind}:tiny@{server.url}", OPTIONS)
-        found = compare(engine, OPTIONS, f"hf:{tiny_folder}")
+        found = compare(engine, tiny_engine)
         assert found.passed
         assert found.difference < 1e-5
         assert engine.context == 4096
@@ -302,7 +304,7 @@ def test_a_server_that_classifies_over_other_tokens_fails_the_gate(tiny_engine, 
         return answer
 
     with Server(turned) as server:
-        assert not compare(open_engine(f"vllm:tiny@{server.url}", OPTIONS), OPTIONS, f"hf:{tiny_folder}").passed
+        assert not compare(open_engine(f"vllm:tiny@{server.url}", OPTIONS), tiny_engine).passed
 
 
 def test_sglang_tells_the_label_mass_and_vllm_does_not(tiny_engine, tiny_folder):
@@ -551,7 +553,7 @@ def test_a_server_that_is_down_is_not_asked_for_its_shape():
     ],
 )
 def test_results_that_do_not_fit_are_refused(answer):
-    from steadyscore.engines.rerank_endpoint import parse_scores
+    from steadyscore.engines.rerank import parse_scores
 
     with pytest.raises(Malformed):
         parse_scores(answer, ["a", "b"])

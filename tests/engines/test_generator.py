@@ -10,10 +10,10 @@ import pytest
 from steadyscore.audits.load import load_run
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions, endpoint
-from steadyscore.engines.address import open_engine
+from steadyscore.engines.answers import Malformed
 from steadyscore.engines.chat import parse_label, parse_label_logprobs
-from steadyscore.engines.endpoint import Malformed
 from steadyscore.engines.generator import Generator, token_prompt
+from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError, ModelError
 from steadyscore.readers.outputs import reader_label

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, endpoint, servers
-from steadyscore.engines.address import open_engine
 from steadyscore.engines.endpoint import Endpoint, EndpointDown
+from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.servers import Servers, split_bases
 from steadyscore.errors import InputError
 from steadyscore.runs.layout import SCORES_FILE

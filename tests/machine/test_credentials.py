@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from steadyscore import cli
 from steadyscore.engines import EngineOptions, endpoint
-from steadyscore.engines.address import open_engine, parse_address
+from steadyscore.engines.kinds import open_engine, parse_address
 from steadyscore.errors import InputError
 from steadyscore.machine.credentials import HIDDEN, check_credentials, hide, redact, without_credentials
 from steadyscore.machine.mirrors import parse_place

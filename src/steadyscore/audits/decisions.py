@@ -19,9 +19,9 @@ from ..decisions.cases import Case, find_file, read_case, read_rows
 from ..decisions.presentations import AS_GIVEN as NO_CHANGE
 from ..decisions.presentations import CHANNELS, Channel, Presentation, irrelevance, presentations, put_back, show
 from ..engines import EngineOptions, Price
-from ..engines.address import open_engine, parse_address
 from ..engines.chat import token_cost
 from ..engines.decision_model import SHAPES, DecisionModel
+from ..engines.kinds import open_engine, parse_address
 from ..errors import InputError
 from ..machine.disk import lock_folder, sha256, write_record
 from ..machine.mirrors import name_of

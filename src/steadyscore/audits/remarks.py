@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..engines.wire import ANSWERED, WARNED
+from ..engines.answers import ANSWERED, WARNED
 from ..measures.measurement import Coverage
 from ..measures.threshold import Cutoff
 from ..models.adapter import other_task

@@ -22,11 +22,10 @@ from ..machine.credentials import KEY
 from ..terms import GRADES
 from ..window.prompt import PromptText, messages
 from ..window.readout import SlotLogits
-from . import Capabilities, EngineOptions, Grader, Price
-from .endpoint import Endpoint, Refused, TooLong, field, number, split_model_and_base
+from . import PAID, Address, Capabilities, EngineOptions, Grader, Kind, Listing, Price
+from .answers import Malformed, field, number, slot_log_probabilities, text_of
+from .endpoint import Endpoint, Refused, TooLong, split_model_and_base
 from .generator import Generator
-from .token_server import slot_log_probabilities
-from .wire import Malformed
 
 T = TypeVar("T")
 Chat = list[dict[str, str]]
@@ -122,15 +121,15 @@ class HostedEngine(Grader, Generator):
             self.tokens[what] += count if isinstance(count, int) and count > 0 else 0
 
 
-def open_openai(rest: str, options: EngineOptions, variant: str = "") -> HostedEngine:
+def open_openai(address: Address, options: EngineOptions) -> HostedEngine:
     """`<model>@<base url>`, such as gpt-5.4@https://api.openai.com/v1."""
-    model, base = split_model_and_base(rest)
+    model, base = split_model_and_base(address.rest)
     if not model or not base:
         raise InputError(
-            f"openai:{rest} is not complete. Write openai:<model>@<base url>, such as openai:m@http://localhost:8000/v1."
+            f"openai:{address.rest} is not complete. Write openai:<model>@<base url>, such as openai:m@http://localhost:8000/v1."
         )
     key = os.environ.get(KEY) or os.environ.get("OPENAI_API_KEY")
-    return HostedEngine(Endpoint(base, options, key=key, cached=True), model, variant == "logprobs")
+    return HostedEngine(Endpoint(base, options, key=key, cached=True), model, address.variant == "logprobs")
 
 
 def grade_places(text: str, markers: Sequence[str]) -> list[tuple[int, int]]:
@@ -222,7 +221,22 @@ def estimate_cost(prompt_tokens: int, grades: int, price: Price) -> float:
 
 def written_text(answer: Any) -> str:
     """What the model wrote."""
-    text = field(answer, "choices", 0, "message", "content")
-    if not isinstance(text, str):
-        raise Malformed("the answer holds no text")
-    return text
+    return text_of(answer, "choices", 0, "message", "content")
+
+
+KINDS = (
+    Kind(
+        "openai",
+        open_openai,
+        takes="text",
+        listed=(
+            Listing("openai:<model>@<base url>", "score"),
+            Listing("openai+logprobs:<model>@<base url>", "distribution"),
+        ),
+        options=PAID,
+        needs=lambda rest: ("httpx",),
+        variants=("logprobs",),
+        is_server=True,
+        reads="answers",
+    ),
+)

@@ -36,12 +36,11 @@ from ..errors import InputError
 from ..machine.credentials import KEY, NEXT
 from ..window.prompt import PromptText, state_text
 from ..window.readout import SlotLogits
-from . import Capabilities, EngineOptions, Grader
+from . import PAID, Address, Capabilities, EngineOptions, Grader, Kind, Listing
+from .answers import Malformed, slot_probabilities
 from .chat import Chat, spent_tokens
 from .endpoint import Endpoint, Refused, TooLong, Unusable, split_model_and_base
 from .generator import Generator
-from .token_server import slot_probabilities
-from .wire import Malformed
 
 WORDING = 1
 """Counts the changes of how a window becomes a state and questions: runs of two wordings are two scorers."""
@@ -189,17 +188,9 @@ def grade_questions(prompt: PromptText) -> list[Question]:
     return [Score(prompt.task.question.format(marker), levels, marker) for marker in prompt.markers]
 
 
-def open_systemone(rest: str, options: EngineOptions) -> DecisionModel:
-    """`<model>@<base url>`, such as jev-1.14@https://api.typesafe.ai/v1."""
-    return _open("systemone", rest, options)
-
-
-def open_decisions(rest: str, options: EngineOptions) -> DecisionModel:
-    """`<model>@<base url>`, such as gpt-6-luna@https://api.openai.com/v1."""
-    return _open("decisions", rest, options)
-
-
-def _open(kind: str, rest: str, options: EngineOptions) -> DecisionModel:
+def open_decision_model(address: Address, options: EngineOptions) -> DecisionModel:
+    """`<model>@<base url>`, such as jev-1.14@https://api.typesafe.ai/v1 or gpt-6-luna@https://api.openai.com/v1."""
+    kind, _, rest = address
     model, base = split_model_and_base(rest)
     if not model or not base:
         raise InputError(f"{kind}:{rest} is not complete. Write {kind}:<model>@<base url>, such as http://localhost:8000/v1.")
@@ -212,3 +203,18 @@ def _path_behind(base: str, path: str) -> str:
     """A base may be a server, its /v1, or the route itself; several servers have it all in common."""
     place = urlsplit(NEXT.split(base)[0]).path.rstrip("/")
     return "" if place.endswith(path) else path if place else "/v1" + path
+
+
+KINDS = tuple(
+    Kind(
+        kind,
+        open_decision_model,
+        takes="text",
+        listed=(Listing(f"{kind}:<model>@<base url>", "distribution"),),
+        options=PAID,
+        needs=lambda rest: ("httpx",),
+        is_server=True,
+        reads="verdicts",
+    )
+    for kind in SHAPES
+)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import os
 import random
 import re
@@ -33,8 +32,9 @@ from ..machine.disk import write_json
 from ..machine.extras import check_installed
 from ..machine.waiting import LONGEST_ASKED, retry_after
 from . import EngineOptions
+from .answers import Malformed, said_of_itself
 from .servers import Server, Servers, split_bases
-from .wire import Answer, Malformed, NoAnswer, TooLarge, Wire, said_of_itself
+from .wire import Answer, NoAnswer, TooLarge, Wire
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -327,26 +327,6 @@ def _redirect_target(answer: Answer) -> str:
     """Where a redirect leads, as far as it can be repeated: its path and query string may be a ticket."""
     host = urlsplit(redact(answer.headers.get("location", ""))).netloc
     return f" and leads to {host}" if host else ""
-
-
-def number(value: Any, what: str) -> float:
-    """A finite number, or `Malformed`: JSON lets NaN and null through, a score does not."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
-        raise Malformed(f"{what} is {value!r}, not a finite number")
-    if isinstance(value, int) and abs(value) > 2**53:
-        raise Malformed(f"{what} is a whole number beyond 2^53, of which neighbours become one")
-    return float(value)
-
-
-def field(answer: Any, *path: str | int) -> Any:
-    """A value inside an answer, or `Malformed` with where it should have been."""
-    found = answer
-    for step in path:
-        try:
-            found = found[step]
-        except (KeyError, IndexError, TypeError):
-            raise Malformed(f"the answer has no {'.'.join(map(str, path))}") from None
-    return found
 
 
 def split_model_and_base(rest: str) -> tuple[str, str]:

@@ -13,12 +13,10 @@ import zlib
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from .answers import Malformed
+
 LARGEST = 64 * 2**20
 """Bytes of an answer after decompression; the longest honest ones (20 alternatives at every token of a prompt) are below it."""
-
-
-class Malformed(Exception):
-    """An answer that arrived and cannot be used. Raised by the function that reads it; the request is tried again."""
 
 
 class NoAnswer(Exception):
@@ -36,18 +34,6 @@ class Answer(NamedTuple):
     status: int
     headers: Any
     content: bytes
-
-
-ANSWERED, WARNED = "answered by: ", "warned: "
-
-
-def said_of_itself(answer: Any) -> list[str]:
-    """Which model gave an answer, often a version of the one that was asked for, and the warnings that came with it."""
-    given: dict[str, Any] = answer if isinstance(answer, dict) else {}
-    meta = given.get("meta")
-    warnings = meta.get("warnings") if isinstance(meta, dict) else None
-    said = [(ANSWERED, given.get("model")), *((WARNED, each) for each in (warnings if isinstance(warnings, list) else []))]
-    return [kind + "".join(filter(str.isprintable, text))[:200] for kind, text in said if isinstance(text, str)]
 
 
 class Wire:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from steadyscore.engines import EngineOptions, endpoint
-from steadyscore.engines.address import open_engine
 from steadyscore.engines.endpoint import EndpointDown
+from steadyscore.engines.kinds import open_engine
 from steadyscore.scoring.score import score_collection, scorer_for
 from tests.faults.audits import CONFIG, make_collection, slow
 from tests.faults.counting import compare_runs

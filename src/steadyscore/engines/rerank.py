@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InputError
-from . import Capabilities, EngineOptions, Reranker
-from .endpoint import Endpoint, Silent, Unusable, field, number, split_model_and_base
-from .wire import Malformed
+from . import HTTP, Address, Capabilities, EngineOptions, Kind, Listing, Reranker
+from .answers import Malformed, field, number
+from .endpoint import Endpoint, Silent, Unusable, split_model_and_base
 
 PROBE = ("why is the sky blue", ["Short waves of light scatter more in air.", "The ferry leaves at nine."])
 
@@ -39,7 +39,8 @@ class HttpReranker(Reranker):
         )
 
 
-def open_rerank(rest: str, options: EngineOptions, shape: str = "") -> HttpReranker:
+def open_rerank(address: Address, options: EngineOptions) -> HttpReranker:
+    _, shape, rest = address
     model, base = split_model_and_base(rest)
     endpoint = Endpoint(base, options)
     if shape:
@@ -85,3 +86,17 @@ def parse_scores(answer: Any, texts: Sequence[str]) -> list[float]:
             raise Malformed(f"index {index} came back with another of the texts than was sent at that place")
         found[index] = number(value, f"the score of text {index}")
     return [found[i] for i in range(n)]
+
+
+KINDS = (
+    Kind(
+        "rerank",
+        open_rerank,
+        takes="pool",
+        listed=(Listing("rerank[+cohere|+jina|+tei]:[<model>@]<url>", "score"),),
+        options=HTTP,
+        needs=lambda rest: ("httpx",),
+        variants=("cohere", "jina", "tei"),
+        is_server=True,
+    ),
+)

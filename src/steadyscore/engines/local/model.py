@@ -4,14 +4,12 @@ One forward pass reads all slots of a window: hidden states are gathered at the 
 rows of the output matrix, so logits over the vocabulary are never made at every position. Windows of similar length
 share a pass, and the prefix that all windows of a query share is computed once. Both can be switched off, to measure
 what they save; neither changes a score by more than 1e-4 (tests/engines/test_hf.py). Where memory runs out, fewer windows
-share a pass from then on (`memory.py`).
+share a pass from then on (`device.py`).
 """
 
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,17 +22,18 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
-from ..errors import InputError, ModelError
-from ..models.adapter import adapter_identity, attach, card_of, split_address
-from ..models.embedded import EMBEDDED, embedded_scorers, gguf_path, model_path
-from ..terms import Prompt
-from ..window import set_windows
-from ..window.encoding import Encoder
-from ..window.readout import SlotLogits
-from . import Capabilities, Engine, EngineOptions, hf_isolated, hf_set, set_probe
-from .device import device_of
-from .generator import Generator, Ids, label_log_probabilities
-from .memory import Passes
+from ...errors import ModelError
+from ...models.adapter import adapter_identity, attach, card_of, split_address
+from ...models.embedded import embedded_scorers
+from ...models.weights import locate, weights_digest
+from ...terms import Prompt
+from ...window import set_windows
+from ...window.encoding import Encoder
+from ...window.readout import SlotLogits
+from .. import Capabilities, Engine, EngineOptions
+from ..generator import Generator, Ids, label_log_probabilities
+from . import checks, windows
+from .device import Passes, device_of
 
 
 class TransformersEngine(Engine, Generator):
@@ -51,7 +50,7 @@ class TransformersEngine(Engine, Generator):
             label_mass=True,
             lora=True,
             deterministic=True,
-            isolation=hf_isolated.is_possible(model.config.get_text_config()),
+            isolation=windows.is_possible(model.config.get_text_config()),
         )
         self._identity = identity
         self.sets_checked = False
@@ -103,7 +102,7 @@ class TransformersEngine(Engine, Generator):
             if found[0].segment:
                 for i, reading in zip(members, self._read_sets(found, label_mass), strict=True):
                     readings[i] = reading
-            elif hf_isolated.recur(found):
+            elif windows.recur(found):
                 for i, reading in zip(members, self._read_isolated(found, label_mass), strict=True):
                     readings[i] = reading
             elif self.options.share_prefix or _is_mostly_prefix(found):
@@ -121,7 +120,7 @@ class TransformersEngine(Engine, Generator):
         """The textbook way: one full forward, logits of every position, rows picked afterwards."""
         if prompt.segment:
             return SlotLogits(self.slot_logits([prompt])[0].cpu().numpy())
-        options = hf_isolated.whole([prompt], len(prompt), self.model) if prompt.candidates else {}
+        options = windows.whole([prompt], len(prompt), self.model) if prompt.candidates else {}
         ids = self._tensor([(*prompt.prefix, *prompt.body)])
         logits = self.model(input_ids=ids, use_cache=False, **options).logits[0].float()
         return SlotLogits(logits[list(prompt.slots)][:, list(prompt.grade_tokens)].cpu().numpy())
@@ -131,7 +130,7 @@ class TransformersEngine(Engine, Generator):
         if not self.sets_checked:
             self.sets_checked = True  # the examination reads sets itself
             try:
-                set_probe.check(self)
+                checks.check_sets(self)
             except BaseException:  # also where the user stopped it: an examination counts only when it ended
                 self.sets_checked = False
                 raise
@@ -139,7 +138,7 @@ class TransformersEngine(Engine, Generator):
     def slot_logits(self, prompts: Sequence[Prompt]) -> list[torch.Tensor]:
         """Grade logits (B, 4) of each prompt from one forward pass, with gradients: what training uses."""
         is_set = any(prompt.segment for prompt in prompts)  # training shows windows of one kind
-        states = hf_set.whole_states(self.model, prompts) if is_set else self._slot_states(list(prompts), 0, None)
+        states = windows.whole_states(self.model, prompts) if is_set else self._slot_states(list(prompts), 0, None)
         return [self.project(rows, self._tensor(p.grade_tokens)).float() for rows, p in zip(states, prompts, strict=True)]
 
     @torch.inference_mode()
@@ -176,7 +175,7 @@ class TransformersEngine(Engine, Generator):
         """Windows of one query whose candidates are read once for all of them."""
 
         def read(tokens: int) -> list[SlotLogits]:
-            states = hf_isolated.slot_states(self.model, prompts, tokens)
+            states = windows.slot_states(self.model, prompts, tokens)
             return [self._read(rows, prompt.grade_tokens, label_mass) for rows, prompt in zip(states, prompts, strict=True)]
 
         return self._passes.fit(read, _text_lengths(prompts))
@@ -197,7 +196,7 @@ class TransformersEngine(Engine, Generator):
             cache.batch_repeat_interleave(len(batch))
             options = {"past_key_values": cache, "use_cache": True}
         if any(p.candidates for p in batch):
-            options |= hf_isolated.whole(batch, shared + longest, self.model, shared)
+            options |= windows.whole(batch, shared + longest, self.model, shared)
         else:
             options["position_ids"] = torch.arange(shared, shared + longest, device=ids.device).unsqueeze(0)
         hidden = self.model.base_model(input_ids=ids, **options).last_hidden_state
@@ -210,7 +209,7 @@ class TransformersEngine(Engine, Generator):
         for prompt in prompts:
             unordered = replace(prompt, slots=())
             if unordered not in known:
-                states = self._passes.fit(partial(hf_set.member_states, self.model, prompt), _text_lengths([prompt]))
+                states = self._passes.fit(partial(windows.member_states, self.model, prompt), _text_lengths([prompt]))
                 known[unordered] = self._read(states, prompt.grade_tokens, label_mass)
             yield _pick_rows(known[unordered], set_windows.members(prompt))
 
@@ -281,45 +280,9 @@ def _batches(prompts: Sequence[Prompt], members: list[int], shared: int, batch_t
         yield batch
 
 
-def locate(base: str) -> tuple[str, bool]:
-    """Where transformers finds the weights, and whether that is on this disk."""
-    if base in EMBEDDED:
-        return str(model_path(base)), True
-    path = Path(base)
-    if path.suffix == ".gguf":
-        if not path.is_file():
-            raise InputError(f"file {base} does not exist.")
-        return str(gguf_path(path)), True
-    if path.is_dir():
-        if any(path.glob("*.bin")) and not any(path.glob("*.safetensors")):
-            raise ModelError(f"{base} holds pickled weights, which can run code. Convert them to safetensors first.")
-        return base, True
-    if base.startswith((".", "/", "~")):
-        raise InputError(f"folder {base} does not exist.")
-    return base, False
-
-
 def _why(base: str, refusal: Exception) -> str:
     reason = " ".join(str(refusal).split())[:300]
     return (
         f"model {base!r} could not be loaded ({reason}). Give the name of an embedded model ({', '.join(embedded_scorers())}), "
         "a folder, a .gguf file, or a hub id that this machine can reach."
     )
-
-
-def weights_digest(folder: Path) -> str:
-    """Identity of weights on disk: sizes and both ends of every file, so that it takes no time to tell two apart.
-
-    Weights that were read from a GGUF file are that file's: how they were written down again does not matter.
-    """
-    if (source := folder / "source.json").exists():
-        return str(json.loads(source.read_text())["gguf_sha256"])[:16]
-    digest = hashlib.blake2b(digest_size=8)
-    for file in sorted(folder.glob("*.safetensors")):
-        size = file.stat().st_size
-        digest.update(f"{file.name}:{size}".encode())
-        with open(file, "rb") as stream:
-            digest.update(stream.read(1 << 20))
-            stream.seek(max(0, size - (1 << 20)))
-            digest.update(stream.read())
-    return digest.hexdigest()

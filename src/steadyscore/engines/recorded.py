@@ -1,4 +1,4 @@
-"""Scores that were given before, replayed from a score file or a finished run."""
+"""Scores that were given before: those of a score file or a finished run, and the order of the first stage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from ..errors import InputError
 from ..machine.disk import sha256
 from ..runs.table import FIRST_STAGE, Scored
 from ..terms import Instance
-from . import Capabilities, EngineOptions, Recording
+from . import Address, Capabilities, EngineOptions, Kind, Listing, Recording
+
+ADDRESS = "first-stage:"
 
 
 class ScoreRecording(Recording):
@@ -68,12 +70,50 @@ def _picked(values: np.ndarray | None, rows: list[int]) -> np.ndarray | None:
     return None if values is None else values[rows]
 
 
-def open_scores(rest: str, options: EngineOptions) -> ScoreRecording:
+def open_scores(address: Address, options: EngineOptions) -> ScoreRecording:
     from ..runs.folder import find_run
     from ..runs.score_file import read_scores
 
-    source = Path(rest)
+    source = Path(address.rest)
     if source.is_dir():
         run = find_run(source)
         return ScoreRecording(run.read_queries(), source, sha256(run.folder / "scores.parquet")[:16])
     return ScoreRecording(read_scores([source]), source, sha256(source)[:16])
+
+
+class FirstStage(Recording):
+    """Ranks every pool as the first stage did, under whatever order it is shown: `first-stage:`.
+
+    Its numbers are n - rank. The scores of a first stage mean nothing across queries, and not every collection has them.
+    """
+
+    name = ADDRESS
+    capabilities = Capabilities(gives="ranking", order_free=True, deterministic=True)
+
+    def identity(self) -> dict[str, Any]:
+        return {"kind": "first-stage"}
+
+    def recall(self, instance: Instance, permutations: Sequence[int]) -> Scored:
+        """The same row for every permutation; the candidates are shown nowhere, so they have no places."""
+        n = len(instance.pool)
+        value = {candidate.id: float(n - place) for place, candidate in enumerate(instance.pool)}
+        ids = tuple(sorted(value))
+        row = np.array([value[candidate_id] for candidate_id in ids])
+        return Scored(instance.id, ids, np.array(permutations, dtype=np.int64), np.tile(row, (len(permutations), 1)))
+
+
+def open_first_stage(address: Address, options: EngineOptions) -> FirstStage:
+    if address.rest:
+        raise InputError(f"{ADDRESS} takes nothing after its colon, and {address.rest!r} stands there. Write {ADDRESS}")
+    return FirstStage()
+
+
+KINDS = (
+    Kind("scores", open_scores, takes="key", listed=(Listing("scores:<file|run folder>", "score"),)),
+    Kind(
+        "first-stage",
+        open_first_stage,
+        takes="key",
+        listed=(Listing(ADDRESS, "ranking", "BM25, or whatever retrieved the pool"),),
+    ),
+)

@@ -12,8 +12,7 @@ What does not: here markers and the answer skeleton follow the slots, so scores 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -21,13 +20,13 @@ from typing import Any
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..errors import InputError, ModelError
-from ..window.encoding import Encoder
-from ..window.prompt import Piece, PromptText
-from ..window.readout import SlotLogits
-from . import Capabilities, Grader
-from .hf import TransformersEngine
-from .hf_isolated import FIXED_ROPES, rope_type
+from ...errors import InputError, ModelError
+from ...window.encoding import Encoder
+from ...window.prompt import Piece, PromptText
+from ...window.readout import SlotLogits
+from .. import Capabilities, Grader
+from .model import TransformersEngine
+from .windows import FIXED_ROPES, rope_type, set_attention
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 
@@ -125,24 +124,12 @@ def order_free_states(model: Any, ids: Sequence[int], layout: Layout) -> torch.T
     # At position 0 a rotation is the identity: queries and keys reach `_attend` unrotated.
     nowhere = torch.zeros_like(tokens)
     rotary = next(module for name, module in model.named_modules() if name.endswith("rotary_emb"))
-    with _attention(model, "pine"):
+    with set_attention(model, "pine"):
         output = model.base_model(
             input_ids=tokens, position_ids=nowhere, use_cache=False, pine_layout=layout, pine_frequencies=rotary.inv_freq
         )
     states: torch.Tensor = output.last_hidden_state[0]
     return states
-
-
-@contextmanager
-def _attention(model: Any, name: str) -> Iterator[None]:
-    """The model's attention under another name while the block runs."""
-    config = model.config.get_text_config()
-    before = config._attn_implementation
-    config._attn_implementation = name
-    try:
-        yield
-    finally:
-        config._attn_implementation = before
 
 
 def _attend(

@@ -20,11 +20,10 @@ from typing import Any
 from ..errors import InputError, UnusableScorer
 from ..machine.console import say
 from ..machine.json_keys import keys_once
-from . import Capabilities, EngineOptions, Reranker, ScorerFailed, Watch
-from .endpoint import number
-from .program import Guard, Program
-from .python_scorer import named_files
-from .wire import Malformed
+from . import Address, Capabilities, EngineOptions, Kind, Listing, Reranker, ScorerFailed, Watch
+from .answers import Malformed, number
+from .program import Program, Running
+from .python import named_files
 
 SLOW = 1.0
 """Seconds from start to answer from which we say how a program that is started for every question can be kept running."""
@@ -41,7 +40,7 @@ class CommandReranker(Reranker):
         self.capabilities = Capabilities(gives="score")
         self._watched = tuple(watched)
         self._lock = threading.Lock()
-        self._running = _Running()
+        self._running = Running()
         self._returns_id = False
         self._noted = False
         weakref.finalize(self, self._running.close)
@@ -153,34 +152,9 @@ class CommandReranker(Reranker):
         return ScorerFailed(f"{self.name} {what}" + (f"; last on its stderr: {complaint}" if complaint else ""))
 
 
-class _Running:
-    """The process of a command, where there is one, and the guard that ends it with us."""
-
-    def __init__(self) -> None:
-        self.program: Program | None = None
-        self._guard: Guard | None = None
-
-    def start(self, words: list[str]) -> Program:
-        self._guard = self._guard or Guard()
-        self.program = Program(words)
-        self._guard.hold(self.program.pid)
-        return self.program
-
-    def end(self) -> None:
-        if self.program is not None:
-            self.program.end()
-            self.program = None
-            if self._guard:
-                self._guard.hold(None)
-
-    def close(self) -> None:
-        self.end()
-        if self._guard:
-            self._guard.close()
-
-
-def open_command(rest: str, options: EngineOptions) -> CommandReranker:
+def open_command(address: Address, options: EngineOptions) -> CommandReranker:
     """`<program> [arguments]`, split as a shell would; no shell runs it."""
+    rest = address.rest
     try:
         words = shlex.split(rest)
     except ValueError as odd:
@@ -194,3 +168,14 @@ def open_command(rest: str, options: EngineOptions) -> CommandReranker:
 def _shorten(value: Any) -> str:
     text = value.decode(errors="replace").strip() if isinstance(value, bytes) else json.dumps(value)
     return repr(text[:80])
+
+
+KINDS = (
+    Kind(
+        "command",
+        open_command,
+        takes="pool",
+        listed=(Listing("command:<program>", "score"),),
+        options=frozenset({"watch", "timeout"}),
+    ),
+)

@@ -1,4 +1,7 @@
-"""Memory that runs out in a forward pass: half the tokens at a time from then on; what does not fit alone fails by name."""
+"""What the machine gives a model: the device it runs on, and the memory of a forward pass.
+
+Where memory runs out, half the tokens share a pass from then on; what does not fit alone fails by name.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,36 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from ...errors import InputError
+
 T = TypeVar("T")
 
 log = logging.getLogger("steadyscore.engines")
 
 RAN_OUT = re.compile(r"out of memory|can't allocate memory|not enough memory|ALLOC_FAILED", re.IGNORECASE)
 """How torch says it of a GPU, of this machine, and of a library of a GPU's."""
+
+
+def device_of(asked: str | None) -> str:
+    """The device asked for; where none is, CUDA if there is one, else the CPU."""
+    here = present()
+    if asked is None:
+        return "cuda" if "cuda:0" in here else "cpu"
+    if asked not in here and f"{asked}:0" not in here:
+        names = ", ".join(name.removesuffix(":0") for name in here)
+        raise InputError(f"this machine has no device {asked!r}. Choose from: {names}.")
+    return asked
+
+
+def present() -> list[str]:
+    """The devices of this machine, each under its kind and number."""
+    import torch
+
+    found = ["cpu:0"]
+    if torch.accelerator.is_available():
+        kind = torch.accelerator.current_accelerator().type  # type: ignore[union-attr]
+        found += [f"{kind}:{i}" for i in range(torch.accelerator.device_count())]
+    return found
 
 
 class OutOfMemory(Exception):

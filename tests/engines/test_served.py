@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from steadyscore.engines import EngineOptions, endpoint, vllm_server
-from steadyscore.engines.address import open_engine
+from steadyscore.engines import EngineOptions, endpoint
+from steadyscore.engines import served as served_engines
 from steadyscore.engines.endpoint import Unreachable, Unusable
-from steadyscore.engines.parity import compare, probe_prompts
+from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.local.checks import compare, probe_prompts
 from tests.engines.test_endpoint import served
 from tests.helpers.endpoint import Server
 
@@ -18,7 +19,7 @@ POOLING, SCORING, RANKING = "/pooling", "/inference/v1/generate", "/v1/completio
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch, tmp_path):
     monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
-    monkeypatch.setattr(vllm_server, "TOP", 272)
+    monkeypatch.setattr(served_engines, "TOP", 272)
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
 
 
@@ -48,14 +49,14 @@ def answer(tiny_engine, tiny_folder):
         ((RANKING,), "400", "top-k", "top_k"),
     ],
 )
-def test_the_best_route_that_a_server_offers_is_taken_and_said(answer, tiny_folder, offers, refused, route, distribution):
+def test_the_best_route_that_a_server_offers_is_taken_and_said(answer, tiny_engine, offers, refused, route, distribution):
     with Offering(answer, *offers, refused=refused) as server:
         engine = open_engine(f"vllm:tiny@{server.url}", OPTIONS)
         assert engine.name == f"vllm+{route}:tiny@{server.url}"
         assert engine.identity()["route"] == route
         assert engine.capabilities.distribution == distribution
         assert engine.context == (4096 if route == "classifier" else 4095)  # one token is generated
-        assert compare(engine, OPTIONS, f"hf:{tiny_folder}").difference < 1e-5
+        assert compare(engine, tiny_engine).difference < 1e-5
 
 
 def test_a_server_that_is_overloaded_is_not_taken_for_one_without_the_route(answer):

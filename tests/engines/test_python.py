@@ -14,10 +14,9 @@ import pytest
 
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, ScorerFailed, python_scorer
-from steadyscore.engines.address import open_engine
-from steadyscore.engines.objects import open_object
-from steadyscore.engines.python_scorer import PythonReranker
+from steadyscore.engines import EngineOptions, ScorerFailed, python
+from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.python import PythonReranker, open_object
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
 from steadyscore.scoring.scorer import Scorer, as_numbers
@@ -33,7 +32,7 @@ def written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr("steadyscore.engines.python_scorer._seen", {})
+    monkeypatch.setattr("steadyscore.engines.python._seen", {})
     before = set(sys.modules)
 
     def write(**sources: str) -> None:
@@ -99,10 +98,10 @@ def test_a_change_that_cannot_be_imported_leaves_what_was_opened(written, tmp_pa
 
 def test_the_script_that_runs_the_package_and_what_is_installed_are_never_forgotten(monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(Path(__file__).with_name("script.py")), raising=False)
-    beside = python_scorer._modules_beside(__name__)
+    beside = python._modules_beside(__name__)
     assert __name__ in beside
     assert not {name for name in beside if name.split(".")[0] in ("__main__", "steadyscore", "pytest", "numpy", "json")}
-    assert python_scorer._modules_beside("numpy") == python_scorer._modules_beside("json") == {}
+    assert python._modules_beside("numpy") == python._modules_beside("json") == {}
 
 
 def test_a_function_in_a_file_beside_the_user(written):

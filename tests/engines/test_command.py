@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Reranker, ScorerFailed, Watch
-from steadyscore.engines.address import open_engine
+from steadyscore.engines.kinds import open_engine
 from steadyscore.errors import InputError
 from steadyscore.runs.folder import find_run
 from steadyscore.scoring.score import AuditConfig, open_scorer, score_collection
@@ -351,7 +351,7 @@ def test_a_program_ends_with_the_scorer_that_started_it(program, tmp_path, monke
 
 
 def test_how_a_slow_program_without_ids_can_be_kept_is_said_once(program, capsys, monkeypatch):
-    monkeypatch.setattr("steadyscore.engines.command_scorer.SLOW", 0.0)
+    monkeypatch.setattr("steadyscore.engines.command.SLOW", 0.0)
     reranker = open_engine(program(PLAIN))
     reranker.score("q", ["a"])
     reranker.score("q", ["a"])

@@ -1,19 +1,19 @@
 """One door, one spelling: every kind of address opens or says why not, and every row of the paper has one."""
 
-import ast
-import importlib
 import json
 import re
-from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 
 from steadyscore.cli import main
 from steadyscore.commands.scorers import rows
-from steadyscore.engines import Engine, Grader
-from steadyscore.engines.address import KINDS, open_engine
+from steadyscore.engines import PRESENTS, Engine, EngineOptions, Grader
+from steadyscore.engines.kinds import KINDS, kind_of, open_engine
 from steadyscore.engines.systems import SYSTEMS
 from steadyscore.errors import InputError, MissingExtra
+from steadyscore.scoring.scorer import Settings
 
 MAIN = ["Off the shelf", "CapCal", "Round-robin", "BSC (x10)", "jina-reranker-v3 (B=20)", "GPT-5.4"]
 TRAINED = ["Single-order", "Order-averaged", "DebiasFirst", "Perm. aug.", "OC-SFT"]
@@ -39,21 +39,36 @@ def test_the_list_keeps_its_contract(capsys):
         assert isinstance(row["installed"], bool)
         assert row["installed"] or row["install"].startswith("pip install ")
         kind = re.match(r"[\w-]+", row["address"])[0]
-        assert kind in KINDS or ":" not in row["address"]
+        assert kind in {each.prefix for each in KINDS} or ":" not in row["address"]
 
 
-def test_every_kind_is_listed_and_has_a_loader():
-    addresses = [row.address for row in rows()]
-    for name, kind in KINDS.items():
-        assert any(address.startswith(name) for address in addresses), name
-        file = Path(importlib.import_module(f"steadyscore.engines.{kind.module}").__file__)
-        names = {node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-        assert kind.loader.split(".")[0] in names
-        assert ("prompt" in kind.honours) == ("def grade_logits" in file.read_text()), name
+def test_every_kind_is_listed_and_says_what_it_honours():
+    prefixes = {row.listing.address.partition(":")[0].partition("[")[0].partition("+")[0] for row in rows()}
+    fields = set(EngineOptions.__dataclass_fields__)
+    for kind in KINDS:
+        assert kind.prefix in prefixes
+        assert kind.options <= fields
+        assert all(kind_of(f"{kind.prefix}+{variant}:x").prefix == kind.prefix for variant in kind.variants)
+    assert set().union(*PRESENTS.values()) <= set(Settings.__dataclass_fields__)
+
+
+def test_two_kinds_share_a_prefix_only_where_one_is_a_server():
+    assert len({(kind.prefix, kind.is_server) for kind in KINDS}) == len(KINDS)
+    assert [kind_of(f"vllm:m{rest}").is_server for rest in ("", "@http://localhost:1", "@https://a.example")] == [
+        False,
+        True,
+        True,
+    ]
+
+
+def test_the_kinds_are_known_without_torch_and_without_an_http_client():
+    heavy = {"torch", "transformers", "peft", "httpx", "httpx2", "vllm", "llama_cpp"}
+    code = f"import sys, steadyscore.engines.kinds; print({heavy!r} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 def test_a_system_gives_what_the_list_says():
-    by_address = {row.address: row for row in rows()}
+    by_address = {row.listing.address: row.listing for row in rows()}
     for name, system in SYSTEMS.items():
         assert by_address[f"system:{name}" + ("" if system.hub else "@<id|folder>")].gives == system.gives
         assert system.revision is None or len(system.revision) == 40  # the hub takes whole commit names only

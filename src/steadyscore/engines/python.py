@@ -1,4 +1,4 @@
-"""A Python function as a scorer: somebody else's code in this process."""
+"""Python values as scorers: a callable, or an object that ranks or predicts as the rerank libraries do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..machine.console import foreign_code
 from ..machine.disk import sha256
 from ..machine.stopping import STOPS
-from . import Capabilities, EngineOptions, Reranker, ScorerFailed, Watch
+from . import Address, Backend, Capabilities, EngineOptions, Kind, Listing, Reranker, ScorerFailed, Watch
 
 Score = Callable[[str, list[str]], Sequence[float]]
 INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -60,6 +60,50 @@ class PythonReranker(Reranker):
                     _note_modules(self._module)
 
 
+def open_object(scorer: Any, name: str | None = None) -> Backend:
+    """A backend for a Python value; an opened backend is taken as it is.
+
+    predict   pairs of query and text -> scores (sentence-transformers' CrossEncoder)
+    rank      query, texts -> results with a score and the place of each text (CrossEncoder.rank, rerankers.Reranker)
+    callable  query, texts -> scores
+    """
+    if isinstance(scorer, Backend):
+        return scorer
+    function = _function(scorer)
+    called = getattr(scorer, "__qualname__", None) or type(scorer).__qualname__
+    return PythonReranker(function, name or f"python:{called.replace('<', '').replace('>', '')}", scorer=scorer)
+
+
+def _function(scorer: Any) -> Score:
+    if hasattr(scorer, "predict"):
+        return lambda query, texts: scorer.predict([(query, text) for text in texts])
+    if hasattr(scorer, "rank"):
+        return lambda query, texts: _in_order(scorer.rank(query, texts), len(texts))
+    if callable(scorer):
+        return scorer  # type: ignore[no-any-return]
+    raise InputError(
+        f"a {type(scorer).__name__} is not a scorer. Give an address, a function `(query, texts) -> scores`, or an object with "
+        "`.predict` or `.rank`."
+    )
+
+
+def _in_order(ranked: Any, count: int) -> list[float]:
+    """Scores in the order of the texts, from results in the order of their ranks."""
+    scores: dict[int, float] = {}
+    for result in getattr(ranked, "results", ranked):
+        place, score = _place_and_score(result)
+        scores[place] = score
+    if missing := [place for place in range(count) if place not in scores]:
+        raise ValueError(f"rank gave no score for {len(missing)} of {count} texts, the first at place {missing[0]}")
+    return [scores[place] for place in range(count)]
+
+
+def _place_and_score(result: Any) -> tuple[int, float]:
+    if isinstance(result, Mapping):
+        return int(result.get("corpus_id", result.get("index"))), float(result["score"])
+    return int(result.doc_id if hasattr(result, "doc_id") else result.index), float(result.score)
+
+
 @contextmanager
 def reraise_stops() -> Iterator[None]:
     """Inside, somebody's code may catch or raise what it likes: a stop that a signal asked for is raised again at the end.
@@ -91,7 +135,8 @@ def reraise_stops() -> Iterator[None]:
             raise asked[0]
 
 
-def open_python(rest: str, options: EngineOptions) -> PythonReranker:
+def open_python(address: Address, options: EngineOptions) -> PythonReranker:
+    rest = address.rest
     module_name, _, function_name = rest.partition(":")
     if not function_name:
         raise InputError(f"python:{rest} names no function. Write python:<module>:<function>.")
@@ -204,3 +249,14 @@ def _reason(fault: BaseException) -> str:
         tops = [frame for frame in traceback.extract_tb(fault.__traceback__) if frame.name == "<module>"]
         place, what = [f"{frame.filename}, line {frame.lineno}: " for frame in tops[-1:]], str(fault)
     return "".join(place) + f"{type(fault).__name__}: {' '.join(what.split())}"
+
+
+KINDS = (
+    Kind(
+        "python",
+        open_python,
+        takes="pool",
+        listed=(Listing("python:<module>:<function>", "score"),),
+        options=frozenset({"watch"}),
+    ),
+)

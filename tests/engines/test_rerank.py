@@ -6,8 +6,8 @@ import pytest
 
 from steadyscore import audit, compare, load
 from steadyscore.engines import EngineOptions
-from steadyscore.engines.address import open_engine
 from steadyscore.engines.endpoint import Unusable
+from steadyscore.engines.kinds import open_engine
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_instances, write_collection
 
