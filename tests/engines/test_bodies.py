@@ -18,7 +18,7 @@ from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.local.checks import probe_prompts
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.window.prompt import prompt_text
-from tests.engines.test_endpoint import ENGINES, served
+from tests.engines.test_http import ENGINES, served
 from tests.helpers.endpoint import Server
 from tests.test_golden import frozen
 

@@ -6,7 +6,7 @@ import pytest
 
 from steadyscore import audit, compare, load
 from steadyscore.engines import EngineOptions
-from steadyscore.engines.endpoint import Unusable
+from steadyscore.engines.http import Unusable
 from steadyscore.engines.kinds import open_engine
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_instances, write_collection

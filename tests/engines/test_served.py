@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from steadyscore.engines import EngineOptions, endpoint
+from steadyscore.engines import EngineOptions, http
 from steadyscore.engines import served as served_engines
-from steadyscore.engines.endpoint import Unreachable, Unusable
+from steadyscore.engines.http import Unreachable, Unusable
 from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.local.checks import compare, probe_prompts
-from tests.engines.test_endpoint import served
+from tests.engines.test_http import served
 from tests.helpers.endpoint import Server
 
 OPTIONS = EngineOptions(timeout=60, concurrency=3)
@@ -18,7 +18,7 @@ POOLING, SCORING, RANKING = "/pooling", "/inference/v1/generate", "/v1/completio
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch, tmp_path):
-    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(http, "FIRST_WAIT", 0.001)
     monkeypatch.setattr(served_engines, "TOP", 272)
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
 

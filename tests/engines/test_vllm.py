@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from steadyscore.engines import Engine, EngineOptions
-from steadyscore.engines.endpoint import Unusable
+from steadyscore.engines.http import Unusable
 from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.local.checks import TOLERANCE, compare, compare_readout, probe_prompts
 from steadyscore.errors import InputError, MissingExtra, ModelError

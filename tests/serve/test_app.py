@@ -18,7 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from steadyscore.engines.command import CommandReranker
-from steadyscore.engines.endpoint import EndpointDown, EndpointRefused, TooLong
+from steadyscore.engines.http import EndpointDown, EndpointRefused, TooLong
 from steadyscore.errors import InputError, UsageError
 from steadyscore.serve.app import create_app, first_mistakes
 from steadyscore.serve.foreign_fields import UNHONOURED

@@ -97,7 +97,7 @@ def check_machine(args: argparse.Namespace) -> int:
 def probe(args: argparse.Namespace) -> list[dict[str, Any]]:
     """What an address gives, and whether it reads what the model says: the parity check for engines, a trial for the rest."""
     from ..engines import Engine, Recording
-    from ..engines.endpoint import Unusable
+    from ..engines.http import Unusable
     from ..engines.kinds import open_engine
 
     try:

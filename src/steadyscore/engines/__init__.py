@@ -23,7 +23,7 @@ from ..window.encoding import Encoder
 from ..window.readout import SlotLogits
 
 if TYPE_CHECKING:
-    from .endpoint import Endpoint
+    from .http import Endpoint
 
 # OpenMP reads it when torch is loaded: a thread that waits for its partner leaves the core to others instead of spinning.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -68,6 +68,10 @@ class Price(NamedTuple):
 
     prompt: float
     completion: float
+
+    def of(self, prompt_tokens: float, written_tokens: float = 0) -> float:
+        """What so many tokens cost."""
+        return (prompt_tokens * self.prompt + written_tokens * self.completion) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +144,9 @@ class Backend(ABC):
 
     @property
     def exclusive_key(self) -> int | None:
-        """Calls to backends with the same key must not overlap; None: any number of calls at a time."""
-        return id(self)
+        """Calls to backends with the same key must not overlap; None: any number of calls at a time, as of an endpoint, which
+        bounds them itself."""
+        return id(self) if self.endpoint is None else None
 
     def watch(self) -> Watch:
         """The files behind it, which may change while its identity stays; none where the identity holds all there is."""
@@ -151,7 +156,7 @@ class Backend(ABC):
 
     def spent(self) -> dict[str, float]:
         """What was asked of an endpoint since it was opened and what that cost; empty where there is none."""
-        return {} if self.endpoint is None else dict(self.endpoint.counts)
+        return {} if self.endpoint is None else self.endpoint.spent()
 
     def spent_since(self, before: dict[str, float]) -> dict[str, float]:
         """What was spent since `spent()` gave `before`."""

@@ -12,7 +12,8 @@ from typing import Any
 from ..errors import InputError
 from . import HTTP, Address, Capabilities, EngineOptions, Kind, Listing, Reranker
 from .answers import Malformed, field, number
-from .endpoint import Endpoint, Silent, Unusable, split_model_and_base
+from .http import Endpoint, Silent, Unusable
+from .servers import split_model_and_base
 
 PROBE = ("why is the sky blue", ["Short waves of light scatter more in air.", "The ferry leaves at nine."])
 
@@ -31,12 +32,8 @@ class HttpReranker(Reranker):
         return {"kind": "rerank", "model": self.model or self.endpoint.base, "shape": self.shape}
 
     def score(self, query: str, texts: Sequence[str]) -> list[float]:
-        return self.endpoint.map(lambda shown: self._ask(query, shown), [list(texts)])[0]
-
-    def _ask(self, query: str, texts: list[str]) -> list[float]:
-        return self.endpoint.post(
-            "", build_request(self.shape, self.model, query, texts), lambda answer: parse_scores(answer, texts)
-        )
+        body = build_request(self.shape, self.model, query, list(texts))
+        return self.endpoint.map(lambda one: self.endpoint.post("", one, lambda answer: parse_scores(answer, texts)), [body])[0]
 
 
 def open_rerank(address: Address, options: EngineOptions) -> HttpReranker:
@@ -95,7 +92,7 @@ KINDS = (
         takes="pool",
         listed=(Listing("rerank[+cohere|+jina|+tei]:[<model>@]<url>", "score"),),
         options=HTTP,
-        needs=lambda rest: ("httpx",),
+        needs=lambda rest: ("httpx2",),
         variants=("cohere", "jina", "tei"),
         is_server=True,
     ),

@@ -28,8 +28,9 @@ from ..window.prompt import prompt_text
 from ..window.readout import SlotLogits
 from . import SERVED, Address, Capabilities, Engine, EngineOptions, Kind, Listing
 from .answers import Malformed, field, grade_logprobs, number, rows_of, slot_log_probabilities, slot_probabilities, text_of
-from .endpoint import Endpoint, Unreachable, Unusable, split_model_and_base
 from .generator import Generator, Ids, label_log_probabilities
+from .http import Endpoint, Unreachable, Unusable
+from .servers import model_and_base
 
 TOP = 20
 """Tokens that vLLM gives per position on route `top-k`: what a server allows without a larger `--max-logprobs`."""
@@ -76,7 +77,7 @@ class Dialect(NamedTuple):
     text: tuple[str | int, ...]
     """Where the text stands in its answer."""
     labels: Callable[[ServedEngine, Sequence[Ids], Sequence[Ids]], np.ndarray] = label_log_probabilities
-    needs: tuple[str, ...] = ("httpx", "transformers")
+    needs: tuple[str, ...] = ("httpx2", "transformers")
 
 
 class ServedEngine(Engine, Generator):
@@ -102,9 +103,9 @@ class ServedEngine(Engine, Generator):
         parts = iter(self.endpoint.map(self._read, questions))
         return [_join([next(parts) for _ in row]) for row in requests]
 
-    def _read(self, question: tuple[Prompt, int, Request]) -> SlotLogits:
+    async def _read(self, question: tuple[Prompt, int, Request]) -> SlotLogits:
         prompt, i, (path, body) = question
-        return self.endpoint.post(path, body, lambda answer: self._route.read(prompt, i, answer))
+        return await self.endpoint.post(path, body, lambda answer: self._route.read(prompt, i, answer))
 
     def generate(self, prompts: Sequence[Ids], most_tokens: int) -> list[str]:
         """Greedy continuations, until the model ends its turn."""
@@ -125,15 +126,12 @@ def _join(parts: list[SlotLogits]) -> SlotLogits:
 
 def open_served(address: Address, options: EngineOptions) -> ServedEngine:
     """`<model or adapter name>@<base url>`, by the named route or by the best that the server offers."""
-    kind, variant, rest = address
-    model, base = split_model_and_base(rest)
-    if not model or not base:
-        raise InputError(f"{kind}:{rest} is not complete. Write {kind}:<model>@<base url>.")
-    dialect, endpoint = DIALECTS[kind], Endpoint(base, options)
+    model, base = model_and_base(address)
+    dialect, endpoint = DIALECTS[address.kind], Endpoint(base, options)
     found = dialect.find(model, endpoint, options)
-    named = next((route for route in dialect.routes if route.name == variant), None)
+    named = next((route for route in dialect.routes if route.name == address.variant), None)
     route = named or _best_route(dialect.routes, model, endpoint, found.encoder)
-    return ServedEngine(kind, model, endpoint, dialect, route, found)
+    return ServedEngine(address.kind, model, endpoint, dialect, route, found)
 
 
 def _best_route(routes: Sequence[Route], model: str, endpoint: Endpoint, encoder: Encoder) -> Route:
@@ -142,7 +140,7 @@ def _best_route(routes: Sequence[Route], model: str, endpoint: Endpoint, encoder
     *better, last = routes
     for route in better:
         try:
-            endpoint.post(*route.questions(model, prompt)[0], lambda answer: answer)
+            endpoint.ask(*route.questions(model, prompt)[0], lambda answer: answer)
         except Unreachable:
             raise
         except (InputError, Unusable):  # HTTP 403, 404: no such route here; 400: not with this runner
@@ -311,10 +309,10 @@ def _complete_vllm(model: str, ids: list[int], most_tokens: int) -> Request:
 def _label_vllm(engine: ServedEngine, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
     """(P, L) from the log-probabilities that vLLM gives of a prompt's own tokens; the server is one that generates."""
 
-    def ask(pair: tuple[Ids, Ids]) -> float:
+    async def ask(pair: tuple[Ids, Ids]) -> float:
         ids, label = pair
         path, body = _complete_vllm(engine.model, [*ids, *label], 1)
-        return engine.endpoint.post(path, body | {"prompt_logprobs": 0}, lambda answer: tail_log_probability(label, answer))
+        return await engine.endpoint.post(path, body | {"prompt_logprobs": 0}, lambda answer: tail_log_probability(label, answer))
 
     sums = engine.endpoint.map(ask, [(ids, label) for ids in prompts for label in labels])
     return np.array(sums).reshape(len(prompts), len(labels))
@@ -341,7 +339,7 @@ VLLM = (
 DIALECTS = {
     "vllm": Dialect(VLLM, _find_listed, _complete_vllm, ("choices", 0, "text"), _label_vllm),
     "sglang": Dialect((SGLANG,), _find_listed, _complete_sglang, ("text",)),
-    "llamacpp": Dialect((LLAMACPP,), _find_llamacpp, _complete_llamacpp, ("content",), needs=("httpx", "transformers", "gguf")),
+    "llamacpp": Dialect((LLAMACPP,), _find_llamacpp, _complete_llamacpp, ("content",), needs=("httpx2", "transformers", "gguf")),
 }
 
 

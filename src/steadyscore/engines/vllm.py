@@ -25,8 +25,8 @@ from ..window.prompt import prompt_text
 from ..window.readout import SlotLogits
 from . import Engine, EngineOptions, Kind, Listing
 from .answers import Malformed, slot_probabilities
-from .endpoint import Unusable
 from .generator import Generator, Ids
+from .http import Unusable
 from .served import TOP, VLLM, slot_rows, slots_from_top_k, token_id_rows
 
 RESCALED = ("logits_scaling", "logit_scale", "final_logit_softcapping")

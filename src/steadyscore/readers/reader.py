@@ -18,8 +18,8 @@ import numpy as np
 
 from ..collection import Data, open_collection
 from ..engines import Backend, EngineOptions
-from ..engines.endpoint import TooLong
 from ..engines.generator import Decoding, Generator, greedy_labels
+from ..engines.http import TooLong
 from ..engines.kinds import cannot_read, check_address, kind_of, open_engine, parse_address
 from ..errors import InputError, ModelError
 from ..machine.disk import cache_folder, explaining_os_errors, make_folder, open_to_write

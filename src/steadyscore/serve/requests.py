@@ -11,7 +11,7 @@ import numpy as np
 from fastapi import Depends, Request
 from starlette.exceptions import HTTPException
 
-from ..engines.endpoint import TooLong
+from ..engines.http import TooLong
 from ..errors import InputError, UnusableScorer, WindowTooLong
 from ..runs.table import Scored
 from ..terms import Array, Instance

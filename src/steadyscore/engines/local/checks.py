@@ -32,7 +32,7 @@ from ...terms import Prompt, PromptStyle
 from ...window import readout, set_windows
 from ...window.prompt import PromptText, prompt_text
 from .. import Engine, EngineOptions
-from ..endpoint import Unusable
+from ..http import Unusable
 
 if TYPE_CHECKING:
     from .model import TransformersEngine

@@ -141,5 +141,5 @@ KIND = Kind(
     width=lambda rest: system.width if (system := system_of(rest)) else None,
     is_order_free=lambda rest: (system := system_of(rest)) is not None and system.order_free,
 )
-KINDS = (KIND, replace(KIND, listed=(), options=PAID, needs=lambda rest: ("httpx",), is_server=True))
+KINDS = (KIND, replace(KIND, listed=(), options=PAID, needs=lambda rest: ("httpx2",), is_server=True))
 """Those with weights here, and RankGPT with a chat model behind an endpoint."""

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, Price, endpoint
+from steadyscore.engines import EngineOptions, Price, http
 from steadyscore.engines import served as served_engines
 from steadyscore.engines.answers import Malformed
-from steadyscore.engines.endpoint import Endpoint, EndpointDown, TooLong, Unusable, retry_after
+from steadyscore.engines.http import Endpoint, EndpointDown, TooLong, Unusable, retry_after
 from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.local.checks import compare, compare_readout, probe_prompts
 from steadyscore.errors import InputError
@@ -37,7 +37,7 @@ OPTIONS = EngineOptions(timeout=60, retries=8, concurrency=3)
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch, tmp_path):
-    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(http, "FIRST_WAIT", 0.001)
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("STEADYSCORE_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -330,23 +330,33 @@ def test_an_answer_after_the_timeout_is_asked_for_again():
     with Server(lambda path, body: {"n": 1}) as server:
         server.faults = ["slow"]
         client = Endpoint(server.url, replace(OPTIONS, timeout=0.5))
-        assert client.post("/", {}, lambda answer: answer["n"]) == 1
+        assert client.ask("/", {}, lambda answer: answer["n"]) == 1
         assert client.counts["retried: timeout"] >= 1
+
+
+def waits(monkeypatch):
+    """The seconds that every request waits from now on, without waiting them."""
+    waited = []
+
+    async def note(seconds):
+        waited.append(seconds)
+
+    monkeypatch.setattr(http, "sleep", note)
+    return waited
 
 
 def test_retry_after_is_obeyed(monkeypatch):
     with Server(lambda path, body: {"n": 1}) as server:
         server.faults = ["429"]
         client = Endpoint(server.url, OPTIONS)
-        waited = []
-        monkeypatch.setattr(client._asking.abandoned, "wait", lambda seconds: waited.append(seconds) or False)
-        assert client.post("/", {}, lambda answer: answer["n"]) == 1
+        waited = waits(monkeypatch)
+        assert client.ask("/", {}, lambda answer: answer["n"]) == 1
         assert waited[0] >= 0.05
 
 
 def test_a_query_that_fails_does_not_end_the_retries_of_another(monkeypatch):
     """Two queries of one endpoint at the same time, as threads of one program ask them."""
-    monkeypatch.setattr(endpoint.random, "uniform", lambda low, high: 0.5)  # time in which the other query fails
+    monkeypatch.setattr(http.random, "uniform", lambda low, high: 0.5)  # time in which the other query fails
     waiting, asked = threading.Event(), Counter()
 
     def fault(body):
@@ -371,6 +381,47 @@ def test_a_query_that_fails_does_not_end_the_retries_of_another(monkeypatch):
     assert asked == {"refused": 1, "retried": 2}
 
 
+def test_all_callers_together_ask_no_more_at_a_time_than_one_may():
+    """Several queries under way at once share the endpoint's concurrency, and each gets its own answers in order."""
+    under_way, most, lock = Counter(), [], threading.Lock()
+
+    def answer(path, body):
+        with lock:
+            under_way["now"] += 1
+            most.append(under_way["now"])
+        time.sleep(0.02)
+        with lock:
+            under_way["now"] -= 1
+        return body
+
+    with Server(answer) as server, ThreadPoolExecutor(4) as callers:
+        shared = Endpoint(server.url, EngineOptions(concurrency=2, timeout=60))
+
+        def query(name):
+            return shared.map(lambda i: shared.post("/", {"i": i, "query": name}, lambda answer: answer), range(5))
+
+        answers = list(callers.map(query, "abcd"))
+    assert answers == [[{"i": i, "query": name} for i in range(5)] for name in "abcd"]
+    assert max(most) == 2
+
+
+def test_an_answer_that_was_asked_for_is_kept_when_its_query_fails_meanwhile(tmp_path):
+    has_failed = threading.Event()
+    with Server(lambda path, body: has_failed.wait(60) and body) as server:
+        server.always = lambda body: "400" if body["query"] == "refused" else None
+        paid = Endpoint(server.url, OPTIONS, cached=True)
+        with paid.keeping_answers(tmp_path):
+            with pytest.raises(Unusable):
+                paid.map(lambda body: paid.post("/", body, lambda answer: answer), [{"query": "long"}, {"query": "refused"}])
+            has_failed.set()
+            deadline = time.monotonic() + 60
+            while not list(tmp_path.glob("*.json")) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert paid.ask("/", {"query": "long"}, lambda answer: answer["query"]) == "long"
+        assert paid.counts["cached"] == 1
+        assert len(server.requests) == 2
+
+
 def test_the_rate_is_kept():
     with Server(lambda path, body: {}) as server:
         client = Endpoint(server.url, EngineOptions(rate=60 / 0.05, concurrency=4))
@@ -384,7 +435,7 @@ def test_a_wrong_key_or_address_stops_at_once(status):
     with Server(lambda path, body: {}) as server:
         server.always = lambda body: status
         with pytest.raises(InputError, match=f"HTTP {status}.*Check the address"):
-            Endpoint(server.url, OPTIONS).post("/", {}, lambda answer: answer)
+            Endpoint(server.url, OPTIONS).ask("/", {}, lambda answer: answer)
         assert len(server.requests) == 1
 
 

@@ -4,10 +4,15 @@ Overload (429), server errors, timeouts and answers that do not parse are tried 
 step with other clients; `Retry-After` is obeyed, up to a minute. What the user can fix (a wrong key, a wrong address) stops
 the run at once. What stays unusable is an `Unusable` query: named in the run's coverage, never scored by a guess. An endpoint
 that fails query after query is down, which stops the run; the same command continues from there.
+
+Everything happens on the event loop of one thread per endpoint, whoever asks: any number of callers share its connections, its
+concurrency and its rate. The deadline of a request is one clock over connecting, sending, headers and body: a server that sends a
+byte now and then cannot outlast it, as it could outlast a limit on each read.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -16,13 +21,14 @@ import random
 import re
 import threading
 import time
+import weakref
+from asyncio import sleep
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import InputError, SteadyscoreError, UnusableScorer
@@ -34,7 +40,6 @@ from ..machine.waiting import LONGEST_ASKED, retry_after
 from . import EngineOptions
 from .answers import Malformed, said_of_itself
 from .servers import Server, Servers, split_bases
-from .wire import Answer, NoAnswer, TooLarge, Wire
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -52,6 +57,8 @@ DOWN_AFTER = 3
 """Queries in a row that an endpoint left without an answer: it is down, not the query odd."""
 TOO_LONG = re.compile(r"context.?(length|size|window)|prompt is too long|too many tokens", re.IGNORECASE)
 """How endpoints say that a prompt does not fit."""
+LARGEST = 64 * 2**20
+"""Bytes of an answer after decompression; the longest honest ones (20 alternatives at every token of a prompt) are below it."""
 SENDABLE = re.compile(r"[!-~]+")
 """What a header may carry of a key."""
 
@@ -84,6 +91,17 @@ class EndpointDown(SteadyscoreError):
     """Query after query failed: what was scored is kept, and the same command goes on when the endpoint is back."""
 
 
+class NoAnswer(Exception):
+    """Silence, a refused connection, an overload: the request is tried again."""
+
+    wait = 0.0
+    """Seconds that the endpoint asks to be left alone."""
+
+
+class TooLarge(Exception):
+    """An answer of more than `LARGEST` bytes. It would be as large the next time."""
+
+
 class Overloaded(NoAnswer):
     """A status that says: later."""
 
@@ -94,10 +112,14 @@ class Overloaded(NoAnswer):
         self.asked = asked
 
 
-class _Asking(threading.local):
-    """Of the thread that asks: the query it asks for. Outside of `Endpoint.map` none is ever abandoned."""
+class Answer(NamedTuple):
+    status: int
+    headers: Any
+    content: bytes
 
-    abandoned = threading.Event()
+
+Usage = Callable[[Any], Mapping[str, int]]
+"""Tokens of an answer by what they were used for, `prompt` and `completion` among them; all 0 where it says nothing."""
 
 
 class Endpoint:
@@ -105,23 +127,37 @@ class Endpoint:
     that are kept on disk while a run is scored.
     """
 
-    def __init__(self, base: str, options: EngineOptions, *, key: str | None = None, cached: bool = False):
+    def __init__(
+        self, base: str, options: EngineOptions, *, keys: Sequence[str] = (KEY,), usage: Usage | None = None, cached: bool = False
+    ):
+        """`keys` are the environment variables that may hold its key, the first one first."""
         self._servers = Servers(split_bases(base))
         self.base = ",".join(server.base for server in self._servers.all)
-        check_installed(f"Speaking to {base}", "httpx")
+        check_installed(f"Speaking to {base}", "httpx2")
         self.options, self.cached = options, cached and options.cache
         self.counts: Counter[str] = Counter()
         """Requests sent, answers from the cache, and retries by reason: what the run reports."""
-        self.on_answer: Callable[[Any], None] = lambda answer: None
-        """Called with every answer that arrives, also with those that cannot be used: they are paid for too."""
-        self._key = read_key(key)
-        self._wire = Wire({"Authorization": f"Bearer {self._key}"} if self._key else {}, options.timeout)
-        self._lock = threading.Lock()
+        self._usage = usage
+        self._tokens: dict[str, int] = dict(usage(None)) if usage else {}
+        self._key = read_key(keys)
+        self._free = asyncio.Semaphore(options.concurrency * len(self._servers))
         self._next_turn = 0.0
         self._failed_in_a_row = 0
-        self._asking = _Asking()
         self._answers: Path | None = None
         self._has_warned = False
+        opened: Future[tuple[Any, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+        headers = {"Accept-Encoding": "gzip", **({"Authorization": f"Bearer {self._key}"} if self._key else {})}
+        worker = threading.Thread(target=lambda: asyncio.run(_hold(headers, opened)), name="steadyscore-http", daemon=True)
+        worker.start()
+        self._client, self._loop, stop = opened.result()
+        weakref.finalize(self, _close, self._loop, stop, worker)
+
+    def spent(self) -> dict[str, float]:
+        """What was asked and what it cost: requests, retries, cached answers; tokens where they are told, and money where a price
+        is known. Answers that could not be used are paid for too."""
+        price, tokens = self.options.price, {f"{what}_tokens": count for what, count in self._tokens.items()}
+        cost = {"cost": price.of(self._tokens["prompt"], self._tokens["completion"])} if price and tokens else {}
+        return {**self.counts, **tokens, **cost}
 
     @contextmanager
     def keeping_answers(self, folder: Path) -> Iterator[None]:
@@ -132,41 +168,22 @@ class Endpoint:
         finally:
             self._answers = None
 
-    def map(self, function: Callable[[S], T], items: Sequence[S]) -> list[T]:
+    def map(self, function: Callable[[S], Awaitable[T]], items: Sequence[S]) -> list[T]:
         """The function over the requests of one query, `concurrency` at a time to each server, in order. The first failure ends
-        it.
+        it: what waits is given up, what was sent is still read, since it is paid for.
         """
-        abandoned = threading.Event()
-        begin = partial(setattr, self._asking, "abandoned", abandoned)
-        with ThreadPoolExecutor(max_workers=self.options.concurrency * len(self._servers), initializer=begin) as pool:
-            jobs = [pool.submit(function, item) for item in items]
-            try:
-                found = [job.result() for job in jobs]
-            except BaseException as failure:
-                abandoned.set()  # what still waits for its next try gives up too
-                pool.shutdown(wait=False, cancel_futures=True)
-                if (down := self._down(failure)) is not None:
-                    raise down from failure
-                raise
-        self._failed_in_a_row = 0
-        return found
+        return self._wait(self._map(function, items))
 
-    def _down(self, failure: BaseException) -> EndpointDown | None:
-        """One query too many that the endpoint did not answer; None while it may be the query."""
-        self._failed_in_a_row = self._failed_in_a_row + 1 if isinstance(failure, Unreachable) else 0
-        if self._failed_in_a_row < DOWN_AFTER:
-            return None
-        return EndpointDown(
-            f"{self.base} is down: it failed {self._failed_in_a_row} queries in a row ({failure}). "
-            "What was scored is kept; run the same command again when it answers."
-        )
+    def ask(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
+        """One request, outside of any query."""
+        return self._wait(self.post(path, body, read))
 
     def get(self, path: str, read: Callable[[Any], T]) -> T:
         """What a server says about itself, before any query is asked. Where there are several, they must say the same."""
         said: dict[str, T] = {}
         for server in self._servers.all:
             try:
-                said[server.base] = self._ask("GET", path, None, read, Servers([server.base]))
+                said[server.base] = self._wait(self._ask("GET", path, None, read, Servers([server.base])))
             except Unusable as failure:
                 if len(self._servers) == 1:
                     raise InputError(f"{failure}. Is the server running there?") from failure
@@ -178,65 +195,101 @@ class Endpoint:
             raise InputError(f"{other} serves something else than {next(iter(said))}. Name servers of the same model.")
         return first
 
-    def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
+    async def post(self, path: str, body: dict[str, Any], read: Callable[[Any], T]) -> T:
         """Send `body` and return `read(answer)`; `read` raises `Malformed` for an answer that cannot be used."""
         if self._answers is None:
-            return self._ask("POST", path, body, read)
+            return await self._ask("POST", path, body, read)
         request = json.dumps([self.base, path, body], sort_keys=True)
         file = self._answers / f"{hashlib.blake2b(request.encode(), digest_size=16).hexdigest()}.json"
         if (kept := _read_json(file)) is not None:
             try:
-                found = read(kept)
+                value = read(kept)
             except Exception:  # whatever is wrong with a file of ours, the endpoint can be asked
                 log.debug("%s cannot be used", file)
             else:
-                self._count("cached")
-                return found
-        found, answer = self._ask("POST", path, body, lambda answer: (read(answer), answer))
-        write_json(file, answer)  # only what could be used is kept
-        return found
+                self.counts["cached"] += 1
+                return value
 
-    def _ask(
+        def read_and_keep(answer: Any) -> T:
+            value = read(answer)
+            write_json(file, answer)  # only what could be used is kept
+            return value
+
+        return await self._ask("POST", path, body, read_and_keep)
+
+    # -- on the loop's thread, as are `post` and what asks with it
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have the loop do some work for the calling thread."""
+        done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return done.result()
+        except BaseException:
+            done.cancel()
+            raise
+
+    async def _map(self, function: Callable[[S], Awaitable[T]], items: Sequence[S]) -> list[T]:
+        async def ask(item: S) -> T:
+            async with self._free:
+                return await function(item)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(ask(item)) for item in items]
+        except BaseExceptionGroup as failures:
+            failure = failures.exceptions[0]
+        else:
+            self._failed_in_a_row = 0
+            return [task.result() for task in tasks]
+        self._failed_in_a_row = self._failed_in_a_row + 1 if isinstance(failure, Unreachable) else 0
+        if self._failed_in_a_row < DOWN_AFTER:  # it may be the query
+            raise failure
+        raise EndpointDown(
+            f"{self.base} is down: it failed {self._failed_in_a_row} queries in a row ({failure}). "
+            "What was scored is kept; run the same command again when it answers."
+        ) from failure
+
+    async def _ask(
         self, method: str, path: str, body: dict[str, Any] | None, read: Callable[[Any], T], servers: Servers | None = None
     ) -> T:
-        asked, content = servers or self._servers, None if body is None else _encode_body(body)
+        """What one server answers: each that is not left out is asked, then again later."""
+        servers, content = servers or self._servers, None if body is None else _encode_body(body)
         faults: list[NoAnswer | Malformed] = []
-        for server in self._tries(asked, faults):
-            url = _url(server.base, path)
-            try:
-                with asked.asking(server):
-                    answer = self._wire.send(method, url, content)
-                if answer.status in RETRIED:
-                    raise self._overloaded(server, answer)
-                asked.note_answer(server)
-                return self._read(answer, url, read)
-            except NoAnswer as fault:
-                asked.note_silence(server, redact(str(fault), self._key), fault.wait)
-                faults.append(fault)
-            except Malformed as fault:
-                faults.append(fault)
-            except TooLarge as fault:
-                raise Unusable(f"{url} gave {fault}") from fault
-        reason = redact(str(faults[-1]), self._key) if faults else ""
-        where = " and ".join(_url(server.base, path) for server in asked.all)
-        raise _kind_of_failure(faults)(f"{where} gave no usable answer in {self.options.retries + 1} tries, the last: {reason}")
-
-    def _tries(self, servers: Servers, faults: Sequence[NoAnswer | Malformed]) -> Iterator[Server]:
-        """The servers to ask until one gives a usable answer: each that is not left out, then again later; `faults` so far."""
         for attempt in range(self.options.retries + 1):
-            # Full jitter: clients that failed together do not come back together.
-            longest = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(attempt, DOUBLINGS))
-            if attempt and self._asking.abandoned.wait(max(getattr(faults[-1], "wait", 0.0), random.uniform(0, longest))):
-                return
+            if attempt:
+                # Full jitter: clients that failed together do not come back together.
+                longest = min(LONGEST_WAIT, FIRST_WAIT * 2 ** min(attempt, DOUBLINGS))
+                await sleep(max(getattr(faults[-1], "wait", 0.0), random.uniform(0, longest)))
             tried: list[Server] = []
             while (server := servers.choose(tried)) is not None:
                 if faults:
-                    self._count(f"retried: {redact(str(faults[-1]), self._key).split(':')[0]}")
-                if self._wait_for_turn():
-                    return
-                self._count("requests")
+                    self.counts[f"retried: {redact(str(faults[-1]), self._key).split(':')[0]}"] += 1
+                await self._wait_for_turn()
+                self.counts["requests"] += 1
                 tried.append(server)
-                yield server
+                try:
+                    with servers.asking(server):
+                        answer = await asyncio.shield(self._ask_once(method, _url(server.base, path), content, server, read))
+                    servers.note_answer(server)
+                    return answer
+                except NoAnswer as fault:
+                    servers.note_silence(server, redact(str(fault), self._key), fault.wait)
+                    faults.append(fault)
+                except Malformed as fault:
+                    servers.note_answer(server)
+                    faults.append(fault)
+        reason = redact(str(faults[-1]), self._key)
+        where = " and ".join(_url(server.base, path) for server in servers.all)
+        raise _kind_of_failure(faults)(f"{where} gave no usable answer in {self.options.retries + 1} tries, the last: {reason}")
+
+    async def _ask_once(self, method: str, url: str, content: bytes | None, server: Server, read: Callable[[Any], T]) -> T:
+        try:
+            answer = await _exchange(self._client, method, url, content, self.options.timeout)
+        except TooLarge as fault:
+            raise Unusable(f"{url} gave {fault}") from fault
+        if answer.status in RETRIED:
+            raise self._overloaded(server, answer)
+        return self._read(answer, url, read)
 
     def _read(self, answer: Answer, url: str, read: Callable[[Any], T]) -> T:
         """What an answer says, or what is wrong with it."""
@@ -257,9 +310,9 @@ class Endpoint:
             whole = json.loads(hide(answer.content.decode(json.detect_encoding(answer.content)), self._key))
         except (ValueError, RecursionError) as odd:  # cut, not text, or nested without end
             raise Malformed(f"not JSON: {odd}") from odd
-        with self._lock:
-            self.on_answer(whole)
-            self.counts.update(said_of_itself(whole))
+        self.counts.update(said_of_itself(whole))
+        for what, count in self._usage(whole).items() if self._usage else ():
+            self._tokens[what] += count
         try:
             return read(whole)
         except (Malformed, SteadyscoreError):
@@ -280,19 +333,55 @@ class Endpoint:
     def _reason(self, answer: Answer) -> str:
         return one_line(self._text(answer))[:200] or "no reason given"
 
-    def _count(self, what: str) -> None:
-        with self._lock:
-            self.counts[what] += 1
-
-    def _wait_for_turn(self) -> bool:
-        """Wait as the rate asks for; True where the query was given up meanwhile."""
-        if not self.options.rate:
-            return False
-        with self._lock:
+    async def _wait_for_turn(self) -> None:
+        """Wait as the rate asks for."""
+        if self.options.rate:
             now = time.monotonic()
             turn = max(now, self._next_turn)
             self._next_turn = turn + 60 / self.options.rate
-        return self._asking.abandoned.wait(min(turn - now, threading.TIMEOUT_MAX))
+            await sleep(turn - now)
+
+
+async def _hold(headers: dict[str, str], opened: Future[Any]) -> None:
+    """Keep a client open until nothing uses its endpoint any longer."""
+    import httpx2
+
+    stop = asyncio.Event()
+    try:
+        client = httpx2.AsyncClient(headers=headers, timeout=None, limits=httpx2.Limits(max_connections=None))
+    except BaseException as fault:
+        opened.set_exception(fault)
+        return
+    async with client:
+        opened.set_result((client, asyncio.get_running_loop(), stop))
+        await stop.wait()
+
+
+def _close(loop: asyncio.AbstractEventLoop, stop: asyncio.Event, worker: threading.Thread) -> None:
+    loop.call_soon_threadsafe(stop.set)
+    if worker is not threading.current_thread():  # the garbage collector may call from any thread
+        worker.join()
+
+
+async def _exchange(client: Any, method: str, url: str, content: bytes | None, seconds: float) -> Answer:
+    """One request: a whole answer within its time and its size, or a fault with a name."""
+    import httpx2
+
+    kind = {} if content is None else {"Content-Type": "application/json"}
+    body = bytearray()
+    try:
+        async with asyncio.timeout(seconds), client.stream(method, url, content=content, headers=kind) as response:
+            async for piece in response.aiter_bytes():  # of bounded size, however small it was packed
+                body += piece
+                if len(body) > LARGEST:
+                    raise TooLarge(f"an answer of more than {LARGEST // 2**20} MB")
+            return Answer(response.status_code, response.headers, bytes(body))
+    except TimeoutError:
+        raise NoAnswer(f"timeout: no whole answer within {seconds:g} s") from None
+    except httpx2.DecodingError as odd:
+        raise Malformed(f"not decompressed: {odd}") from odd
+    except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, UnicodeError) as fault:
+        raise NoAnswer(f"{type(fault).__name__}: {fault}") from fault
 
 
 def _url(base: str, path: str) -> str:
@@ -308,9 +397,9 @@ def _kind_of_failure(faults: Sequence[NoAnswer | Malformed]) -> type[Unusable]:
     return Silent if not any(isinstance(fault, Overloaded | Malformed) for fault in faults) else Unreachable
 
 
-def read_key(given: str | None = None) -> str:
-    """The key of an endpoint, given or from the environment; empty where there is none."""
-    key = (given or os.environ.get(KEY) or "").strip()
+def read_key(variables: Sequence[str]) -> str:
+    """The key of an endpoint, from the first of these variables of the environment that holds one; empty where none does."""
+    key = next((value for name in variables if (value := os.environ.get(name, "").strip())), "")
     if key and not SENDABLE.fullmatch(key):
         raise InputError(f"the key in ${KEY} holds characters that a header cannot carry. Set it to the key alone.")
     return key
@@ -327,18 +416,6 @@ def _redirect_target(answer: Answer) -> str:
     """Where a redirect leads, as far as it can be repeated: its path and query string may be a ticket."""
     host = urlsplit(redact(answer.headers.get("location", ""))).netloc
     return f" and leads to {host}" if host else ""
-
-
-def split_model_and_base(rest: str) -> tuple[str, str]:
-    """`<model>@<base url>` as its two parts; a bare address names no model."""
-    if rest.startswith(("http://", "https://")):
-        return "", rest
-    if "://" not in rest:
-        model, _, base = rest.rpartition("@")
-        return model, base
-    before, scheme, behind = rest.partition("://")  # a path may hold the sign too
-    model, _, protocol = before.rpartition("@")
-    return model, protocol + scheme + behind
 
 
 def _read_json(file: Path) -> Any:
