@@ -16,7 +16,7 @@ import numpy as np
 
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions
-from steadyscore.engines.address import open_engine
+from steadyscore.engines.kinds import open_engine
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Prompt, PromptStyle

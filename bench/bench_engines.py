@@ -28,12 +28,12 @@ import numpy as np
 
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions
-from steadyscore.engines.llamacpp import gguf_tokenizer
 from steadyscore.errors import SteadyscoreError
 from steadyscore.measures.instability import tau_psi
 from steadyscore.measures.ranking import ranking
 from steadyscore.measures.threshold import match_retention, overlap, retained
 from steadyscore.models.embedded import EMBEDDED
+from steadyscore.models.weights import gguf_tokenizer
 from steadyscore.runs.table import Scored
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.scoring.scorer import Settings

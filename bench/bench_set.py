@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from steadyscore.collection import open_collection
-from steadyscore.engines import hf_set
-from steadyscore.engines.address import open_engine
-from steadyscore.engines.hf import TransformersEngine
+from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.local import windows
+from steadyscore.engines.local.model import TransformersEngine
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Instance, PromptStyle, Window
@@ -87,7 +87,7 @@ def profile(size: int) -> dict[str, float]:
     prompt = scorer.prompt(pool, Window(0, tuple(range(size))))
     began = time.process_time()
     with torch.inference_mode():
-        hf_set.read_blocks(engine.model, prompt, engine.options.batch_tokens)
+        windows.read_blocks(engine.model, prompt, engine.options.batch_tokens)
     texts = time.process_time() - began
     began = time.process_time()
     engine.grade_logits([prompt])

@@ -55,7 +55,7 @@ def measured(side: str, steps: int) -> dict[str, float]:
 
     from steadyscore.collection import open_collection
     from steadyscore.engines import EngineOptions
-    from steadyscore.engines.address import open_engine
+    from steadyscore.engines.kinds import open_engine
     from steadyscore.scoring.score import Cut, cut_instances
     from steadyscore.scoring.scorer import Scorer, Settings
     from steadyscore.tasks import TASKS

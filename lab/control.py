@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from steadyscore.collection import open_collection
-from steadyscore.engines.address import open_engine
+from steadyscore.engines.kinds import open_engine
 from steadyscore.measures.instability import tau_psi
 from steadyscore.measures.intervals import mean_interval
 from steadyscore.measures.preference import pair_flip

@@ -22,9 +22,9 @@ import torch
 from teacher import score as teacher_score
 
 from steadyscore.collection import open_collection
-from steadyscore.engines import hf_set
-from steadyscore.engines.address import open_engine
-from steadyscore.engines.hf_isolated import additive, cache_of
+from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.local import windows
+from steadyscore.engines.local.windows import additive, cache_of
 from steadyscore.measures.intervals import paired_interval
 from steadyscore.measures.ranking import ndcg
 from steadyscore.scoring.scorer import Scorer, Settings
@@ -76,13 +76,13 @@ def states_behind(model: Any, texts: Texts, layout: Layout) -> torch.Tensor:
     parts = [block[..., cut, :] for block, cut in zip(texts.blocks, cuts, strict=True)]
     others = torch.cat(parts, dim=-2)
     if layout.turned:
-        others = torch.stack([hf_set.Turn(model)(others[:, 0]), others[:, 1]], dim=1)
+        others = torch.stack([windows.Turn(model)(others[:, 0]), others[:, 1]], dim=1)
     ends = list(accumulate((part.shape[-2] for part in parts), initial=0))
     shows = members_shown(texts.prompt, layout)
     if layout.reads_again:
         return second_reading(model, texts, others, ends)
     everyone = range(len(parts))
-    seen = hf_set._visible_behind(texts.prompt, everyone, texts.head.shape[-2], ends)
+    seen = windows._visible_behind(texts.prompt, everyone, texts.head.shape[-2], ends)
     own = sum(block.shape[-2] for block in (texts.head, *texts.blocks))
     hidden = seen.copy()
     hidden[:, own : own + ends[-1]] = False
@@ -91,7 +91,7 @@ def states_behind(model: Any, texts: Texts, layout: Layout) -> torch.Tensor:
             seen[:, own + ends[member] : own + ends[member + 1]] = False
     known = torch.cat([texts.head, *texts.blocks, others], dim=-2)
     with masked_below(model, layout.first_layer, additive(hidden[None], model)):
-        return hf_set._read_segments(model, texts.prompt, everyone, known, seen)
+        return windows._read_segments(model, texts.prompt, everyone, known, seen)
 
 
 def members_shown(prompt: Prompt, layout: Layout) -> set[int]:
@@ -151,7 +151,7 @@ class Answers(NamedTuple):
 def answers(scorer: Scorer, instance: Instance) -> Answers:
     engine: Any = scorer.backend
     prompt = scorer.prompt(instance, Window(0, tuple(range(len(instance.pool)))))
-    texts = Texts(prompt, *hf_set.read_blocks(engine.model, prompt, engine.options.batch_tokens))
+    texts = Texts(prompt, *windows.read_blocks(engine.model, prompt, engine.options.batch_tokens))
     rows = set_windows.members(prompt)
     found = [engine._read(states_behind(engine.model, texts, layout), prompt.grade_tokens, False) for layout in LAYOUTS]
     scores = np.stack([score(grade_distribution(reading.logits))[rows] for reading in found])

@@ -82,7 +82,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_engine(tiny_folder: Path):
-    from steadyscore.engines.address import open_engine
+    from steadyscore.engines.kinds import open_engine
 
     return open_engine(f"hf:{tiny_folder}")
 
@@ -90,7 +90,7 @@ def tiny_engine(tiny_folder: Path):
 @pytest.fixture(scope="session")
 def smollm2():
     """The embedded model, for the few tests that need a real one."""
-    from steadyscore.engines.address import open_engine
+    from steadyscore.engines.kinds import open_engine
     from steadyscore.models.embedded import EMBEDDED, is_present
 
     if not is_present(EMBEDDED["smollm2-135m"]):

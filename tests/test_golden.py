@@ -64,7 +64,7 @@ def without_places(text: str, folder: Path) -> str:
 def frozen(name: str, found: dict[str, Any]) -> None:
     file = GOLDEN / f"{name}.json"
     if FREEZE:
-        GOLDEN.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
     expected = json.loads(file.read_text())
     for part in expected:  # one part at a time: a short difference to read

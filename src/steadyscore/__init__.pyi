@@ -15,7 +15,7 @@ from .audits.variance import VarianceStudy as VarianceStudy, study_variance as s
 from .audits.width_study import WidthStudy as WidthStudy, load_width_study as load_width_study, study_width as study_width
 from .collection import Source as Source, from_records as from_records, open_collection as open_collection
 from .engines import EngineOptions as EngineOptions
-from .engines.address import open_engine as open_engine
+from .engines.kinds import open_engine as open_engine
 from .errors import SteadyscoreError as SteadyscoreError
 from .measures.answers import (
     answer_flip as answer_flip,

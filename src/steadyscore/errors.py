@@ -4,14 +4,14 @@ SteadyscoreError            exit 1: something the user can fix; the message is o
 ├── InputError              a file, a value or a score that cannot be used; may carry several mistakes, reported at once
 │   ├── MissingRun          a run that a table of the paper needs and that is not there (in `reproduce/library.py`)
 │   └── UnusableScorer      a scorer that does not start or whose scores cannot be used; a server's own fault, not its client's
-│       └── EndpointRefused  an address, a model's name or a key that an endpoint does not accept (in `engines/endpoint.py`)
+│       └── EndpointRefused  an address, a model's name or a key that an endpoint does not accept (in `engines/http.py`)
 ├── ModelError              a model, tokenizer or adapter that cannot serve the readout
 ├── WindowTooLong           a window that does not fit the model's context
 ├── RunMismatch             a run folder made by another fingerprint
 ├── StorageError            the disk refused (permission, space)
 │   └── DamagedFile         a file that is missing, or is not what was written
 ├── MissingExtra            an optional dependency that is not installed, with the line that installs it
-├── EndpointDown            an endpoint that failed query after query (in `engines/endpoint.py`)
+├── EndpointDown            an endpoint that failed query after query (in `engines/http.py`)
 ├── ServerError             a server of ours that refused, failed or cannot be reached (in `client.py`)
 ├── UsageError              exit 2: the command line itself is wrong
 └── GateFailed              exit 3: a measured figure is on the wrong side of a bound

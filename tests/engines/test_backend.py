@@ -7,8 +7,8 @@ import pytest
 
 import steadyscore
 from steadyscore.engines import Capabilities, Engine, EngineOptions, Recording, Reranker
-from steadyscore.engines.address import open_local_model
-from steadyscore.engines.objects import open_object
+from steadyscore.engines.kinds import open_local_model
+from steadyscore.engines.python import open_object
 from steadyscore.errors import InputError
 
 SOURCE = Path(steadyscore.__file__).parent
@@ -59,4 +59,4 @@ def test_no_module_looks_for_an_attribute_of_a_backend_by_its_name():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("hasattr", "getattr")
         if ast.unparse(node.args[0]).split(".")[-1] in ("backend", "engine", "scorer")
     ]
-    assert [place for place in asked if not place.startswith("engines/objects.py:")] == []  # somebody's value, not a backend
+    assert [place for place in asked if not place.startswith("engines/python.py:")] == []  # somebody's value, not a backend

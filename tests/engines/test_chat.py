@@ -1,12 +1,12 @@
-"""Grades read from the log-probabilities of a chat endpoint; the rest of the engine is in test_endpoint.py."""
+"""Grades read from the log-probabilities of a chat endpoint; the rest of the engine is in test_http.py."""
 
 import math
 
 import numpy as np
 import pytest
 
+from steadyscore.engines.answers import Malformed
 from steadyscore.engines.chat import parse_grade_logprobs
-from steadyscore.engines.wire import Malformed
 
 
 def written(probabilities):

@@ -10,8 +10,8 @@ from steadyscore import audit
 from steadyscore.audits.decisions import audit_decisions
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions, Price
-from steadyscore.engines.address import open_engine
-from steadyscore.engines.endpoint import TooLong, Unusable
+from steadyscore.engines.http import TooLong, Unusable
+from steadyscore.engines.kinds import open_engine
 from steadyscore.errors import InputError
 from steadyscore.measures.decomposition import slot_residual
 from steadyscore.readers.reader import Reader

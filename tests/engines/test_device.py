@@ -2,9 +2,10 @@
 
 import pytest
 
-from steadyscore.engines import EngineOptions, device
-from steadyscore.engines.address import open_engine
-from steadyscore.engines.device import device_of
+from steadyscore.engines import EngineOptions
+from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.local import device
+from steadyscore.engines.local.device import device_of
 from steadyscore.errors import InputError
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from steadyscore.audits.load import load_run
 from steadyscore.cli import main
-from steadyscore.engines import EngineOptions, endpoint
-from steadyscore.engines.address import open_engine
+from steadyscore.engines import EngineOptions, http
+from steadyscore.engines.answers import Malformed
 from steadyscore.engines.chat import parse_label, parse_label_logprobs
-from steadyscore.engines.endpoint import Malformed
 from steadyscore.engines.generator import Generator, token_prompt
+from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError, ModelError
 from steadyscore.readers.outputs import reader_label
@@ -23,7 +23,7 @@ from steadyscore.scoring.score import AuditConfig, score_collection
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import TASKS
 from steadyscore.terms import Candidate, Instance
-from tests.engines.test_endpoint import served
+from tests.engines.test_http import served
 from tests.helpers.endpoint import NETWORK_FAULTS, Server
 from tests.helpers.pools import some_claims
 
@@ -35,7 +35,7 @@ SERVED = ("vllm", "sglang", "llamacpp")
 @pytest.fixture(autouse=True)
 def _own_cache_and_in_a_hurry(tmp_path, monkeypatch):
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(http, "FIRST_WAIT", 0.001)
     open_reader.cache_clear()
 
 

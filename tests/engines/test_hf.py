@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from steadyscore.engines import Engine, EngineOptions
-from steadyscore.engines.address import open_engine
-from steadyscore.engines.hf import TransformersEngine
-from steadyscore.engines.parity import compare_readout, probe_prompts
+from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.local.checks import compare_readout, probe_prompts
+from steadyscore.engines.local.model import TransformersEngine
 from steadyscore.errors import InputError, ModelError
 from steadyscore.window import readout
 from tests.helpers.models import byte_tokenizer, tiny_causal

@@ -8,7 +8,7 @@ import steadyscore
 from steadyscore import EngineOptions
 from steadyscore.cli import main
 from steadyscore.engines import Price
-from steadyscore.engines.address import KINDS, honoured
+from steadyscore.engines.kinds import honoured
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, check_use, open_scorer
 from steadyscore.scoring.scorer import Scorer, Settings
@@ -114,9 +114,3 @@ def test_every_command_refuses_it_before_anything_is_scored(words, capsys, tmp_p
     assert main(words.split()) == 1
     assert "would change nothing of" in capsys.readouterr().err
     assert not list(tmp_path.rglob("run.json"))
-
-
-def test_every_kind_says_what_it_honours():
-    fields = {*Settings.__dataclass_fields__, *EngineOptions.__dataclass_fields__}
-    for name, kind in KINDS.items():
-        assert kind.honours | kind.server_honours <= fields, name

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from steadyscore.engines import Engine, llamacpp
-from steadyscore.engines.address import open_engine
-from steadyscore.engines.parity import compare, probe_prompts, slot_scores
+from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.local.checks import compare, probe_prompts, slot_scores
 from steadyscore.errors import InputError, ModelError
 from steadyscore.readers.prompt import VERDICTS, build_question, encode_question
 from steadyscore.readers.reader import Reader
@@ -145,5 +145,5 @@ def test_the_real_llama_cpp_agrees_with_hf_within_quantisation():
     """Needs llama-cpp-python and a GGUF file: $STEADYSCORE_GGUF."""
     pytest.importorskip("llama_cpp")
     file = os.environ.get("STEADYSCORE_GGUF") or pytest.skip("there is no file")
-    found = compare(open_engine(f"llamacpp:{file}"))
+    found = compare(open_engine(f"llamacpp:{file}"), open_engine(f"hf:{file}"))
     assert found.passed, f"differs by {found.difference:.1e}"

@@ -5,8 +5,8 @@ import logging
 import pytest
 import torch
 
-from steadyscore.engines.memory import OutOfMemory, Passes, ran_out
-from steadyscore.engines.parity import probe_prompts
+from steadyscore.engines.local.checks import probe_prompts
+from steadyscore.engines.local.device import OutOfMemory, Passes, ran_out
 from tests.engines.test_hf import engine
 from tests.faults.cases.engine import refuse_large
 

@@ -7,7 +7,7 @@ import pytest
 
 from steadyscore.audits.decisions import audit_decisions
 from steadyscore.engines import EngineOptions
-from steadyscore.engines.address import open_engine
+from steadyscore.engines.kinds import open_engine
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING
 from steadyscore.terms import Candidate, Instance

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from steadyscore.engines import EngineOptions
-from steadyscore.engines.hf import TransformersEngine
-from steadyscore.engines.pine import Layout, PineEngine, encode, order_free_states, segments
+from steadyscore.engines.local.model import TransformersEngine
+from steadyscore.engines.local.pine import Layout, PineEngine, encode, order_free_states, segments
 from steadyscore.errors import InputError, ModelError
 from steadyscore.measures.instability import tau_psi
 from steadyscore.scoring.scorer import Scorer, Settings

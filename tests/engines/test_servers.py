@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, endpoint, servers
-from steadyscore.engines.address import open_engine
-from steadyscore.engines.endpoint import Endpoint, EndpointDown
+from steadyscore.engines import EngineOptions, http, servers
+from steadyscore.engines.http import Endpoint, EndpointDown
+from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.servers import Servers, split_bases
 from steadyscore.errors import InputError
 from steadyscore.runs.layout import SCORES_FILE
@@ -25,7 +25,7 @@ OPTIONS = EngineOptions(timeout=30, retries=2, concurrency=2, cache=False)
 
 @pytest.fixture(autouse=True)
 def _in_a_hurry(monkeypatch, tmp_path):
-    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(http, "FIRST_WAIT", 0.001)
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyscore.engines import EngineOptions, Reranker
-from steadyscore.engines.address import open_engine
+from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.systems import listwise
 from steadyscore.engines.systems.listwise import complete_order, from_ranking, parse_order, sliding
 from steadyscore.engines.systems.pairwise import copeland

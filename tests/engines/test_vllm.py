@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from steadyscore.engines import Engine, EngineOptions
-from steadyscore.engines.address import open_engine
-from steadyscore.engines.endpoint import Unusable
-from steadyscore.engines.parity import TOLERANCE, compare, probe_prompts
+from steadyscore.engines.http import Unusable
+from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.local.checks import TOLERANCE, compare, compare_readout, probe_prompts
 from steadyscore.errors import InputError, MissingExtra, ModelError
 from steadyscore.models.embedded import model_path
 from steadyscore.readers.prompt import VERDICTS, build_question, encode_question
@@ -138,8 +138,8 @@ def test_a_vllm_reader_without_vllm_is_told_what_to_install(tiny_folder, monkeyp
         open_reader(f"vllm:{tiny_folder}", EngineOptions(concurrency=7))
 
 
-def test_it_passes_the_parity_gate(vllm, tiny_folder):
-    found = compare(open_engine(f"vllm:{tiny_folder}"))
+def test_it_passes_the_parity_gate(vllm, tiny_folder, tiny_engine):
+    found = compare(open_engine(f"vllm:{tiny_folder}"), tiny_engine)
     assert found.passed
     assert found.difference < 1e-5
     assert found.reference == f"hf:{tiny_folder}"
@@ -155,9 +155,9 @@ def test_log_probability_routes_read_what_hf_reads_with_the_label_mass(vllm, tin
     vllm["v2"] = True
     engine = open_engine(f"vllm+{route}:{tiny_folder}")
     assert vllm["runner"] == "generate"
-    found = compare(engine)
+    found = compare(engine, tiny_engine)
     assert found.difference < 1e-5
-    assert found.label_mass == pytest.approx(compare(tiny_engine).label_mass, abs=1e-5)
+    assert found.label_mass == pytest.approx(compare_readout(tiny_engine).label_mass, abs=1e-5)
     assert engine.name == f"vllm+{route}:{tiny_folder}"
     assert engine.identity()["route"] == route
     assert engine.capabilities.distribution == ("exact" if route == "token-ids" else "top_k")
@@ -292,7 +292,7 @@ def test_the_real_vllm_decides_as_hf_does(address):
 def running():
     """`vllm serve` as docs/engines.md starts it, with the adapter under the name `tuned`; its address."""
     pytest.importorskip("vllm")
-    from steadyscore.engines.token_server import load_encoder
+    from steadyscore.engines.served import load_encoder
     from steadyscore.engines.vllm import classifier_overrides
 
     folder, port = str(model_path(MODEL)), free_port()

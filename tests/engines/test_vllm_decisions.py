@@ -18,9 +18,9 @@ import pytest
 from steadyscore.collection import open_collection
 from steadyscore.decisions.questions import State
 from steadyscore.engines import EngineOptions
-from steadyscore.engines.address import open_engine
 from steadyscore.engines.decision_model import grade_questions
-from steadyscore.engines.parity import TOLERANCE
+from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.local.checks import TOLERANCE
 from steadyscore.engines.typed_questions import answer_of, question_prompts
 from steadyscore.models.embedded import model_path
 from steadyscore.scoring.score import AuditConfig, Cut, Settings, score_collection, scorer_for

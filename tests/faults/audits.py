@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from steadyscore.collection import open_collection
-from steadyscore.engines.address import open_engine
-from steadyscore.engines.objects import open_object
+from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.python import open_object
 from steadyscore.runs.folder import Run, versions
 from steadyscore.scoring import parts
 from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for

@@ -236,7 +236,7 @@ def open_run(file: Path) -> None:
 
 
 def parse(file: Path) -> None:
-    from steadyscore.engines.address import parse_address
+    from steadyscore.engines.kinds import parse_address
 
     parse_address(file.read_bytes().decode("utf-8", "surrogateescape"))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from steadyscore.decisions.questions import Answer, Choice, Noul, Response, Usage
-from steadyscore.engines import endpoint
+from steadyscore.engines import http
 from tests.helpers.decision_shapes import ANSWERS, read_request
 
 
@@ -108,7 +108,7 @@ def spoiled(kind, answer):
 
 def ask_in_a_hurry(monkeypatch, tmp_path):
     """Retries without a wait, a cache of the test's own, and no key."""
-    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(http, "FIRST_WAIT", 0.001)
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
     for name in ("STEADYSCORE_API_KEY", "OPENAI_API_KEY", "TYPESAFE_API_KEY"):
         monkeypatch.delenv(name, raising=False)

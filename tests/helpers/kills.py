@@ -162,8 +162,8 @@ def kill(kind: str, address: str, data: Path, folder: Path, kills: int, calls: P
 def main(kills: int, seed: int = 0) -> int:
     # Imported once: an attempt is a fork and starts at once.
     import steadyscore.audits.load
-    import steadyscore.engines.python_scorer
-    import steadyscore.engines.rerank_endpoint
+    import steadyscore.engines.python
+    import steadyscore.engines.rerank
     import steadyscore.scoring.score  # noqa: F401
     from tests.helpers.pools import some_instances, write_collection
 

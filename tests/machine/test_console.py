@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from steadyscore.audits.table import text_table
 from steadyscore.cli import main
-from steadyscore.engines import endpoint
+from steadyscore.engines import http
 from steadyscore.machine import console, progress
 from steadyscore.machine.console import harmless, one_line, say
 from tests.helpers.endpoint import Server
@@ -49,7 +49,7 @@ def test_further_lines_of_a_message_are_indented(capsys):
 def pools(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(http, "FIRST_WAIT", 0.001)
     return str(write_collection(tmp_path / "pools.jsonl", some_instances(queries=3, candidates=3)))
 
 

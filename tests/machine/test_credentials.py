@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steadyscore import cli
-from steadyscore.engines import EngineOptions, endpoint
-from steadyscore.engines.address import open_engine, parse_address
+from steadyscore.engines import EngineOptions, http
+from steadyscore.engines.kinds import open_engine, parse_address
 from steadyscore.errors import InputError
 from steadyscore.machine.credentials import HIDDEN, check_credentials, hide, redact, without_credentials
 from steadyscore.machine.mirrors import parse_place
 from steadyscore.runs.folder import find_run
-from tests.engines.test_endpoint import chat, rerank, shown
+from tests.engines.test_http import chat, rerank, shown
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_instances, write_collection
 
@@ -144,7 +144,7 @@ def artefacts(*folders):
 
 
 def test_no_artefact_of_a_run_holds_a_secret_that_the_endpoint_repeats(tmp_path, monkeypatch, capfd, caplog):
-    monkeypatch.setattr(endpoint, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(http, "FIRST_WAIT", 0.001)
     monkeypatch.setenv("STEADYSCORE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("STEADYSCORE_API_KEY", SECRET)
     pools = write_collection(tmp_path / "pools.jsonl", some_instances(queries=4, candidates=3))

@@ -39,7 +39,7 @@ def test_the_table_has_the_extras_of_the_package():
 
 def test_an_extra_inside_another_is_not_named_twice(said_by_pip):
     assert install_line(["torch", "yaml"]) == "pip install 'steadyscore[train]'"
-    assert install_line(["httpx", "torch"]) == "pip install 'steadyscore[hosted,local]'"
+    assert install_line(["httpx2", "torch"]) == "pip install 'steadyscore[hosted,local]'"
 
 
 @pytest.mark.parametrize(

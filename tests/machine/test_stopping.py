@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from steadyscore.engines.python_scorer import reraise_stops
+from steadyscore.engines.python import reraise_stops
 from steadyscore.machine import stopping
 from steadyscore.machine.stopping import STOPS, finishing
 

@@ -15,8 +15,8 @@ import pytest
 import steadyscore
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
-from steadyscore.engines import Capabilities, EngineOptions, Reranker, python_scorer
-from steadyscore.engines.address import open_engine
+from steadyscore.engines import Capabilities, EngineOptions, Reranker, python
+from steadyscore.engines.kinds import open_engine
 from steadyscore.errors import RunMismatch, UnusableScorer
 from steadyscore.machine.disk import cache_folder
 from steadyscore.runs.folder import Run, find_run
@@ -171,7 +171,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(python_scorer, "_seen", {})
+    monkeypatch.setattr(python, "_seen", {})
     yield tmp_path / "here"
     forget(tmp_path)
 
@@ -255,7 +255,7 @@ POOL = Instance("q", "a query", tuple(Candidate(name, name * 3) for name in "abc
 def compared(function, stored: float):
     """One pool that was scored `stored` all over, scored again by a function of the number of the call."""
     calls = iter(range(10))
-    scorer = Scorer(python_scorer.PythonReranker(lambda query, texts: function(next(calls), texts), "f"), PASSAGE_RERANKING)
+    scorer = Scorer(python.PythonReranker(lambda query, texts: function(next(calls), texts), "f"), PASSAGE_RERANKING)
     return score_again(scorer, [(POOL, np.arange(6))], {"q": {name: stored + place for place, name in enumerate("abcdef")}})
 
 
@@ -475,13 +475,13 @@ def test_a_declaration_is_measured_and_said(tmp_path):
 
 
 def test_shuffled_sets_are_read_anew_and_a_dry_run_counts_what_is_read(tiny_engine, tiny_folder, tmp_path, monkeypatch):
-    from steadyscore.engines import hf_set
+    from steadyscore.engines.local import windows
 
-    reads, real = [], hf_set.member_states
+    reads, real = [], windows.member_states
     data = write_collection(tmp_path / "pools.jsonl", some_instances(queries=10, candidates=3))
     config = AuditConfig(permutations=3, settings=Settings(prompt="set"))
     tiny_engine.check_sets()
-    monkeypatch.setattr(hf_set, "member_states", lambda *given: reads.append(1) or real(*given))
+    monkeypatch.setattr(windows, "member_states", lambda *given: reads.append(1) or real(*given))
     scorer = scorer_for(tiny_engine, open_collection(str(data)).collection, config)
     run = score_collection(scorer, str(data), tmp_path / "run", config)
     assert len(reads) == 10 + 8 == estimate(f"hf:{tiny_folder}", str(data), config).windows

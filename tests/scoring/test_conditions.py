@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from steadyscore.collection import open_collection
-from steadyscore.engines.address import open_engine
+from steadyscore.engines.kinds import open_engine
 from steadyscore.errors import InputError
 from steadyscore.measures.decomposition import width_decomposition
 from steadyscore.reproduce.planted import Effects, PlantedGrader, judgements_by_text

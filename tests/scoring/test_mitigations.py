@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from steadyscore.cli import main
-from steadyscore.engines.replay import ScoreRecording
+from steadyscore.engines.recorded import ScoreRecording
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError
 from steadyscore.measures.instability import tau_psi

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from steadyscore.audits.load import load_run
 from steadyscore.collection import open_collection
-from steadyscore.engines.python_scorer import PythonReranker
+from steadyscore.engines.python import PythonReranker
 from steadyscore.errors import InputError
 from steadyscore.reproduce.planted import Effects, PlantedGrader, judgements_by_text
 from steadyscore.scoring import perturbation

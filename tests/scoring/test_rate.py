@@ -9,7 +9,7 @@ import pytest
 from steadyscore.audits.audit import Additions
 from steadyscore.audits.estimate import estimate_audit
 from steadyscore.collection import open_collection
-from steadyscore.engines.objects import open_object
+from steadyscore.engines.python import open_object
 from steadyscore.scoring.estimate import estimate
 from steadyscore.scoring.rate import WINDOWS, time_windows
 from steadyscore.scoring.score import AuditConfig, Cut, scorer_for

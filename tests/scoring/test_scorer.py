@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from steadyscore.engines import Capabilities, Reranker
-from steadyscore.engines.python_scorer import PythonReranker
+from steadyscore.engines.python import PythonReranker
 from steadyscore.engines.synthetic import SyntheticReranker
 from steadyscore.errors import InputError, WindowTooLong
 from steadyscore.measures.instability import tau_psi

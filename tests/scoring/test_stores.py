@@ -12,7 +12,7 @@ from steadyscore.audits.audit import Additions, AuditWork, Output, audit
 from steadyscore.cli import main
 from steadyscore.collection import open_collection
 from steadyscore.engines import EngineOptions
-from steadyscore.engines.address import open_engine
+from steadyscore.engines.kinds import open_engine
 from steadyscore.errors import InputError
 from steadyscore.machine import working_copies
 from steadyscore.machine.leases import hold

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from steadyscore.collection import open_collection
-from steadyscore.engines.python_scorer import PythonReranker
+from steadyscore.engines.python import PythonReranker
 from steadyscore.errors import InputError
 from steadyscore.measures.intervals import median_interval
 from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from steadyscore.engines.command_scorer import CommandReranker
-from steadyscore.engines.endpoint import EndpointDown, EndpointRefused, TooLong
+from steadyscore.engines.command import CommandReranker
+from steadyscore.engines.http import EndpointDown, EndpointRefused, TooLong
 from steadyscore.errors import InputError, UsageError
 from steadyscore.serve.app import create_app, first_mistakes
 from steadyscore.serve.middleware import token_matches

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from steadyscore import __version__
 from steadyscore.commands import explore, serve
 from steadyscore.engines import EngineOptions
-from steadyscore.engines.address import open_engine
+from steadyscore.engines.kinds import open_engine
 from steadyscore.errors import InputError, ModelError, UsageError
 from steadyscore.measures.measurement import Threshold, measure
 from steadyscore.measures.settling import TopKRule
@@ -328,7 +328,7 @@ def test_the_default_scorer_takes_a_share_of_ranks_unless_it_is_turned_off(adapt
 
 def test_a_model_that_reads_sets_is_examined_once_for_all_workers(tiny_folder, monkeypatch):
     examined = []
-    monkeypatch.setattr("steadyscore.engines.set_probe.check", lambda engine: examined.append(engine))
+    monkeypatch.setattr("steadyscore.engines.local.checks.check_sets", lambda engine: examined.append(engine))
     served = open_model("sets", f"hf:{tiny_folder}", ModelOptions(prompt="set"))
     with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
         first, second = (pool.submit(served.scorer().score, instance_of(QUERY, DOCUMENTS)).result() for pool in (one, other))

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from steadyscore.engines.address import open_engine
+from steadyscore.engines.kinds import open_engine
 from steadyscore.errors import ModelError
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import PASSAGE_RERANKING

@@ -6,7 +6,7 @@ import pytest
 
 from steadyscore import audit
 from steadyscore.collection import open_collection
-from steadyscore.engines.address import open_engine
+from steadyscore.engines.kinds import open_engine
 from steadyscore.scoring.score import AuditConfig, scorer_for
 from steadyscore.training.held_out import evaluate
 from tests.helpers import tiny

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from steadyscore.collection import open_collection
 from steadyscore.commands import label as verb
-from steadyscore.engines.python_scorer import PythonReranker
+from steadyscore.engines.python import PythonReranker
 from steadyscore.errors import InputError
 from steadyscore.scoring.score import AuditConfig, open_scorer, scorer_for
 from steadyscore.scoring.scorer import Settings

@@ -16,8 +16,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from steadyscore.engines import device
-from steadyscore.engines.address import open_engine
+from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.local import device
 from steadyscore.errors import InputError, ModelError, RunMismatch, StorageError, WindowTooLong
 from steadyscore.machine.disk import lock_folder, write_json
 from steadyscore.models.card import model_card, read_card

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steadyscore.engines import EngineOptions, Grader, hf_isolated
-from steadyscore.engines.hf import TransformersEngine
+from steadyscore.engines import EngineOptions, Grader
+from steadyscore.engines.local import windows
+from steadyscore.engines.local.model import TransformersEngine
 from steadyscore.errors import ModelError
 from steadyscore.scoring.scorer import Scorer, Settings
 from steadyscore.tasks import TASKS
@@ -57,7 +58,7 @@ def test_passes_hold_every_text_once_and_cost_no_more_than_filling_them_in_a_row
     def cost(found):
         return sum(pass_tokens + len(batch) * lengths[batch[0]] for batch in found)
 
-    found = hf_isolated.passes(lengths, batch_tokens, pass_tokens)
+    found = windows.passes(lengths, batch_tokens, pass_tokens)
     assert sorted(i for batch in found for i in batch) == list(range(len(lengths)))
     assert all(lengths[batch[0]] == max(lengths[i] for i in batch) for batch in found)
     assert all(len(batch) == 1 or len(batch) * lengths[batch[0]] <= batch_tokens for batch in found)
@@ -69,8 +70,8 @@ def test_passes_hold_every_text_once_and_cost_no_more_than_filling_them_in_a_row
 
 
 def test_texts_of_two_lengths_share_a_pass_only_where_padding_is_cheaper_than_a_pass():
-    assert hf_isolated.passes([10, 50, 10, 50], 1000, 79) == [[1, 3], [0, 2]]
-    assert hf_isolated.passes([10, 50, 10, 50], 1000, 81) == [[1, 3, 0, 2]]
+    assert windows.passes([10, 50, 10, 50], 1000, 79) == [[1, 3], [0, 2]]
+    assert windows.passes([10, 50, 10, 50], 1000, 81) == [[1, 3, 0, 2]]
 
 
 def prompts(engine, style, orders):
@@ -152,15 +153,15 @@ def test_sharing_off_or_on_and_prompts_of_other_styles_beside_them_change_nothin
 
 def test_a_pool_too_large_to_keep_is_read_in_whole_windows(tiny_engine, monkeypatch):
     found = prompts(tiny_engine, "isolated", [(0, 1, 2, 3), (3, 2, 1, 0)])
-    assert hf_isolated.recur(found)
-    assert not hf_isolated.recur(found[:1])
-    monkeypatch.setattr(hf_isolated, "MOST_TOKENS", 10)
-    assert not hf_isolated.recur(found)
+    assert windows.recur(found)
+    assert not windows.recur(found[:1])
+    monkeypatch.setattr(windows, "MOST_TOKENS", 10)
+    assert not windows.recur(found)
 
 
 @pytest.mark.parametrize(("family", "possible"), [("llama", True), ("qwen3", True), ("gemma3", False)])
 def test_models_with_sliding_windows_cannot_isolate(family, possible):
-    assert hf_isolated.is_possible(tiny_causal(family).config.get_text_config()) is possible
+    assert windows.is_possible(tiny_causal(family).config.get_text_config()) is possible
 
 
 def test_one_candidate_alone_is_graded_as_in_the_compact_prompt(tiny_engine):

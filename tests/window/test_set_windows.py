@@ -15,10 +15,11 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from steadyscore.collection import open_collection
-from steadyscore.engines import EngineOptions, Grader, hf_set, set_probe
-from steadyscore.engines.address import open_engine
-from steadyscore.engines.hf import TransformersEngine
-from steadyscore.engines.parity import compare_readout
+from steadyscore.engines import EngineOptions, Grader
+from steadyscore.engines.kinds import open_engine
+from steadyscore.engines.local import windows as local_windows
+from steadyscore.engines.local.checks import compare_readout, turn_mistake
+from steadyscore.engines.local.model import TransformersEngine
 from steadyscore.errors import ModelError, WindowTooLong
 from steadyscore.integrations import Ranker
 from steadyscore.scoring.mitigations import mitigate
@@ -64,7 +65,7 @@ def tiny_model(family: str, seed: int = 0, **shape):
 
 
 def engine_of(model, **options) -> TransformersEngine:
-    identity = {"kind": "hf", "model": "tiny", "weights": "0"}
+    identity = {"kind": "hf", "model": "tiny", "weights": None}
     return TransformersEngine(model, byte_tokenizer(), "tiny", EngineOptions(**options), identity)
 
 
@@ -195,7 +196,7 @@ def test_grades_do_not_depend_on_how_texts_and_segments_share_passes(monkeypatch
     instance = pool_of(*(f"{i} " + "moon " * (i * 3) for i in range(9)))
     usual = Scorer(engine_of(model), TASK, Settings(prompt="set")).score(instance)
     for tokens, segments in ((1, 32), (64, 2), (100_000, 1)):
-        monkeypatch.setattr(hf_set, "SEGMENTS", segments)
+        monkeypatch.setattr(local_windows, "SEGMENTS", segments)
         engine = engine_of(model, batch_tokens=tokens)
         np.testing.assert_allclose(Scorer(engine, TASK, Settings(prompt="set")).score(instance), usual, atol=1e-6)
 
@@ -261,7 +262,7 @@ def test_what_sorting_cannot_do(tiny_engine, style, is_steady):
 def test_the_others_stand_where_the_constant_says(tiny_engine):
     """What a segment sees is a key that was turned: the same as a key read that much earlier."""
     with torch.inference_mode():
-        assert set_probe.turn_mistake(tiny_engine.model) is None
+        assert turn_mistake(tiny_engine.model) is None
     prompt, _ = unsorted(tiny_engine, POOL, (0, 1, 2, 3))
     (as_it_is,) = tiny_engine.slot_logits([prompt])
     with pytest.MonkeyPatch.context() as patched:

@@ -16,9 +16,9 @@ from typing import Any, Unpack
 
 from ..collection import Data, Names, Source, name_columns, open_collection
 from ..engines import Backend, EngineOptions
-from ..engines.address import check_address, honoured, open_engine, parse_address
-from ..engines.generator import Decoding, check_reader
-from ..engines.objects import open_object
+from ..engines.generator import Decoding
+from ..engines.kinds import check_address, check_reader, honoured, open_engine, parse_address
+from ..engines.python import open_object
 from ..errors import InputError, SteadyscoreError
 from ..machine import console
 from ..machine.disk import explaining_os_errors, lock_folder, write_record, write_tables

@@ -19,9 +19,8 @@ from ..decisions.cases import Case, find_file, read_case, read_rows
 from ..decisions.presentations import AS_GIVEN as NO_CHANGE
 from ..decisions.presentations import CHANNELS, Channel, Presentation, irrelevance, presentations, put_back, show
 from ..engines import EngineOptions, Price
-from ..engines.address import open_engine, parse_address
-from ..engines.chat import token_cost
 from ..engines.decision_model import SHAPES, DecisionModel
+from ..engines.kinds import open_engine, parse_address
 from ..errors import InputError
 from ..machine.disk import lock_folder, sha256, write_record
 from ..machine.mirrors import name_of
@@ -220,9 +219,9 @@ def plan_case(case: Case, permutations: int, seed: int) -> list[tuple[str, Prese
 def ask_case(model: DecisionModel, case: Case, permutations: int, seed: int) -> Asked:
     """Every presentation of a state together, then the same request again, each alone."""
 
-    def ask(planned: tuple[str, Presentation]) -> tuple[str, Shown]:
+    async def ask(planned: tuple[str, Presentation]) -> tuple[str, Shown]:
         channel, presentation = planned
-        return channel, (presentation, put_back(presentation, model.ask(*show(case, presentation))))
+        return channel, (presentation, put_back(presentation, await model.ask(*show(case, presentation))))
 
     together = model.endpoint.map(ask, plan_case(case, permutations, seed))
     alone = [model.endpoint.map(ask, [("other_batch", NO_CHANGE)])[0] for _ in range(REPEATS)]
@@ -292,4 +291,4 @@ def plan_decisions(file: str | Path, permutations: int = 10, seed: int = 0, pric
     words = [len(case.state.text) + sum(len(f"{q.instructions}{''.join(q.outcomes)}") for q in case.questions) for case in cases]
     tokens = round(sum(n * length for n, length in zip(counts, words, strict=True)) / CHARS_PER_TOKEN)
     questions = sum(n * len(case.questions) for n, case in zip(counts, cases, strict=True))
-    return DecisionPlan(len(cases), sum(counts), questions, tokens, None if price is None else token_cost(tokens, 0, price))
+    return DecisionPlan(len(cases), sum(counts), questions, tokens, None if price is None else price.of(tokens))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..engines.wire import ANSWERED, WARNED
+from ..engines.answers import ANSWERED, WARNED
 from ..measures.threshold import Cutoff
 from ..models.adapter import other_task
 from ..terms import Failure

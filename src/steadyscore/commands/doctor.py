@@ -97,8 +97,8 @@ def check_machine(args: argparse.Namespace) -> int:
 def probe(args: argparse.Namespace) -> list[dict[str, Any]]:
     """What an address gives, and whether it reads what the model says: the parity check for engines, a trial for the rest."""
     from ..engines import Engine, Recording
-    from ..engines.address import open_engine
-    from ..engines.endpoint import Unusable
+    from ..engines.http import Unusable
+    from ..engines.kinds import open_engine
 
     try:
         backend = open_engine(args.scorer, engine_options(args), check_parity=False)
@@ -112,9 +112,10 @@ def probe(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def check_readout(engine: Engine, args: argparse.Namespace) -> list[dict[str, Any]]:
-    from ..engines.parity import compare, remember
+    from ..engines.kinds import open_local_model
+    from ..engines.local.checks import examine, remember
 
-    found = compare(engine, engine_options(args), args.reference)
+    found = examine(engine, engine_options(args), args.reference, open_local_model)
     if engine.needs_parity and (found.passed or args.accept):
         remember(engine, found, accepted=not found.passed)
     mass = "not told by this engine" if found.label_mass != found.label_mass else f"{found.label_mass:.3f}"

@@ -3,96 +3,51 @@
 from __future__ import annotations
 
 import argparse
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ..engines.systems import SYSTEMS
+from ..engines import Listing
+from ..engines.kinds import KINDS, kind_of
 from ..machine.extras import absent_modules, install_line
 from ..models.embedded import embedded_scorers
 from . import add_json, examples, print_json, print_table
 
-LOCAL = ("torch", "transformers", "peft")
 QWEN, RERANKER = "hf:Qwen/Qwen3-4B", "hf:Qwen/Qwen3-Reranker-4B"
+
+PAPER = (
+    Listing(QWEN, "distribution", "Off the shelf"),
+    Listing(QWEN, "distribution", "CapCal", "--mitigation capcal"),
+    Listing(QWEN, "distribution", "Round-robin", "--partition round-robin"),
+    Listing(QWEN, "distribution", "BSC (x10)", "--serving-permutations 10 --permutations 40"),
+    Listing("openai:gpt-5.4@<base url>", "score", "GPT-5.4"),
+    *(
+        Listing(f"{QWEN}+<adapter>", "distribution", name)
+        for name in ("Single-order", "Order-averaged", "DebiasFirst", "Perm. aug.", "OC-SFT")
+    ),
+    Listing(QWEN, "distribution", "Pointwise", "--width 1"),
+    Listing(RERANKER, "distribution", "Qwen3-Reranker-4B, off the shelf"),
+    Listing(f"{RERANKER}+<adapter>", "distribution", "Qwen3-Reranker-4B, order-avg."),
+    Listing(f"{RERANKER}+<adapter>", "distribution", "Qwen3-Reranker-4B, OC-SFT"),
+)
+"""Rows of the paper's main, specialised-reranker and reward-model tables that are an address of some kind."""
 
 
 class Row(NamedTuple):
-    address: str
-    system: str | None
-    """The row of the paper's tables, where it has one."""
-    gives: str
-    needs: tuple[str, ...] = ()
-    flags: str = ""
-    """What the command line adds to the address."""
+    """What is listed, and the modules that it needs here."""
 
-    @property
-    def install(self) -> str:
-        return install_line(self.needs) if self.needs else ""
+    listing: Listing
+    needs: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        install = install_line(self.needs) if self.needs else ""
+        return self.listing._asdict() | {"installed": not absent_modules(self.needs), "install": install}
 
 
-KINDS = (
-    *(Row(name, None, "distribution", LOCAL) for name in embedded_scorers()),
-    Row("hf:<id|folder|file.gguf>[+adapter]", None, "distribution", LOCAL),
-    Row(
-        "vllm[+classifier|+token-ids|+top-k]:<id|folder>[+adapter]",
-        None,
-        "distribution",
-        ("vllm", "transformers"),
-    ),
-    Row("vllm:<model>@<base url>", None, "distribution", ("httpx", "transformers")),
-    Row("sglang:<model>@<base url>", None, "distribution", ("httpx", "transformers")),
-    Row("openai:<model>@<base url>", None, "score", ("httpx",)),
-    Row("openai+logprobs:<model>@<base url>", None, "distribution", ("httpx",)),
-    Row("systemone:<model>@<base url>", None, "distribution", ("httpx",)),
-    Row("decisions:<model>@<base url>", None, "distribution", ("httpx",)),
-    Row("rerank[+cohere|+jina|+tei]:[<model>@]<url>", None, "score", ("httpx",)),
-    Row(
-        "llamacpp:<file.gguf>",
-        None,
-        "distribution",
-        ("llama_cpp", "transformers"),
-    ),
-    Row("llamacpp:<model>@<base url>", None, "distribution", ("httpx", "transformers", "gguf")),
-    Row("python:<module>:<function>", None, "score"),
-    Row("command:<program>", None, "score"),
-    Row("scores:<file|run folder>", None, "score"),
-    Row("first-stage:", "BM25, or whatever retrieved the pool", "ranking"),
-    Row("synthetic:<none|slot|companion|ties>[:size]", None, "score"),
-)
-"""Every kind of address."""
-
-PAPER = (
-    Row(QWEN, "Off the shelf", "distribution", LOCAL),
-    Row(QWEN, "CapCal", "distribution", LOCAL, "--mitigation capcal"),
-    Row(QWEN, "Round-robin", "distribution", LOCAL, "--partition round-robin"),
-    Row(QWEN, "BSC (x10)", "distribution", LOCAL, "--serving-permutations 10 --permutations 40"),
-    Row("openai:gpt-5.4@<base url>", "GPT-5.4", "score", ("httpx",)),
-    *(
-        Row(f"{QWEN}+<adapter>", name, "distribution", LOCAL)
-        for name in ("Single-order", "Order-averaged", "DebiasFirst", "Perm. aug.", "OC-SFT")
-    ),
-    Row(QWEN, "Pointwise", "distribution", LOCAL, "--width 1"),
-    Row(RERANKER, "Qwen3-Reranker-4B, off the shelf", "distribution", LOCAL),
-    Row(f"{RERANKER}+<adapter>", "Qwen3-Reranker-4B, order-avg.", "distribution", LOCAL),
-    Row(f"{RERANKER}+<adapter>", "Qwen3-Reranker-4B, OC-SFT", "distribution", LOCAL),
-)
-"""Rows of the paper's main, specialised-reranker and reward-model tables that are an address of the kinds above."""
-
-
-def rows() -> tuple[Row, ...]:
-    systems = (
-        Row(
-            f"system:{name}" + ("" if system.hub else "@<id|folder>"),
-            system.paper,
-            system.gives,
-            system.needs,
-            "--trust-remote-code" if system.loader == "listwise:jina" else "",
-        )
-        for name, system in SYSTEMS.items()
-    )
-    return (*KINDS, *PAPER, *systems)
-
-
-def is_installed(row: Row) -> bool:
-    return not absent_modules(row.needs)
+def rows() -> list[Row]:
+    """The embedded models, every kind of address with each system of the paper, and the other rows of its tables."""
+    named = [*(Listing(name, "distribution") for name in embedded_scorers()), *PAPER]
+    addresses = [(kind_of(listing.address), listing) for listing in named]
+    every = [*addresses, *((kind, listing) for kind in KINDS for listing in kind.listed)]
+    return [Row(listing, kind.needs(listing.address.partition(":")[2] or listing.address)) for kind, listing in every]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,24 +57,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    listed = [row.to_json() for row in rows()]
     if args.json:
-        names = ("address", "system", "gives", "flags")
-        print_json(
-            [{n: getattr(row, n) for n in names} | {"installed": is_installed(row), "install": row.install} for row in rows()]
-        )
+        print_json(listed)
         return 0
-    print_table(
-        ["address", "system", "gives", "installed", "install", "flags"],
-        [
-            [
-                row.address,
-                row.system,
-                row.gives,
-                "yes" if (there := is_installed(row)) else "no",
-                "" if there else row.install,
-                row.flags,
-            ]
-            for row in rows()
-        ],
-    )
+    columns = ("address", "system", "gives", "installed", "install", "flags")
+    shown = [row | {"installed": "yes", "install": ""} if row["installed"] else row | {"installed": "no"} for row in listed]
+    print_table(list(columns), [[row[column] for column in columns] for row in shown])
     return 0

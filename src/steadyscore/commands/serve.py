@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engines.address import check_address
+from ..engines.kinds import check_address
 from ..machine.extras import SERVER, check_installed
 from ..models.embedded import DEFAULT
 from ..scoring.score import AuditConfig, check_use

@@ -2,7 +2,7 @@
 
 A `Grader` reads grades of a window given as text; an `Engine` is a grader that takes token ids and reads at known
 positions. A `Reranker` gives one score per text and nothing else: what lets users audit what they already run. A
-`Recording` has scored before. `address.py` opens each by its address.
+`Recording` has scored before. Each kind is a `Kind` in the module that opens it; `kinds.py` collects them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -23,7 +23,7 @@ from ..window.encoding import Encoder
 from ..window.readout import SlotLogits
 
 if TYPE_CHECKING:
-    from .endpoint import Endpoint
+    from .http import Endpoint
 
 # OpenMP reads it when torch is loaded: a thread that waits for its partner leaves the core to others instead of spinning.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -58,6 +58,10 @@ class Price(NamedTuple):
 
     prompt: float
     completion: float
+
+    def of(self, prompt_tokens: float, written_tokens: float = 0) -> float:
+        """What so many tokens cost."""
+        return (prompt_tokens * self.prompt + written_tokens * self.completion) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +134,9 @@ class Backend(ABC):
 
     @property
     def exclusive_key(self) -> int | None:
-        """Calls to backends with the same key must not overlap; None: any number of calls at a time."""
-        return id(self)
+        """Calls to backends with the same key must not overlap; None: any number of calls at a time, as of an endpoint, which
+        bounds them itself."""
+        return id(self) if self.endpoint is None else None
 
     def watch(self) -> dict[str, str]:
         """The files behind it that may change while its identity stays: path -> the first 16 digits of its SHA-256."""
@@ -139,7 +144,7 @@ class Backend(ABC):
 
     def spent(self) -> dict[str, float]:
         """What was asked of an endpoint since it was opened and what that cost; empty where there is none."""
-        return {} if self.endpoint is None else dict(self.endpoint.counts)
+        return {} if self.endpoint is None else self.endpoint.spent()
 
     def spent_since(self, before: dict[str, float]) -> dict[str, float]:
         """What was spent since `spent()` gave `before`."""
@@ -189,3 +194,77 @@ class Recording(Backend):
 
     @abstractmethod
     def recall(self, instance: Instance, permutations: Sequence[int]) -> Scored: ...
+
+
+# -- what is known of a scorer before it is opened
+
+
+class Address(NamedTuple):
+    """A scorer address taken apart: `kind[+variant]:rest`."""
+
+    kind: str
+    variant: str
+    rest: str
+
+
+class Listing(NamedTuple):
+    """A row of `steadyscore scorers list`."""
+
+    address: str
+    """A pattern: what the user fills in stands in angle brackets."""
+    gives: str
+    system: str | None = None
+    """The row of the paper's tables, where it has one."""
+    flags: str = ""
+    """What the command line adds to the address."""
+
+
+Takes = Literal["ids", "text", "pool", "key"]
+"""What a scorer is given: a prompt as token ids or as text, a query with its texts, or the key of scores given before."""
+_POOL = frozenset({"width", "chars", "partition"})
+_TEXT = _POOL | {"prompt", "markers", "marker_seed", "instruction"}
+PRESENTS: dict[Takes, frozenset[str]] = {"ids": _TEXT | {"placeholder", "fit"}, "text": _TEXT, "pool": _POOL, "key": frozenset()}
+"""Fields of `Settings` that say something to what takes so much."""
+
+WEIGHTS = frozenset({"device", "dtype", "batch_tokens", "trust_remote_code"})
+HTTP = frozenset({"concurrency", "rate", "retries", "timeout"})
+PAID = HTTP | {"price", "cache"}
+SERVED = HTTP | {"tokenizer", "trust_remote_code", "dtype"}
+"""Fields of `EngineOptions` that say something to a local model, to an endpoint, to one that charges by the token, and to a
+server of a model that takes token ids; the precision is that of its comparison with `hf`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of scorer address. The module that opens it names it in its `KINDS`, and that is all there is to adding one."""
+
+    prefix: str
+    open: Callable[[Address, EngineOptions], Backend]
+    """Imports its libraries when it is called."""
+    takes: Takes
+    listed: tuple[Listing, ...]
+    options: frozenset[str] = frozenset()
+    """Fields of `EngineOptions` that say something to it."""
+    needs: Callable[[str], tuple[str, ...]] = lambda rest: ()
+    """Modules of libraries that an address of it needs in this process."""
+    variants: tuple[str, ...] = ()
+    """What may follow the prefix after a plus, as in `rerank+tei:`."""
+    is_server: bool = False
+    """Whether it is asked over HTTP: of two kinds with one prefix, that with a base url, as in `vllm:<model>@<base url>`."""
+    reads: Literal["answers", "verdicts"] | None = None
+    """What it gives as a reader; answers include verdicts."""
+    open_reader: Callable[[Address, EngineOptions], Backend] | None = None
+    """Opens it as a reader, where a model is loaded either to grade or to read."""
+    width: Callable[[str], int | None] = lambda rest: None
+    """Candidates that an address takes at once by itself."""
+    is_order_free: Callable[[str], bool] = lambda rest: False
+    """Whether the order of the candidates cannot change a score of an address, whatever it is shown."""
+
+    @property
+    def has_prompt(self) -> bool:
+        return self.takes in ("ids", "text")
+
+    @property
+    def honours(self) -> frozenset[str]:
+        """Fields of `Settings` and `EngineOptions` that say something to it."""
+        return PRESENTS[self.takes] | self.options

@@ -9,24 +9,21 @@ gives them; one that is missing is an error, never a small constant.
 from __future__ import annotations
 
 import math
-import os
 import re
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..errors import InputError
 from ..machine.credentials import KEY
 from ..terms import GRADES
 from ..window.prompt import PromptText, messages
 from ..window.readout import SlotLogits
-from . import Capabilities, EngineOptions, Grader, Price
-from .endpoint import Endpoint, Refused, TooLong, field, number, split_model_and_base
+from . import PAID, Address, Capabilities, EngineOptions, Grader, Kind, Listing, Price
+from .answers import Malformed, field, number, slot_log_probabilities, text_of
 from .generator import Generator
-from .token_server import slot_log_probabilities
-from .wire import Malformed
+from .http import Endpoint, Refused, TooLong
+from .servers import model_and_base
 
 T = TypeVar("T")
 Chat = list[dict[str, str]]
@@ -51,10 +48,7 @@ class HostedEngine(Grader, Generator):
         self.capabilities = (
             Capabilities(gives="distribution", distribution="top_k", label_mass=True) if logprobs else Capabilities(gives="score")
         )
-        self.tokens = {"prompt": 0, "completion": 0}
-        endpoint.on_answer = self._count
         self._settings: dict[str, Any] = {"temperature": 0, "max_tokens": 1536}
-        self._lock = threading.Lock()
 
     def identity(self) -> dict[str, Any]:
         return {"kind": "openai", "model": self.model, "logprobs": self.logprobs}
@@ -62,12 +56,9 @@ class HostedEngine(Grader, Generator):
     def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[SlotLogits]:
         return self.endpoint.map(self._grade, prompts)
 
-    def spent(self) -> dict[str, float]:
-        return spent_tokens(self.endpoint, self.tokens)
-
-    def _grade(self, prompt: PromptText) -> SlotLogits:
+    async def _grade(self, prompt: PromptText) -> SlotLogits:
         read = parse_grade_logprobs if self.logprobs else parse_grades
-        return self._ask(messages(prompt), lambda answer: read(prompt.markers, answer), self.logprobs)
+        return await self._ask(messages(prompt), lambda answer: read(prompt.markers, answer), self.logprobs)
 
     def generate(self, prompts: Sequence[Chat], most_tokens: int) -> list[str]:
         """What the model writes at temperature 0."""
@@ -80,14 +71,14 @@ class HostedEngine(Grader, Generator):
             self.endpoint.map(lambda chat: self._ask(chat, lambda answer: read(labels, answer), self.logprobs), prompts)
         )
 
-    def _ask(self, chat: Chat, read: Callable[[Any], T], logprobs: bool = False, most_tokens: int | None = None) -> T:
+    async def _ask(self, chat: Chat, read: Callable[[Any], T], logprobs: bool = False, most_tokens: int | None = None) -> T:
         body: dict[str, Any] = {"model": self.model, "messages": chat}
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": TOP}
         while True:
             sent = self._decoding(most_tokens)
             try:
-                return self.endpoint.post("/chat/completions", body | sent, read)
+                return await self.endpoint.post("/chat/completions", body | sent, read)
             except TooLong:  # of this chat, whatever setting it names
                 raise
             except Refused as refusal:
@@ -99,38 +90,33 @@ class HostedEngine(Grader, Generator):
 
     def _decoding(self, most_tokens: int | None) -> dict[str, Any]:
         """The decoding settings of a request, as the endpoint is known to take them."""
-        with self._lock:
-            settings = dict(self._settings)
+        settings = dict(self._settings)
         if most_tokens and "max_tokens" in settings:  # a model that thinks refuses it, and needs room to think
             settings["max_tokens"] = most_tokens
         return settings
 
     def _leave_out(self, name: str, refusal: str) -> None:
         """Send no more what the endpoint refuses by name: reasoning models fix their own decoding."""
-        with self._lock:
-            if name not in self._settings:
-                return
-            value = self._settings.pop(name)
-            if name == "max_tokens" and "max_completion_tokens" in refusal:
-                self._settings["max_completion_tokens"] = value
-            self.endpoint.counts[f"left out: {name}"] = 1
-
-    def _count(self, answer: Any) -> None:
-        usage = answer.get("usage") if isinstance(answer, dict) else None
-        for what in self.tokens:
-            count = usage.get(f"{what}_tokens") if isinstance(usage, dict) else None
-            self.tokens[what] += count if isinstance(count, int) and count > 0 else 0
+        if name not in self._settings:
+            return
+        value = self._settings.pop(name)
+        if name == "max_tokens" and "max_completion_tokens" in refusal:
+            self._settings["max_completion_tokens"] = value
+        self.endpoint.counts[f"left out: {name}"] = 1
 
 
-def open_openai(rest: str, options: EngineOptions, variant: str = "") -> HostedEngine:
+def usage_of(answer: Any) -> dict[str, int]:
+    """The tokens that an answer says it took."""
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    counts = {what: usage.get(f"{what}_tokens") if isinstance(usage, dict) else None for what in ("prompt", "completion")}
+    return {what: count if isinstance(count, int) and count > 0 else 0 for what, count in counts.items()}
+
+
+def open_openai(address: Address, options: EngineOptions) -> HostedEngine:
     """`<model>@<base url>`, such as gpt-5.4@https://api.openai.com/v1."""
-    model, base = split_model_and_base(rest)
-    if not model or not base:
-        raise InputError(
-            f"openai:{rest} is not complete. Write openai:<model>@<base url>, such as openai:m@http://localhost:8000/v1."
-        )
-    key = os.environ.get(KEY) or os.environ.get("OPENAI_API_KEY")
-    return HostedEngine(Endpoint(base, options, key=key, cached=True), model, variant == "logprobs")
+    model, base = model_and_base(address)
+    endpoint = Endpoint(base, options, keys=(KEY, "OPENAI_API_KEY"), usage=usage_of, cached=True)
+    return HostedEngine(endpoint, model, address.variant == "logprobs")
 
 
 def grade_places(text: str, markers: Sequence[str]) -> list[tuple[int, int]]:
@@ -204,25 +190,29 @@ def parse_label_logprobs(labels: Sequence[str], answer: Any) -> list[float]:
     return [float(np.logaddexp.reduce(found)) if found else -math.inf for found in begun]
 
 
-def spent_tokens(endpoint: Endpoint, tokens: Mapping[str, int]) -> dict[str, float]:
-    """What was asked and what it cost: requests, retries, cached answers, tokens, and money where a price is known."""
-    price = endpoint.options.price
-    cost = {} if price is None else {"cost": token_cost(tokens["prompt"], tokens["completion"], price)}
-    return {**endpoint.counts, **{f"{what}_tokens": count for what, count in tokens.items()}, **cost}
-
-
-def token_cost(prompt_tokens: float, completion_tokens: float, price: Price) -> float:
-    return (prompt_tokens * price.prompt + completion_tokens * price.completion) / 1e6
-
-
 def estimate_cost(prompt_tokens: int, grades: int, price: Price) -> float:
     """What a run will cost before it begins: tokens as `estimate.estimate` counts them, and one written line per grade."""
-    return token_cost(prompt_tokens, math.ceil(grades * TOKENS_PER_LINE), price)
+    return price.of(prompt_tokens, math.ceil(grades * TOKENS_PER_LINE))
 
 
 def written_text(answer: Any) -> str:
     """What the model wrote."""
-    text = field(answer, "choices", 0, "message", "content")
-    if not isinstance(text, str):
-        raise Malformed("the answer holds no text")
-    return text
+    return text_of(answer, "choices", 0, "message", "content")
+
+
+KINDS = (
+    Kind(
+        "openai",
+        open_openai,
+        takes="text",
+        listed=(
+            Listing("openai:<model>@<base url>", "score"),
+            Listing("openai+logprobs:<model>@<base url>", "distribution"),
+        ),
+        options=PAID,
+        needs=lambda rest: ("httpx2",),
+        variants=("logprobs",),
+        is_server=True,
+        reads="answers",
+    ),
+)

@@ -7,9 +7,7 @@ parsed. A refusal, a missing question or numbers that are no distribution are as
 
 from __future__ import annotations
 
-import os
 import re
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,12 +34,12 @@ from ..errors import InputError
 from ..machine.credentials import KEY, NEXT
 from ..window.prompt import PromptText, state_text
 from ..window.readout import SlotLogits
-from . import Capabilities, EngineOptions, Grader
-from .chat import Chat, spent_tokens
-from .endpoint import Endpoint, Refused, TooLong, Unusable, split_model_and_base
+from . import PAID, Address, Capabilities, EngineOptions, Grader, Kind, Listing
+from .answers import Malformed, slot_probabilities
+from .chat import Chat
 from .generator import Generator
-from .token_server import slot_probabilities
-from .wire import Malformed
+from .http import Endpoint, Refused, TooLong, Unusable
+from .servers import model_and_base
 
 WORDING = 1
 """Counts the changes of how a window becomes a state and questions: runs of two wordings are two scorers."""
@@ -93,34 +91,28 @@ class DecisionModel(Grader, Generator):
     def __init__(self, endpoint: Endpoint, model: str, shape: Shape):
         self.endpoint, self.model, self.shape = endpoint, model, shape
         self.name = f"{shape.kind}:{model}@{endpoint.base}"
-        self.tokens = {"prompt": 0, "cached_prompt": 0, "completion": 0}
         self._path = _path_behind(endpoint.base, shape.path)
         self._most = shape.limits.questions
-        self._lock = threading.Lock()
-        endpoint.on_answer = self._count
         self.capabilities = Capabilities(gives="distribution", distribution="exact", label_mass=self._tells_label_mass())
 
     def identity(self) -> dict[str, Any]:
         return {"kind": self.shape.kind, "model": self.model, "wording": WORDING}
 
-    def spent(self) -> dict[str, float]:
-        return spent_tokens(self.endpoint, self.tokens)  # as if none from the server's cache were cheaper
-
     def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[SlotLogits]:
         return self.endpoint.map(lambda prompt: self._grade(prompt, label_mass), prompts)
 
-    def _grade(self, prompt: PromptText, label_mass: bool) -> SlotLogits:
-        answers = self.ask(State(state_text(prompt)), grade_questions(prompt))
+    async def _grade(self, prompt: PromptText, label_mass: bool) -> SlotLogits:
+        answers = await self.ask(State(state_text(prompt)), grade_questions(prompt))
         logits = slot_probabilities(np.array([answer.probabilities for answer in answers])).logits
         return SlotLogits(logits, np.array([answer.label_mass for answer in answers], float) if label_mass else None)
 
-    def ask(self, state: State, questions: Sequence[Question]) -> list[Answer]:
+    async def ask(self, state: State, questions: Sequence[Question]) -> list[Answer]:
         """Answers in the order of the questions, in as many requests about the one state as the server's limit makes of them."""
         answers: list[Answer] = []
         while len(answers) < len(questions):
             part = tuple(questions[len(answers) : len(answers) + self._most])
             try:
-                answers += self._request(state, part)
+                answers += await self._request(state, part)
             except TooLong:  # of this state: the next may fit with all its questions
                 raise
             except Refused as refusal:
@@ -128,9 +120,9 @@ class DecisionModel(Grader, Generator):
                     raise
         return answers
 
-    def _request(self, state: State, questions: tuple[Question, ...]) -> list[Answer]:
+    async def _request(self, state: State, questions: tuple[Question, ...]) -> list[Answer]:
         body = self.shape.write(Request(self.model, state, questions))
-        return self.endpoint.post(self._path, body, lambda answer: self._read(questions, answer))
+        return await self.endpoint.post(self._path, body, lambda answer: self._read(questions, answer))
 
     def _read(self, questions: tuple[Question, ...], body: Any) -> list[Answer]:
         try:
@@ -147,23 +139,22 @@ class DecisionModel(Grader, Generator):
         if count == 1 or "question" not in refusal.lower() or not TOO_MANY.search(refusal):
             return False
         named = [int(number) for number in re.findall(r"\d+", refusal.partition("HTTP ")[2].partition(":")[2])]
-        with self._lock:
-            self._most = min(self._most, max((n for n in named if 0 < n < count), default=count // 2))
-            self.endpoint.counts["questions a request"] = self._most
+        self._most = min(self._most, max((n for n in named if 0 < n < count), default=count // 2))
+        self.endpoint.counts["questions a request"] = self._most
         return True
 
     def label_log_probabilities(self, prompts: Sequence[Chat], labels: Sequence[str]) -> np.ndarray:
         """(P, L): the log-probability of each label as an option of one choice."""
         options = tuple(Option(label) for label in labels)
 
-        def ask(chat: Chat) -> tuple[float, ...]:
+        async def ask(chat: Chat) -> tuple[float, ...]:
             system, user = (message["content"] for message in chat)
-            [answer] = self.ask(State(user, system), [Choice("Which label is right?", options, "label")])
+            [answer] = await self.ask(State(user, system), [Choice("Which label is right?", options, "label")])
             return answer.probabilities
 
         with np.errstate(divide="ignore"):
-            found: np.ndarray = np.log(np.array(self.endpoint.map(ask, prompts)))
-        return found
+            logarithms: np.ndarray = np.log(np.array(self.endpoint.map(ask, prompts)))
+        return logarithms
 
     def generate(self, prompts: Sequence[Chat], most_tokens: int) -> list[str]:
         raise InputError(f"{self.name} gives verdicts and writes no answers. Choose a chat model, such as openai:<model>@<url>.")
@@ -171,16 +162,16 @@ class DecisionModel(Grader, Generator):
     def _tells_label_mass(self) -> bool:
         state, question = PROBE
         try:
-            [answer] = self.endpoint.map(lambda asked: self._request(state, (asked,))[0], [question])
+            [[answer]] = self.endpoint.map(lambda asked: self._request(state, (asked,)), [question])
         except Unusable as failure:
             raise InputError(f"{self.name} cannot be asked: {failure}.") from failure
         return answer.label_mass is not None
 
-    def _count(self, answer: Any) -> None:
-        usage = read_usage(answer.get("usage") if isinstance(answer, dict) else None)
-        self.tokens["prompt"] += usage.input_tokens
-        self.tokens["cached_prompt"] += usage.cached_tokens
-        self.tokens["completion"] += usage.output_tokens
+
+def usage_of(answer: Any) -> dict[str, int]:
+    """The tokens that an answer says it took; those from the server's cache are no cheaper here."""
+    usage = read_usage(answer.get("usage") if isinstance(answer, dict) else None)
+    return {"prompt": usage.input_tokens, "cached_prompt": usage.cached_tokens, "completion": usage.output_tokens}
 
 
 def grade_questions(prompt: PromptText) -> list[Question]:
@@ -189,26 +180,29 @@ def grade_questions(prompt: PromptText) -> list[Question]:
     return [Score(prompt.task.question.format(marker), levels, marker) for marker in prompt.markers]
 
 
-def open_systemone(rest: str, options: EngineOptions) -> DecisionModel:
-    """`<model>@<base url>`, such as jev-1.14@https://api.typesafe.ai/v1."""
-    return _open("systemone", rest, options)
-
-
-def open_decisions(rest: str, options: EngineOptions) -> DecisionModel:
-    """`<model>@<base url>`, such as gpt-6-luna@https://api.openai.com/v1."""
-    return _open("decisions", rest, options)
-
-
-def _open(kind: str, rest: str, options: EngineOptions) -> DecisionModel:
-    model, base = split_model_and_base(rest)
-    if not model or not base:
-        raise InputError(f"{kind}:{rest} is not complete. Write {kind}:<model>@<base url>, such as http://localhost:8000/v1.")
-    shape = SHAPES[kind]
-    key = next((value for name in shape.keys if (value := os.environ.get(name))), None)
-    return DecisionModel(Endpoint(base, options, key=key, cached=True), model, shape)
+def open_decision_model(address: Address, options: EngineOptions) -> DecisionModel:
+    """`<model>@<base url>`, such as jev-1.14@https://api.typesafe.ai/v1 or gpt-6-luna@https://api.openai.com/v1."""
+    model, base = model_and_base(address)
+    shape = SHAPES[address.kind]
+    return DecisionModel(Endpoint(base, options, keys=shape.keys, usage=usage_of, cached=True), model, shape)
 
 
 def _path_behind(base: str, path: str) -> str:
     """A base may be a server, its /v1, or the route itself; several servers have it all in common."""
     place = urlsplit(NEXT.split(base)[0]).path.rstrip("/")
     return "" if place.endswith(path) else path if place else "/v1" + path
+
+
+KINDS = tuple(
+    Kind(
+        kind,
+        open_decision_model,
+        takes="text",
+        listed=(Listing(f"{kind}:<model>@<base url>", "distribution"),),
+        options=PAID,
+        needs=lambda rest: ("httpx2",),
+        is_server=True,
+        reads="verdicts",
+    )
+    for kind in SHAPES
+)

@@ -11,27 +11,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import InputError
 from ..terms import Prompt
 from . import Backend, Engine
-from .address import parse_address
 
 Ids = Sequence[int]
-READERS = ("hf", "llamacpp", "vllm", "sglang", "openai", "systemone", "decisions")
-"""Kinds of address that can read; the last two give verdicts only."""
 Decoding = Literal["greedy", "likeliest"]
 """How a label is read: token by token among the labels' own (§F.3), or as the label of highest probability as a whole."""
-
-
-def check_reader(address: str) -> None:
-    """Refuse an address that cannot read, as far as the address tells."""
-    if parse_address(address).kind not in READERS:
-        raise cannot_read(address)
-
-
-def cannot_read(name: str) -> InputError:
-    *others, last = (f"{kind}:" for kind in READERS)
-    return InputError(f"{name} cannot read: it writes no text. Choose {', '.join(others)} or {last}.")
 
 
 class Generator(Backend):

@@ -17,10 +17,11 @@ import numpy as np
 from ..errors import InputError, ModelError
 from ..machine.disk import sha256
 from ..models.embedded import EMBEDDED, is_present
+from ..models.weights import gguf_tokenizer
 from ..terms import Prompt
 from ..window.encoding import Encoder
 from ..window.readout import SlotLogits
-from . import Capabilities, Engine, EngineOptions
+from . import Address, Capabilities, Engine, EngineOptions, Kind, Listing
 from .generator import Generator, Ids, label_log_probabilities
 
 BATCH = 512
@@ -109,31 +110,18 @@ class LlamaCppEngine(Engine, Generator):
             self._library.llama_batch_free(batch)
 
 
-def open_llamacpp(rest: str, options: EngineOptions) -> Engine:
-    """`<file.gguf>` in this process, or `<model>@<base url>` of llama.cpp's own server."""
-    if "@http://" in rest or "@https://" in rest:
-        from .token_server import open_llamacpp_server
-
-        return open_llamacpp_server(rest, options)
+def open_llamacpp(address: Address, options: EngineOptions) -> LlamaCppEngine:
+    """`<file.gguf>` in this process."""
     import llama_cpp
 
-    file = Path(rest)
+    file = Path(address.rest)
     if not file.is_file():
-        raise InputError(f"file {rest} does not exist.")
+        raise InputError(f"file {address.rest} does not exist.")
     layers = 0 if options.device == "cpu" else -1  # -1: all of them, where this build has a GPU
     threads = int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)  # as torch counts them, so that both are alike
     pace = {"n_threads": threads, "n_threads_batch": threads}
     llama = llama_cpp.Llama(str(file), n_ctx=CONTEXT, n_batch=BATCH, n_gpu_layers=layers, verbose=False, **pace)
     return LlamaCppEngine(llama_cpp, llama, Encoder(gguf_tokenizer(file), file.name), file)
-
-
-def gguf_tokenizer(file: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
-    except (OSError, ValueError, KeyError) as refusal:
-        raise ModelError(f"the tokenizer inside {file} could not be read: {refusal}") from refusal
 
 
 def _embedded_name(digest: str) -> str | None:
@@ -147,3 +135,16 @@ def _trained_context(metadata: dict[str, str]) -> int:
 
 def _common_length(a: Sequence[int], b: Sequence[int]) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+KINDS = (
+    Kind(
+        "llamacpp",
+        open_llamacpp,
+        takes="ids",
+        listed=(Listing("llamacpp:<file.gguf>", "distribution"),),
+        options=frozenset({"device"}),
+        needs=lambda rest: ("llama_cpp", "transformers", "gguf"),
+        reads="answers",
+    ),
+)

@@ -159,6 +159,32 @@ class Guard:
         self._shell.wait()
 
 
+class Running:
+    """The process of a command, where there is one, and the guard that ends it with us."""
+
+    def __init__(self) -> None:
+        self.program: Program | None = None
+        self._guard: Guard | None = None
+
+    def start(self, words: list[str]) -> Program:
+        self._guard = self._guard or Guard()
+        self.program = Program(words)
+        self._guard.hold(self.program.pid)
+        return self.program
+
+    def end(self) -> None:
+        if self.program is not None:
+            self.program.end()
+            self.program = None
+            if self._guard:
+                self._guard.hold(None)
+
+    def close(self) -> None:
+        self.end()
+        if self._guard:
+            self._guard.close()
+
+
 def _goes_on(act: Callable[[], bool]) -> bool:
     try:
         return act()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 from ..errors import InputError
 from ..machine.credentials import NEXT, check_credentials, redact
+from . import Address
 
 log = logging.getLogger("steadyscore.engines")
 
@@ -34,56 +34,72 @@ class Server:
 class Servers:
     """The servers of one address: a request goes to the one that has the fewest to answer.
 
-    One that gives no answer is left out for a while, and what it was asked goes to the others. Used by several threads.
+    One that gives no answer is left out for a while, and what it was asked goes to the others.
     """
 
     def __init__(self, bases: Sequence[str], clock: Callable[[], float] = time.monotonic):
         self.all = tuple(Server(base) for base in bases)
-        self._clock, self._lock, self._turn = clock, threading.Lock(), 0
+        self._clock, self._turn = clock, 0
 
     def __len__(self) -> int:
         return len(self.all)
 
     def choose(self, tried: Collection[Server] = ()) -> Server | None:
         """The server to ask now, of those that were not tried; None where every other one rests. One is asked in any case."""
-        with self._lock:
-            self._turn += 1
-            others = [server for server in self.all if server not in tried]
-            awake = [server for server in others if server.rests_until <= self._clock()]
-            if not awake:
-                return None if tried else min(others, key=lambda server: server.rests_until)
-            first = self._turn % len(awake)  # equals take turns
-            return min(awake[first:] + awake[:first], key=lambda server: server.asked)
+        self._turn += 1
+        others = [server for server in self.all if server not in tried]
+        awake = [server for server in others if server.rests_until <= self._clock()]
+        if not awake:
+            return None if tried else min(others, key=lambda server: server.rests_until)
+        first = self._turn % len(awake)  # equals take turns
+        return min(awake[first:] + awake[:first], key=lambda server: server.asked)
 
     @contextmanager
     def asking(self, server: Server) -> Iterator[None]:
         """Count a request while it waits for its answer."""
-        with self._lock:
-            server.asked += 1
+        server.asked += 1
         try:
             yield
         finally:
-            with self._lock:
-                server.asked -= 1
+            server.asked -= 1
 
     def note_answer(self, server: Server) -> None:
-        with self._lock:
-            was_left_out, server.failed, server.rests_until = server.failed > 0, 0, 0.0
+        was_left_out, server.failed, server.rests_until = server.failed > 0, 0, 0.0
         if was_left_out and len(self) > 1:
             log.warning("%s answers again.", server.base)
 
     def note_silence(self, server: Server, reason: str, asked: float = 0.0) -> None:
         """Leave a server out: for as long as it asked to be left alone, or longer each time."""
-        with self._lock:
-            now = self._clock()
-            if server.rests_until > now:  # requests that were under way when it fell silent
-                return
-            server.failed += 1
-            rest = max(asked, min(LONGEST_REST, FIRST_REST * 2 ** min(server.failed - 1, 16)))
-            server.rests_until = now + rest
-            is_first = server.failed == 1
-        if is_first and len(self) > 1:
+        now = self._clock()
+        if server.rests_until > now:  # requests that were under way when it fell silent
+            return
+        server.failed += 1
+        server.rests_until = now + max(asked, min(LONGEST_REST, FIRST_REST * 2 ** min(server.failed - 1, 16)))
+        if server.failed == 1 and len(self) > 1:
             log.warning("%s gives no answer (%s) and is left out; the other servers are asked.", server.base, reason)
+
+
+def model_and_base(address: Address) -> tuple[str, str]:
+    """`<model>@<base url>` of an address as its two parts, or a refusal of one that is not complete."""
+    model, base = split_model_and_base(address.rest)
+    if not model or not base:
+        kind = address.kind
+        raise InputError(
+            f"{kind}:{address.rest} is not complete. Write {kind}:<model>@<base url>, such as {kind}:m@http://localhost:8000/v1."
+        )
+    return model, base
+
+
+def split_model_and_base(rest: str) -> tuple[str, str]:
+    """`<model>@<base url>` as its two parts; a bare address names no model."""
+    if rest.startswith(("http://", "https://")):
+        return "", rest
+    if "://" not in rest:
+        model, _, base = rest.rpartition("@")
+        return model, base
+    before, scheme, behind = rest.partition("://")  # a path may hold the sign too
+    model, _, protocol = before.rpartition("@")
+    return model, protocol + scheme + behind
 
 
 def split_bases(base: str) -> tuple[str, ...]:

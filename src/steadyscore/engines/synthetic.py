@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import InputError
-from . import Capabilities, EngineOptions, Reranker
+from . import Address, Capabilities, EngineOptions, Kind, Listing, Reranker
 
 EFFECTS = ("none", "slot", "companion", "ties")
+ORDER_FREE = ("none", "ties")
 
 
 class SyntheticReranker(Reranker):
@@ -22,7 +23,7 @@ class SyntheticReranker(Reranker):
     def __init__(self, effect: str, size: float):
         self.effect, self.size = effect, size
         self.name = f"synthetic:{effect}:{size:g}"
-        self.capabilities = Capabilities(gives="score", order_free=effect in ("none", "ties"), deterministic=True)
+        self.capabilities = Capabilities(gives="score", order_free=effect in ORDER_FREE, deterministic=True)
 
     def identity(self) -> dict[str, Any]:
         return {"kind": "synthetic", "effect": self.effect, "size": self.size}
@@ -41,7 +42,8 @@ class SyntheticReranker(Reranker):
         return plain
 
 
-def open_synthetic(rest: str, options: EngineOptions) -> SyntheticReranker:
+def open_synthetic(address: Address, options: EngineOptions) -> SyntheticReranker:
+    rest = address.rest
     effect, _, size = rest.partition(":")
     if effect not in EFFECTS:
         raise InputError(f"unknown synthetic effect {effect!r}. Known: {', '.join(EFFECTS)}.")
@@ -54,3 +56,14 @@ def open_synthetic(rest: str, options: EngineOptions) -> SyntheticReranker:
 def _noise(*key: str) -> float:
     """A fixed number in [0, 1) for a pair of texts."""
     return int.from_bytes(hashlib.blake2b("\x1f".join(key).encode(), digest_size=6).digest(), "big") / 2**48
+
+
+KINDS = (
+    Kind(
+        "synthetic",
+        open_synthetic,
+        takes="pool",
+        listed=(Listing("synthetic:<none|slot|companion|ties>[:size]", "score"),),
+        is_order_free=lambda rest: rest.partition(":")[0] in ORDER_FREE,
+    ),
+)

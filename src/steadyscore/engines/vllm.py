@@ -2,7 +2,7 @@
 
 `classifier_overrides`: the causal model is loaded as a four-way token classifier over the grade rows of its output matrix. Its
 softmax at a slot is the renormalised grade distribution, and logits over the vocabulary are never made. `token-ids` and
-`top-k` read log-probabilities of the model as it is. A running server is in `vllm_server.py`. vLLM is imported only when
+`top-k` read log-probabilities of the model as it is. A running server is in `served.py`. vLLM is imported only when
 an address asks for it.
 """
 
@@ -17,29 +17,24 @@ import numpy as np
 
 from ..errors import ModelError
 from ..models.adapter import adapter_identity, card_for_base, card_of, split_address
+from ..models.weights import load_tokenizer, locate, weights_digest
 from ..tasks import PASSAGE_RERANKING
 from ..terms import GRADES, Prompt
 from ..window.encoding import Encoder
 from ..window.prompt import prompt_text
 from ..window.readout import SlotLogits
-from . import Engine, EngineOptions
-from .endpoint import Unusable
+from . import Engine, EngineOptions, Kind, Listing
+from .answers import Malformed, slot_probabilities
 from .generator import Generator, Ids
-from .token_server import load_encoder, slot_probabilities
-from .vllm_server import CAPABILITIES, TOP, open_vllm_server, slot_rows, slots_from_top_k, token_id_rows
-from .wire import Malformed
+from .http import Unusable
+from .served import TOP, VLLM, slot_rows, slots_from_top_k, token_id_rows
 
 RESCALED = ("logits_scaling", "logit_scale", "final_logit_softcapping")
 """What Granite, Cohere and Gemma 2 do to their logits after the output matrix: vLLM's classifier does not."""
+CAPABILITIES = {route.name: route.capabilities for route in VLLM}
+"""What each route can tell: as the same route of a server."""
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What `max_lora_rank` may be."""
-
-
-def open_vllm(rest: str, options: EngineOptions, route: str = "") -> Engine:
-    """`<id|path>[+adapter]` in this process, or `<model>@<base url>`; by the named route or by the best there is."""
-    if "@http://" in rest or "@https://" in rest:
-        return open_vllm_server(rest, options, route)
-    return VllmEngine.open(rest, options, route)
 
 
 class VllmEngine(Engine):
@@ -226,11 +221,12 @@ def _load(
     import torch
     from vllm import LLM
 
-    from .hf import locate, weights_digest
-
     base, adapter = split_address(address)
     source, local = locate(base)
-    config, encoder = _config(source, options), load_encoder(source, options)
+    config, encoder = (
+        _config(source, options),
+        Encoder(load_tokenizer(source, trust_remote_code=options.trust_remote_code), source),
+    )
     identity = {
         "kind": "vllm",
         "model": base,
@@ -284,3 +280,18 @@ def _lora_rank(adapter: Path) -> int:
     if not fitting:
         raise ModelError(f"{adapter} has rank {rank}; vLLM takes at most {RANKS[-1]}. Merge it: steadyscore adapter merge.")
     return fitting[0]
+
+
+KINDS = (
+    Kind(
+        "vllm",
+        lambda address, options: VllmEngine.open(address.rest, options, address.variant),
+        takes="ids",
+        listed=(Listing("vllm[+classifier|+token-ids|+top-k]:<id|folder>[+adapter]", "distribution"),),
+        options=frozenset({"dtype", "tensor_parallel", "trust_remote_code", "allow_base_mismatch"}),
+        needs=lambda rest: ("vllm", "transformers"),
+        variants=tuple(CAPABILITIES),
+        reads="answers",
+        open_reader=lambda address, options: VllmReader.open(address.rest, options),
+    ),
+)

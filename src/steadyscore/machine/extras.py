@@ -19,7 +19,7 @@ BRINGS: dict[str, tuple[str, ...]] = {
     "train": ("yaml", "tensorboard"),
     "vllm": ("vllm",),
     "llamacpp": ("llama_cpp",),
-    "hosted": ("httpx",),
+    "hosted": ("httpx2",),
     "serve": ("fastapi", "uvicorn", "prometheus_client"),
     "reports": ("jinja2", "matplotlib"),
     "data": ("bm25s", "Stemmer", "ir_measures"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ..collection import Data, open_collection
 from ..engines import Price
-from ..engines.chat import token_cost
 from ..scoring.estimate import Estimate, is_hosted
 from ..scoring.score import AuditConfig, cut_instances
 from ..tasks import TASKS, reader_kind
@@ -32,5 +31,5 @@ def estimate_reader(
         queries, characters = queries + 1, characters + orders * (frame + whole)
     tokens = round(characters / CHARS_PER_TOKEN)
     written = queries * orders * reader_kind(task).tokens
-    money = token_cost(tokens, written, price) if price and is_hosted(address) else None
+    money = price.of(tokens, written) if price and is_hosted(address) else None
     return Estimate(queries, queries * orders, tokens, None, money)

@@ -18,9 +18,9 @@ import numpy as np
 
 from ..collection import Data, open_collection
 from ..engines import Backend, EngineOptions
-from ..engines.address import check_address, open_engine
-from ..engines.endpoint import TooLong
-from ..engines.generator import Decoding, Generator, cannot_read, greedy_labels
+from ..engines.generator import Decoding, Generator, greedy_labels
+from ..engines.http import TooLong
+from ..engines.kinds import cannot_read, check_address, kind_of, open_engine, parse_address
 from ..errors import InputError, ModelError
 from ..machine.disk import cache_folder, explaining_os_errors, make_folder, open_to_write
 from ..measures import answers as arithmetic
@@ -113,13 +113,11 @@ class Reader:
 @lru_cache(maxsize=2)  # the runs of one command share their readers
 def open_reader(address: str, options: EngineOptions | None = None) -> Backend:
     """The engine of an address, which need not grade; vLLM in this process loads a model either to grade or to generate."""
-    kind, _, rest = address.partition(":")
-    if kind.partition("+")[0] != "vllm" or "@http" in rest:
+    parsed = parse_address(address)
+    if (open_to_read := kind_of(parsed).open_reader) is None:
         return open_engine(address, options, check_parity=False)
     check_address(address)
-    from ..engines.vllm import VllmReader
-
-    return VllmReader.open(rest, options or EngineOptions())
+    return open_to_read(parsed, options or EngineOptions())
 
 
 # -- a run's outputs

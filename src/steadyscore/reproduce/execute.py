@@ -11,7 +11,7 @@ from typing import Any
 
 from ..collection import Source, open_collection
 from ..engines import Backend, EngineOptions
-from ..engines.address import open_engine
+from ..engines.kinds import open_engine
 from ..errors import InputError, SteadyscoreError
 from ..machine.disk import is_there, read_json, write_json
 from ..machine.progress import bar

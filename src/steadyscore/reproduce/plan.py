@@ -12,8 +12,8 @@ from typing import NamedTuple
 from ..collection import open_collection
 from ..collection.catalogue import CATALOGUE
 from ..engines import Price
-from ..engines.address import check_address
 from ..engines.chat import estimate_cost
+from ..engines.kinds import check_address
 from ..errors import InputError, SteadyscoreError
 from ..models.embedded import fetch_command
 from ..scoring.estimate import is_hosted, speeds

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 from ..collection import Data, open_collection
 from ..engines import Price
-from ..engines.address import KINDS, open_engine, parse_address
 from ..engines.chat import estimate_cost
-from ..engines.systems import SYSTEMS
+from ..engines.kinds import kind_of, parse_address
 from ..errors import StorageError
 from ..machine.disk import cache_folder, write_json
 from ..models.adapter import card_of
@@ -70,32 +69,26 @@ def estimate(
 
 def presentation_of(address: str, collection: Collection, config: AuditConfig) -> tuple[Settings, int | None]:
     """Settings and width that `scorer_for` will give the scorer of an address, found without opening it."""
-    kind, _, rest = parse_address(address)
-    card = card_of(rest) if kind == "hf" or (kind == "vllm" and "@http" not in rest) else None
-    is_whole = "prompt" not in KINDS[kind].honours
-    settings = settings_for(config, collection, card["settings"] if card else {}, is_whole=is_whole)
+    kind, rest = kind_of(address), parse_address(address).rest
+    card = card_of(rest) if kind.takes == "ids" and not kind.is_server else None
+    settings = settings_for(config, collection, card["settings"] if card else {}, is_whole=not kind.has_prompt)
     if settings.width is not None:
         return settings, settings.width
     if settings.prompt == "set":
         return settings, None
-    if "prompt" in KINDS[kind].honours:
-        return settings, TASKS[collection.task].width
-    system = SYSTEMS.get(rest.partition("@")[0]) if kind == "system" else None
-    return settings, system.width if system else None
+    return settings, TASKS[collection.task].width if kind.has_prompt else kind.width(rest)
 
 
 def _is_order_free(address: str, settings: Settings, width: int | None) -> bool:
     """Whether the scorer of an address will declare that no order moves its scores, so that some pools are shuffled too."""
-    kind, _, rest = parse_address(address)
-    if kind == "synthetic":
-        return open_engine(address).capabilities.order_free
-    system = SYSTEMS.get(rest.partition("@")[0]) if kind == "system" else None
-    return settings.prompt == "set" and width is None if system is None else system.order_free
+    is_set = settings.prompt == "set" and width is None
+    return is_set or kind_of(address).is_order_free(parse_address(address).rest)
 
 
 def is_hosted(address: str) -> bool:
     """Whether a scorer or reader is an endpoint that charges by the token."""
-    return address.partition(":")[0].partition("+")[0] in ("openai", "systemone", "decisions")
+    kind = kind_of(address)
+    return kind.takes == "text" and "price" in kind.options
 
 
 def remember_speed(address: str, tokens: int, seconds: float) -> None:

@@ -93,8 +93,8 @@ def _use_order_free_attention(scorer: PoolScorer) -> Scorer:
     """The scorer with its model's attention made order-free: a change inside the model, so the innermost there is."""
     if not isinstance(scorer, Scorer) or scorer.backend.identity().get("kind") != "hf":
         raise InputError(f"pine changes the attention of a local model (hf:...), and {scorer.name} is not one. Name pine first.")
-    from ..engines.hf import TransformersEngine
-    from ..engines.pine import PineEngine
+    from ..engines.local.model import TransformersEngine
+    from ..engines.local.pine import PineEngine
 
     assert isinstance(scorer.backend, TransformersEngine)
     return Scorer(PineEngine(scorer.backend), scorer.task, scorer.settings)

@@ -19,8 +19,8 @@ import numpy as np
 from ..collection import Data, Source, open_collection
 from ..collection.splits import shared_mistakes
 from ..engines import Backend, Engine, EngineOptions, Recording, Reranker
-from ..engines.address import open_engine, refuse_unhonoured
-from ..engines.objects import open_object
+from ..engines.kinds import open_engine, refuse_unhonoured
+from ..engines.python import open_object
 from ..errors import InputError, SteadyscoreError
 from ..machine.bounds import Positive, changed_fields, check_fields
 from ..machine.console import one_line

@@ -11,7 +11,7 @@ import numpy as np
 from fastapi import Depends, Request
 from starlette.exceptions import HTTPException
 
-from ..engines.endpoint import TooLong
+from ..engines.http import TooLong
 from ..errors import InputError, UnusableScorer, WindowTooLong
 from ..measures.settling import DecisionRule, ThresholdRule, TopKRule
 from ..runs.table import Scored

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines import Backend, Engine, EngineOptions
-from ..engines.address import open_engine, open_local_model
+from ..engines.kinds import open_engine, open_local_model
 from ..models.adapter import AdapterIdentity, adapter_identity, card_for_base, refuse_misfit, split_address
 from ..models.card import scorer_address
 from ..terms import Prompt
@@ -24,7 +24,7 @@ from .passes import check_wanted
 from .settings import cores
 
 if TYPE_CHECKING:
-    from ..engines.hf import TransformersEngine
+    from ..engines.local.model import TransformersEngine
 
 
 def share_cores(workers: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Unpack, cast
 from ..audits.configuration import ShownSettings, configure
 from ..collection import Data, Names, Source, name_columns, open_collection
 from ..engines import EngineOptions
-from ..engines.objects import open_object
+from ..engines.python import open_object
 from ..errors import InputError
 from ..machine import console
 from ..machine.bounds import Positive, changed_fields, check_fields

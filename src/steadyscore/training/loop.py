@@ -19,7 +19,7 @@ import torch
 from accelerate import Accelerator
 from peft import get_peft_model_state_dict
 
-from ..engines.hf import TransformersEngine
+from ..engines.local.model import TransformersEngine
 from ..errors import InputError, ModelError, WindowTooLong
 from ..machine.disk import lock_folder, write_json
 from ..machine.progress import job

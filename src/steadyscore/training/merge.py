@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..engines import Backend, EngineOptions
-from ..engines.address import open_local_model
+from ..engines.kinds import open_local_model
 from ..errors import ModelError
 from ..machine.disk import atomic_folder, explaining_os_errors, make_folder, write_json
 from ..models.adapter import adapter_identity, card_for_base, prompt_mistakes, read_weights, refuse_mismatches, refuse_pickles

@@ -11,7 +11,7 @@ from typing import Any
 from accelerate import Accelerator
 
 from ..collection import open_collection
-from ..engines.hf import TransformersEngine
+from ..engines.local.model import TransformersEngine
 from ..machine.disk import atomic, explaining_os_errors, sha256
 from ..models.adapter import WEIGHTS, card_for_base
 from ..models.card import Card, TrainedSettings

@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from peft import PeftModel
 
 from ..engines import Engine
-from ..engines.hf import TransformersEngine
+from ..engines.local.model import TransformersEngine
 from ..errors import ModelError
 from ..machine.progress import job
 from ..scoring.scorer import Scorer

@@ -16,10 +16,10 @@ from peft import LoraConfig, PeftModel, get_peft_model, set_peft_model_state_dic
 from safetensors.torch import load_file
 
 from ..engines import EngineOptions
-from ..engines.address import open_local_model
-from ..engines.device import device_of
-from ..engines.hf import TransformersEngine
-from ..engines.hf_set import set_attention
+from ..engines.kinds import open_local_model
+from ..engines.local.device import device_of
+from ..engines.local.model import TransformersEngine
+from ..engines.local.windows import set_attention
 from ..errors import InputError, ModelError
 from ..models.adapter import WEIGHTS, refuse_pickles
 from .check import layer_count_mistake

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from steadyscore.engines import EngineOptions, endpoint
-from steadyscore.engines.address import open_engine
-from steadyscore.engines.endpoint import EndpointDown
+from steadyscore.engines import EngineOptions, http
+from steadyscore.engines.http import EndpointDown
+from steadyscore.engines.kinds import open_engine
 from steadyscore.scoring.score import score_collection, scorer_for
 from tests.faults.audits import CONFIG, make_collection, slow
 from tests.faults.counting import compare_runs
@@ -66,7 +66,7 @@ def disturb(folder: Path, times: int, kinds: tuple[str, ...]) -> Counts:
         counts += Counts(1)
         return next(turns)
 
-    first_wait, endpoint.FIRST_WAIT = endpoint.FIRST_WAIT, 0.01
+    first_wait, http.FIRST_WAIT = http.FIRST_WAIT, 0.01
     try:
         with Server(answer, spoil) as server:
             server.in_a_row, is_disturbed = 0, False  # type: ignore[attr-defined]
@@ -80,7 +80,7 @@ def disturb(folder: Path, times: int, kinds: tuple[str, ...]) -> Counts:
                 audit(address, data, folder / f"run-{number}")
                 counts += compare_runs(folder / f"run-{number}", folder / "whole")
     finally:
-        endpoint.FIRST_WAIT = first_wait
+        http.FIRST_WAIT = first_wait
     return counts
 
 
@@ -112,7 +112,7 @@ for name, (kinds, how) in KINDS.items():
 )
 def go_down(folder: Path, times: int) -> Counts:
     data, counts = make_collection(folder, 6), Counts()
-    first_wait, endpoint.FIRST_WAIT = endpoint.FIRST_WAIT, 0.01
+    first_wait, http.FIRST_WAIT = http.FIRST_WAIT, 0.01
     try:
         with Server(answer) as server:
             address = f"rerank+cohere:m@{server.url}/rerank"
@@ -126,5 +126,5 @@ def go_down(folder: Path, times: int) -> Counts:
                 audit(address, data, folder / f"run-{number}")
                 counts += Counts(1) + compare_runs(folder / f"run-{number}", folder / "whole")
     finally:
-        endpoint.FIRST_WAIT = first_wait
+        http.FIRST_WAIT = first_wait
     return counts

@@ -32,7 +32,7 @@ def audit_tiny(data: Path, out: Path, prompt: Any, inner: int, prepare: Prepare 
     import torch
 
     from steadyscore.collection import open_collection
-    from steadyscore.engines.hf import TransformersEngine
+    from steadyscore.engines.local.model import TransformersEngine
 
     torch.set_num_threads(1)  # a copy of a process has none of its other threads
     config = AuditConfig(permutations=3, settings=Settings(width=5, prompt=prompt))
@@ -75,7 +75,7 @@ def take_memory(megabytes: int, engine: Any) -> None:
 
 def disturb(folder: Path, ways: Sequence[tuple[str, Prepare]], inner: int) -> Counts:
     """Audit in each way of reading, disturbed and not."""
-    import steadyscore.engines.hf  # noqa: F401  # before the copies of this process are made
+    import steadyscore.engines.local.model  # noqa: F401  # before the copies of this process are made
 
     data = write_collection(folder / "pools.jsonl", some_instances(queries=2 if inner < 1000 else 1, candidates=10))
     counts = Counts()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ...errors import InputError, ModelError
-from .. import Capabilities, EngineOptions, Reranker
+from .. import PAID, WEIGHTS, Address, Capabilities, EngineOptions, Kind, Listing, Reranker
 from .pointwise import Score
 
 
@@ -101,9 +101,14 @@ class SystemReranker(Reranker):
         return self._function(query, texts)
 
 
-def open_system(rest: str, options: EngineOptions) -> SystemReranker:
+def system_of(rest: str) -> System | None:
+    return SYSTEMS.get(rest.partition("@")[0])
+
+
+def open_system(address: Address, options: EngineOptions) -> SystemReranker:
+    rest = address.rest
     name, _, source = rest.partition("@")
-    system = SYSTEMS.get(name)
+    system = system_of(rest)
     if system is None:
         raise InputError(f"unknown system {name!r}. Known: {', '.join(SYSTEMS)}.")
     if not (source or system.hub):
@@ -119,3 +124,22 @@ def open_system(rest: str, options: EngineOptions) -> SystemReranker:
         reason = " ".join(str(refusal).split())[:300]
         raise ModelError(f"system:{rest} could not be loaded ({reason}). Give a folder: system:{name}@<folder>.") from refusal
     return SystemReranker(f"system:{rest}", system, source or system.hub, revision, score, options.dtype)
+
+
+def _listing(name: str, system: System) -> Listing:
+    address = f"system:{name}" + ("" if system.hub else "@<id|folder>")
+    return Listing(address, system.gives, system.paper, "--trust-remote-code" if system.loader == JINA[0] else "")
+
+
+KIND = Kind(
+    "system",
+    open_system,
+    takes="pool",
+    listed=tuple(_listing(name, system) for name, system in SYSTEMS.items()),
+    options=WEIGHTS,
+    needs=lambda rest: system.needs if (system := system_of(rest)) else (),
+    width=lambda rest: system.width if (system := system_of(rest)) else None,
+    is_order_free=lambda rest: (system := system_of(rest)) is not None and system.order_free,
+)
+KINDS = (KIND, replace(KIND, listed=(), options=PAID, needs=lambda rest: ("httpx2",), is_server=True))
+"""Those with weights here, and RankGPT with a chat model behind an endpoint."""

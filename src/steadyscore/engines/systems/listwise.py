@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
 from ...errors import InputError, ModelError
-from .. import EngineOptions
-from ..device import device_of
+from .. import Address, EngineOptions
+from ..local.device import device_of
 from .pointwise import Score, load, strip_markup
 
 WINDOW, STRIDE = 20, 10
@@ -222,7 +222,7 @@ class Chat:
 def _hosted(address: str, options: EngineOptions) -> Callable[[Messages], str]:
     from ..chat import open_openai, written_text
 
-    engine = open_openai(address.removeprefix("openai:"), options)
+    engine = open_openai(Address("openai", "", address.removeprefix("openai:")), options)
 
     def write(messages: Messages) -> str:
         body = {"model": engine.model, "messages": messages, "temperature": 0}

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import ModelError
 from .. import EngineOptions
-from ..device import device_of
+from ..local.device import device_of
 from .pointwise import Score, strip_markup
 
 SOURCE, FIRST, SECOND = "<|source|>", "<|candidate1|>", "<|candidate2|>"

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import EngineOptions
-from ..device import device_of
-from ..memory import Passes
+from ..local.device import Passes, device_of
 
 T = TypeVar("T", str, list[int])
 Score = Callable[[str, Sequence[str]], list[float]]

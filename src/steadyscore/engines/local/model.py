@@ -1,0 +1,288 @@
+"""Engine `hf`: a causal language model through transformers, on CPU or CUDA.
+
+One forward pass reads all slots of a window: hidden states are gathered at the B slots and projected on the four grade
+rows of the output matrix, so logits over the vocabulary are never made at every position. Windows of similar length
+share a pass, and the prefix that all windows of a query share is computed once. Both can be switched off, to measure
+what they save; neither changes a score by more than 1e-4 (tests/engines/test_hf.py). Where memory runs out, fewer windows
+share a pass from then on (`device.py`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GenerationConfig
+from transformers.utils import logging as transformers_logging
+
+from ...errors import ModelError
+from ...models.adapter import adapter_identity, attach, card_of, split_address
+from ...models.embedded import embedded_scorers
+from ...models.weights import locate, weights_digest
+from ...terms import Prompt
+from ...window import set_windows
+from ...window.encoding import Encoder
+from ...window.readout import SlotLogits
+from .. import Capabilities, Engine, EngineOptions
+from ..generator import Generator, Ids, label_log_probabilities
+from . import checks, windows
+from .device import Passes, device_of
+
+
+class TransformersEngine(Engine, Generator):
+    """Reads grades from a causal language model."""
+
+    def __init__(self, model: Any, tokenizer: Any, name: str, options: EngineOptions, identity: dict[str, Any]):
+        self.name, self.options = name, options
+        self.model = model.eval()
+        self.encoder = Encoder(tokenizer, name)
+        self.context = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 10**9)
+        self.capabilities = Capabilities(
+            gives="distribution",
+            distribution="exact",
+            label_mass=True,
+            lora=True,
+            deterministic=True,
+            isolation=windows.is_possible(model.config.get_text_config()),
+        )
+        self._identity = identity
+        self.sets_checked = False
+        self._passes = Passes(options.batch_tokens)
+
+    @classmethod
+    def open(cls, address: str, options: EngineOptions) -> TransformersEngine:
+        """`<embedded name | folder | file.gguf | hub id>[+adapter folder]`."""
+        base, adapter = split_address(address)
+        device = device_of(options.device)  # before anything is loaded for nothing
+        source, local = locate(base)
+        transformers_logging.disable_progress_bar()  # a load takes seconds; our own bars are for what takes minutes
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
+            model = AutoModelForCausalLM.from_pretrained(
+                source,
+                dtype=getattr(torch, options.dtype),
+                trust_remote_code=options.trust_remote_code,
+                use_safetensors=True,  # pickled weights can run code
+            )
+        except (OSError, ValueError, KeyError) as refusal:
+            raise ModelError(_why(base, refusal)) from refusal
+        identity = {
+            "kind": "hf",
+            "model": base,
+            "weights": weights_digest(Path(source)) if local else getattr(model.config, "_commit_hash", None),
+            "dtype": options.dtype,
+            "device": torch.device(device).type,
+        }
+        if adapter:
+            model, identity["adapter"] = attach(model, adapter, identity, options.allow_base_mismatch)
+        card = card_of(address)
+        if card and not adapter:  # it was merged into the weights
+            identity["adapter"] = adapter_identity(Path(source), card)
+        engine = cls(model.to(device), tokenizer, address, options, identity)  # type: ignore[arg-type]
+        engine.trained_settings = card["settings"] if card else {}
+        return engine
+
+    def identity(self) -> dict[str, Any]:
+        return dict(self._identity)
+
+    @torch.inference_mode()
+    def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
+        readings: list[SlotLogits | None] = [None] * len(prompts)
+        together: list[tuple[Sequence[int], list[int]]] = []
+        alone: list[int] = []
+        for prefix, members in _by_prefix(prompts):
+            found = [prompts[i] for i in members]
+            if found[0].segment:
+                for i, reading in zip(members, self._read_sets(found, label_mass), strict=True):
+                    readings[i] = reading
+            elif windows.recur(found):
+                for i, reading in zip(members, self._read_isolated(found, label_mass), strict=True):
+                    readings[i] = reading
+            elif self.options.share_prefix or _is_mostly_prefix(found):
+                together.append((prefix, members))
+            else:
+                alone += members
+        for prefix, members in [*together, *([((), alone)] if alone else [])]:
+            read = partial(self._read_windows, prompts, members, prefix, label_mass)
+            for i, reading in self._passes.fit(read, [len(prompts[i]) - len(prefix) for i in members]).items():
+                readings[i] = reading
+        return cast(list[SlotLogits], readings)
+
+    @torch.inference_mode()
+    def plain_logits(self, prompt: Prompt) -> SlotLogits:
+        """The textbook way: one full forward, logits of every position, rows picked afterwards."""
+        if prompt.segment:
+            return SlotLogits(self.slot_logits([prompt])[0].cpu().numpy())
+        options = windows.whole([prompt], len(prompt), self.model) if prompt.candidates else {}
+        ids = self._tensor([(*prompt.prefix, *prompt.body)])
+        logits = self.model(input_ids=ids, use_cache=False, **options).logits[0].float()
+        return SlotLogits(logits[list(prompt.slots)][:, list(prompt.grade_tokens)].cpu().numpy())
+
+    def check_sets(self) -> None:
+        """Refuse a model that cannot read a window as a set; examined once."""
+        if not self.sets_checked:
+            self.sets_checked = True  # the examination reads sets itself
+            try:
+                checks.check_sets(self)
+            except BaseException:  # also where the user stopped it: an examination counts only when it ended
+                self.sets_checked = False
+                raise
+
+    def slot_logits(self, prompts: Sequence[Prompt]) -> list[torch.Tensor]:
+        """Grade logits (B, 4) of each prompt from one forward pass, with gradients: what training uses."""
+        is_set = any(prompt.segment for prompt in prompts)  # training shows windows of one kind
+        states = windows.whole_states(self.model, prompts) if is_set else self._slot_states(list(prompts), 0, None)
+        return [self.project(rows, self._tensor(p.grade_tokens)).float() for rows, p in zip(states, prompts, strict=True)]
+
+    @torch.inference_mode()
+    def generate(self, prompts: Sequence[Ids], most_tokens: int) -> list[str]:
+        """Greedy continuations, until the model ends its turn."""
+        tokenizer, own = self.encoder.tokenizer, self.model.generation_config
+        ends = own.eos_token_id if own is not None and own.eos_token_id is not None else []
+        ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}
+        greedy = GenerationConfig(
+            do_sample=False, max_new_tokens=most_tokens, eos_token_id=sorted(ends), pad_token_id=tokenizer.pad_token_id or 0
+        )
+        texts = []
+        for ids in prompts:
+            prompt = self._tensor([ids])
+            written = self.model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=greedy)
+            texts.append(tokenizer.decode(written[0, len(ids) :], skip_special_tokens=True))
+        return texts
+
+    def label_log_probabilities(self, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
+        return label_log_probabilities(self, prompts, labels)
+
+    def _read_windows(
+        self, prompts: Sequence[Prompt], members: list[int], prefix: Sequence[int], label_mass: bool, tokens: int
+    ) -> dict[int, SlotLogits]:
+        """Windows that begin alike, at most so many tokens in a pass."""
+        cache, found = self._prefix_cache(prefix) if prefix else None, dict[int, SlotLogits]()
+        for batch in _batches(prompts, members, len(prefix), tokens):
+            hidden = self._slot_states([prompts[i] for i in batch], len(prefix), cache)
+            for i, states in zip(batch, hidden, strict=True):
+                found[i] = self._read(states, prompts[i].grade_tokens, label_mass)
+        return found
+
+    def _read_isolated(self, prompts: Sequence[Prompt], label_mass: bool) -> list[SlotLogits]:
+        """Windows of one query whose candidates are read once for all of them."""
+
+        def read(tokens: int) -> list[SlotLogits]:
+            states = windows.slot_states(self.model, prompts, tokens)
+            return [self._read(rows, prompt.grade_tokens, label_mass) for rows, prompt in zip(states, prompts, strict=True)]
+
+        return self._passes.fit(read, _text_lengths(prompts))
+
+    def _prefix_cache(self, prefix: Sequence[int]) -> DynamicCache:
+        cache = DynamicCache(config=self.model.config)
+        self.model.base_model(input_ids=self._tensor([prefix]), past_key_values=cache, use_cache=True)
+        return cache
+
+    def _slot_states(self, batch: list[Prompt], shared: int, cache: DynamicCache | None) -> list[torch.Tensor]:
+        """Last hidden states at the slots of each prompt, (B, hidden) each. A causal model does not see padding on the right."""
+        rest = [(*p.prefix, *p.body)[shared:] for p in batch]
+        longest = max(map(len, rest))
+        ids = self._tensor([(*row, *[0] * (longest - len(row))) for row in rest])
+        options: dict[str, Any] = {"use_cache": False}
+        if cache is not None:
+            cache = copy.deepcopy(cache)
+            cache.batch_repeat_interleave(len(batch))
+            options = {"past_key_values": cache, "use_cache": True}
+        if any(p.candidates for p in batch):
+            options |= windows.whole(batch, shared + longest, self.model, shared)
+        else:
+            options["position_ids"] = torch.arange(shared, shared + longest, device=ids.device).unsqueeze(0)
+        hidden = self.model.base_model(input_ids=ids, **options).last_hidden_state
+        return [row[self._tensor(p.slots) - shared] for row, p in zip(hidden, batch, strict=True)]
+
+    def _read_sets(self, prompts: Sequence[Prompt], label_mass: bool) -> Iterator[SlotLogits]:
+        """Set windows: each distinct set is read once, in its own order of members, whatever orders were asked for."""
+        self.check_sets()
+        known: dict[Prompt, SlotLogits] = {}
+        for prompt in prompts:
+            unordered = replace(prompt, slots=())
+            if unordered not in known:
+                states = self._passes.fit(partial(windows.member_states, self.model, prompt), _text_lengths([prompt]))
+                known[unordered] = self._read(states, prompt.grade_tokens, label_mass)
+            yield _pick_rows(known[unordered], set_windows.members(prompt))
+
+    def _read(self, states: torch.Tensor, grade_tokens: Sequence[int], label_mass: bool) -> SlotLogits:
+        grades = self._tensor(grade_tokens)
+        if not label_mass:
+            return SlotLogits(self.project(states, grades).float().cpu().numpy())
+        logits = self.project(states).float()
+        mass = (torch.logsumexp(logits[:, grades], -1) - torch.logsumexp(logits, -1)).exp()
+        return SlotLogits(logits[:, grades].cpu().numpy(), mass.cpu().numpy())
+
+    def project(self, states: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
+        """Hidden states to logits of some rows of the output matrix (all without `rows`), as the model itself would."""
+        head = self.model.get_output_embeddings()
+        weight = head.weight if rows is None else head.weight[rows]
+        bias = getattr(head, "bias", None)
+        logits = states @ weight.T
+        if bias is not None:
+            logits = logits + (bias if rows is None else bias[rows])
+        return final_scale(logits, self.model.config.get_text_config())
+
+    def _tensor(self, ids: Sequence[Any]) -> torch.Tensor:
+        return torch.tensor(ids, dtype=torch.long, device=self.model.device)
+
+
+def _pick_rows(read: SlotLogits, rows: Sequence[int]) -> SlotLogits:
+    """Some rows of what was read, in the order asked for."""
+    return SlotLogits(read.logits[list(rows)], None if read.label_mass is None else read.label_mass[list(rows)])
+
+
+def _text_lengths(prompts: Sequence[Prompt]) -> list[int]:
+    """Tokens of each candidate, which is read by itself."""
+    return [end - first for prompt in prompts for first, _, end in prompt.candidates]
+
+
+def final_scale(logits: torch.Tensor, config: Any) -> torch.Tensor:
+    """What some families do to their logits after the output matrix: Granite divides, Cohere multiplies, Gemma caps."""
+    if scaling := getattr(config, "logits_scaling", None):
+        logits = logits / scaling
+    if scale := getattr(config, "logit_scale", None):
+        logits = logits * scale
+    if cap := getattr(config, "final_logit_softcapping", None):
+        logits = cap * torch.tanh(logits / cap)
+    return logits
+
+
+def _by_prefix(prompts: Sequence[Prompt]) -> Iterator[tuple[Sequence[int], list[int]]]:
+    """Windows of one query and one kind together."""
+    order = sorted(range(len(prompts)), key=lambda i: (prompts[i].prefix, prompts[i].segment, i))
+    for (prefix, _), members in groupby(order, key=lambda i: (prompts[i].prefix, prompts[i].segment)):
+        yield prefix, list(members)
+
+
+def _is_mostly_prefix(prompts: Sequence[Prompt]) -> bool:
+    """Several questions about one long text: reading it once saves more than a pass shared with other windows."""
+    return len(prompts) > 1 and len(prompts[0].prefix) > max(len(prompt.body) for prompt in prompts)
+
+
+def _batches(prompts: Sequence[Prompt], members: list[int], shared: int, batch_tokens: int) -> Iterator[list[int]]:
+    """Windows of similar length together, until their padded tokens reach `batch_tokens`. At least one each."""
+    batch: list[int] = []
+    for i in sorted(members, key=lambda i: (-len(prompts[i]), i)):  # longest first: memory peaks at once, not late
+        if batch and (len(batch) + 1) * (len(prompts[batch[0]]) - shared) > batch_tokens:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
+
+def _why(base: str, refusal: Exception) -> str:
+    reason = " ".join(str(refusal).split())[:300]
+    return (
+        f"model {base!r} could not be loaded ({reason}). Give the name of an embedded model ({', '.join(embedded_scorers())}), "
+        "a folder, a .gguf file, or a hub id that this machine can reach."
+    )
