@@ -207,13 +207,13 @@ def test_pictures_for_the_docs(browser: Any, tmp_path: Path) -> None:
     shots.mkdir(parents=True, exist_ok=True)
     variants = [
         replace(load_run(scored_run(address, "passages", tmp_path / name), Threshold(cutoff=0.5)), name=name)
-        for name, address in {"planted": "synthetic:slot:0.3", "steadier": "synthetic:slot:0.05"}.items()
+        for name, address in {"strong effect": "synthetic:slot:0.3", "weak effect": "synthetic:slot:0.05"}.items()
     ]
     browser.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
     planted = write_report(variants, tmp_path / "page")
     for name, width, height, scheme in (
-        ("light", 1280, 1680, "light"),
-        ("dark", 1280, 1680, "dark"),
+        ("light", 1280, 2080, "light"),
+        ("dark", 1280, 2080, "dark"),
         ("phone", 390, 1100, "light"),
     ):
         show(browser, planted, width, scheme, height)

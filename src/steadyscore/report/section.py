@@ -175,7 +175,7 @@ def make_section(audits: list[Audit], styles: dict[str, Style]) -> Section:
         notes=_notes(audits, decision),
         columns=[_column(name) for name in names],
         rows=[*_baselines(audits, names), *(Row(audit.name, [_cell(audit, name, audits) for name in names]) for audit in audits)],
-        examples=_examples(ranked[::-1], decision, k),
+        examples=_examples(ranked, decision, k),
         readers=_readers(audits),
         figures=draw_figures(audits, decision, styles),
         measures=_measures(audits),
@@ -272,13 +272,14 @@ def _cell(audit: Audit, name: str, audits: Sequence[Audit]) -> Cell | None:
 
 
 def _examples(ranked: list[Audit], decision: str | None, k: int) -> list[ShownExample]:
-    """A query under the least steady audit, and the same query under the steadiest."""
+    """A query under the least steady audit, of equals the one given first, and the same query under the steadiest."""
     if decision is None:
         return []
     measure = decision if decision in ("overlap", "overlap@10", "pair_flip") else "overlap"  # a reader decides on what is kept
     able = [audit for audit in ranked if measure in audit.measured.values]
     if not able:
         return []
+    able.sort(key=lambda audit: -sentences.share_changed(audit, decision))
     worst = able[0]
     index = most_affected(worst.queries, _steadiness(worst, measure), measure, worst.measured.cutoff)
     if index is None:
