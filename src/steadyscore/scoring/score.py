@@ -351,8 +351,7 @@ def _score_missing(
     if config.cut.queries is not None and config.cut.queries > len(order):
         notes.append(f"{config.cut.queries} queries were asked for, and {len(order)} are all there are.")
     run.record.pop("notes", None)  # of an earlier start, which may have asked for other queries
-    if notes:
-        run.record["notes"] = notes
+    run.record.update({"notes": notes} if notes else {})
     run.finish(coverage, order, map(_query_row, cut_instances(source.instances(), config.cut)))
 
 
