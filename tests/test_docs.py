@@ -46,6 +46,10 @@ def test_generated_pages_are_current():
     assert [name(page) for page in build.stale()] == [], "run `python docs/build.py`"
 
 
+def test_the_readme_takes_two_minutes():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
+
+
 def test_check_names_the_pages_that_differ(monkeypatch, capsys):
     page = build.DOCS / "measures" / "tau_psi.md"
     monkeypatch.setattr(build, "pages", lambda: {page: "something else"})
