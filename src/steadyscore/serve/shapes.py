@@ -112,8 +112,6 @@ class Pair(Closed):
 
 def decision_kind(value: Any) -> str | None:
     """Which decision an object asks for, by its only key; None where it is none, or several."""
-    if isinstance(value, BaseModel):
-        return type(value).__name__
     kinds = {"threshold": "Threshold", "top_k": "TopK", "pair": "Pair"}
     named = [kinds[key] for key in kinds if isinstance(value, dict) and key in value]
     return named[0] if len(named) == 1 else None
