@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from steadyscore.reproduce.artifacts import ARTIFACTS
-from steadyscore.reproduce.execute import train_config
+from steadyscore.reproduce.execute import Store, train_config
 from steadyscore.reproduce.jobs import jobs_of, requests_of, training_job, trainings_of
 from steadyscore.reproduce.names import SYSTEMS
+from steadyscore.reproduce.plan import training_size
 from steadyscore.reproduce.scale import choices_from
+from steadyscore.training.objectives import PAPER_RAMP
 from steadyscore.training.recipe import value_mistakes
 
 STUDENTS = [name for name, system in SYSTEMS.items() if system.training]
@@ -43,6 +45,15 @@ def test_the_papers_scale_trains_by_the_recipe_of_the_task():
 def test_another_objective_does_not_take_the_weight_of_the_recipe():
     assert a_config("single-order", "paper").weight is None
     assert a_config("kl", "paper").weight == 0.05
+
+
+def test_the_ramp_is_that_of_the_consistency_term_and_shorter_in_a_shorter_run(tmp_path):
+    assert [a_config(name, "paper").ramp for name in ("oc-sft", "single-order", "ema", "kl")] == [500, None, None, None]
+    assert a_config("oc-sft-300", "paper").ramp == PAPER_RAMP
+    choices = choices_from("paper")
+    jobs = trainings_of(jobs_of(requests_of(ARTIFACTS["sampleeff"].cells(), choices), choices))
+    assert len(jobs) > 9
+    assert all(training_size(job, Store(tmp_path)).steps for job in jobs)  # a run that would be refused has no size
 
 
 def test_a_laptop_trains_windows_that_its_pools_hold():

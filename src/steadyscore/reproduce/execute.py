@@ -29,6 +29,7 @@ from ..scoring.score import AuditConfig, Cut, cut_instances, score_collection, s
 from ..scoring.scorer import PoolScorer, Settings
 from ..scoring.timing import read_timings, time_requests, write_timings
 from ..training.labels import label_collection, read_labels, recalibrate, write_labels
+from ..training.objectives import OBJECTIVES, PAPER_RAMP
 from ..training.recipe import TrainConfig, for_objective, make_config, read_recipe
 from ..training.train import train
 from .derived import open_data
@@ -229,6 +230,7 @@ def train_config(training: TrainingJob, labels: Path, out: Path) -> TrainConfig:
         "seed": training.seed,
         **{name: value for name, value in (("weight", how.weight), ("dropout", how.dropout)) if value is not None},
         **({"queries": how.queries} if how.queries else {}),
+        **({"ramp": PAPER_RAMP} if how.queries and OBJECTIVES[how.objective].ramp else {}),  # its share of a shorter run
         **({"widths": (width,)} if width else {}),
         **dict(scale.training),
     }
