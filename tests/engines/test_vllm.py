@@ -134,7 +134,7 @@ def test_a_reader_is_loaded_to_generate_and_reads_as_hf_does(vllm, tiny_engine, 
 
 def test_a_vllm_reader_without_vllm_is_told_what_to_install(tiny_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(MissingExtra, match=r"steadyscore\[vllm\]"):
+    with pytest.raises(MissingExtra, match=r"pip install .*\[vllm\]"):
         open_reader(f"vllm:{tiny_folder}", EngineOptions(concurrency=7))
 
 

@@ -26,9 +26,9 @@ from ..terms import GRADES, Prompt
 from ..window.encoding import Encoder
 from ..window.prompt import prompt_text
 from ..window.readout import SlotLogits
-from . import SERVED, Address, Capabilities, Engine, EngineOptions, Kind, Listing
+from . import SERVED, Address, Capabilities, EngineOptions, Kind, Listing
 from .answers import Malformed, field, grade_logprobs, number, rows_of, slot_log_probabilities, slot_probabilities, text_of
-from .generator import Generator, Ids, label_log_probabilities
+from .generator import Ids, ReadingEngine
 from .http import Endpoint, Unreachable, Unusable
 from .servers import model_and_base
 
@@ -76,11 +76,12 @@ class Dialect(NamedTuple):
     """(model, ids, most tokens) -> the request for a continuation."""
     text: tuple[str | int, ...]
     """Where the text stands in its answer."""
-    labels: Callable[[ServedEngine, Sequence[Ids], Sequence[Ids]], np.ndarray] = label_log_probabilities
+    labels: Callable[[ServedEngine, Sequence[Ids], Sequence[Ids]], np.ndarray] | None = None
+    """How it is asked for the probability of labels, where that takes fewer requests than reading them token by token."""
     needs: tuple[str, ...] = ("httpx2", "transformers")
 
 
-class ServedEngine(Engine, Generator):
+class ServedEngine(ReadingEngine):
     """A model behind a server."""
 
     needs_parity = True
@@ -116,7 +117,8 @@ class ServedEngine(Engine, Generator):
         return text_of(answer, *self._dialect.text)
 
     def label_log_probabilities(self, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
-        return self._dialect.labels(self, prompts, labels)
+        ask = self._dialect.labels
+        return ask(self, prompts, labels) if ask else super().label_log_probabilities(prompts, labels)
 
 
 def _join(parts: list[SlotLogits]) -> SlotLogits:
