@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _kinds() -> Iterator[Kind]:
-    for module in iter_modules([str(Path(__file__).parent)]):
+    for module in iter_modules(sys.modules[__package__].__path__):
         if (name := f"{__package__}.{module.name}") != __name__:
             yield from getattr(import_module(name), "KINDS", ())
 
