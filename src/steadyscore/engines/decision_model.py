@@ -167,7 +167,7 @@ def grade_questions(prompt: PromptText) -> list[Question]:
 
 def open_decision_model(address: Address, options: EngineOptions) -> DecisionModel:
     """`<model>@<base url>`, such as jev-1.14@https://api.typesafe.ai/v1 or gpt-6-luna@https://api.openai.com/v1."""
-    model, base = model_and_base(address)
+    model, base = model_and_base(address, "/v1")
     keys = (KEY, SHAPES[address.kind].key)
     return DecisionModel(Endpoint(base, options, keys=keys, usage=usage_of, cached=True), model, address.kind)
 

@@ -35,8 +35,8 @@ def parse_address(address: str) -> Address:
     from ..models.embedded import embedded_scorers
 
     check_credentials(address)  # first: the sentences below repeat the address
-    head, found, rest = address.partition(":")
-    if not found:
+    head, colon, rest = address.partition(":")
+    if not colon:
         if address.partition("+")[0] not in embedded_scorers():
             raise InputError(
                 f"unknown scorer {address!r}. Embedded: {', '.join(embedded_scorers())}; "
