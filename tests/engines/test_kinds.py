@@ -61,6 +61,52 @@ def test_two_kinds_share_a_prefix_only_where_one_is_a_server():
     ]
 
 
+NEW = """
+from . import Address, Capabilities, EngineOptions, Kind, Listing, Reranker
+
+
+class Lengths(Reranker):
+    name, capabilities = "lengths:", Capabilities(gives="score")
+
+    def identity(self):
+        return {"kind": "lengths"}
+
+    def score(self, query, texts):
+        return [float(len(text)) for text in texts]
+
+
+def open_lengths(address: Address, options: EngineOptions) -> Lengths:
+    return Lengths()
+
+
+KINDS = (Kind("lengths", open_lengths, takes="pool", listed=(Listing("lengths:", "score"),)),)
+"""
+
+USE = """
+import sys
+import steadyscore.engines
+steadyscore.engines.__path__.append(sys.argv.pop(1))
+from steadyscore.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_new_kind_is_one_file(tmp_path):
+    """It is listed, opened, audited, and refused what it does not honour: nothing else has to know it."""
+    (tmp_path / "lengths.py").write_text(NEW)
+
+    def call(*words):
+        done = subprocess.run([sys.executable, "-c", USE, str(tmp_path), *words], capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    assert "lengths:" in {row["address"] for row in json.loads(call("scorers", "list", "--json")[1])}
+    asked = ["audit", "--scorer", "lengths:", "--data", "passages", "--queries", "2", "--no-report"]
+    code, out, _ = call(*asked, "--permutations", "2", "--out", str(tmp_path / "run"))
+    assert (code, "lengths:" in out) == (0, True)
+    code, _, said = call(*asked, "--out", str(tmp_path / "other"), "--prompt", "set", "--dtype", "bfloat16")
+    assert (code, "--prompt would change nothing of lengths:" in said) == (1, True)
+
+
 def test_the_kinds_are_known_without_torch_and_without_an_http_client():
     heavy = {"torch", "transformers", "peft", "httpx", "httpx2", "vllm", "llama_cpp"}
     code = f"import sys, steadyscore.engines.kinds; print({heavy!r} & set(sys.modules))"

@@ -114,7 +114,7 @@ def usage_of(answer: Any) -> dict[str, int]:
 
 def open_openai(address: Address, options: EngineOptions) -> HostedEngine:
     """`<model>@<base url>`, such as gpt-5.4@https://api.openai.com/v1."""
-    model, base = model_and_base(address)
+    model, base = model_and_base(address, "/v1")
     endpoint = Endpoint(base, options, keys=(KEY, "OPENAI_API_KEY"), usage=usage_of, cached=True)
     return HostedEngine(endpoint, model, address.variant == "logprobs")
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -49,36 +48,22 @@ PROBE = (State("Query: capital of France\n\n[1] Paris."), Score("Is [1] relevant
 """Asked when an engine is opened: whether the address answers, and whether it tells the label mass."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """One of the two request shapes."""
 
-    kind: str
     path: str
     """Behind a base address that ends in /v1."""
     limits: Limits
     write: Callable[[Request], dict[str, Any]]
     read: Callable[[tuple[Question, ...], Any], Response]
-    keys: tuple[str, ...]
-    """Environment variables that may hold the key, first come first served."""
+    key: str
+    """The environment variable that may hold the key of its best known provider."""
 
 
 SHAPES = {
-    "systemone": Shape(
-        "systemone",
-        system_one.PATH,
-        system_one.LIMITS,
-        system_one.write_request,
-        system_one.read_answers,
-        (KEY, "TYPESAFE_API_KEY"),
-    ),
+    "systemone": Shape(system_one.PATH, system_one.LIMITS, system_one.write_request, system_one.read_answers, "TYPESAFE_API_KEY"),
     "decisions": Shape(
-        "decisions",
-        openai_shape.PATH,
-        openai_shape.LIMITS,
-        openai_shape.write_request,
-        openai_shape.read_answers,
-        (KEY, "OPENAI_API_KEY"),
+        openai_shape.PATH, openai_shape.LIMITS, openai_shape.write_request, openai_shape.read_answers, "OPENAI_API_KEY"
     ),
 }
 
@@ -88,15 +73,15 @@ class DecisionModel(Grader, Generator):
 
     endpoint: Endpoint
 
-    def __init__(self, endpoint: Endpoint, model: str, shape: Shape):
-        self.endpoint, self.model, self.shape = endpoint, model, shape
-        self.name = f"{shape.kind}:{model}@{endpoint.base}"
-        self._path = _path_behind(endpoint.base, shape.path)
-        self._most = shape.limits.questions
+    def __init__(self, endpoint: Endpoint, model: str, kind: str):
+        self.endpoint, self.model, self.kind, self.shape = endpoint, model, kind, SHAPES[kind]
+        self.name = f"{kind}:{model}@{endpoint.base}"
+        self._path = _path_behind(endpoint.base, self.shape.path)
+        self._most = self.shape.limits.questions
         self.capabilities = Capabilities(gives="distribution", distribution="exact", label_mass=self._tells_label_mass())
 
     def identity(self) -> dict[str, Any]:
-        return {"kind": self.shape.kind, "model": self.model, "wording": WORDING}
+        return {"kind": self.kind, "model": self.model, "wording": WORDING}
 
     def grade_logits(self, prompts: Sequence[PromptText], *, label_mass: bool = False) -> list[SlotLogits]:
         return self.endpoint.map(lambda prompt: self._grade(prompt, label_mass), prompts)
@@ -182,9 +167,9 @@ def grade_questions(prompt: PromptText) -> list[Question]:
 
 def open_decision_model(address: Address, options: EngineOptions) -> DecisionModel:
     """`<model>@<base url>`, such as jev-1.14@https://api.typesafe.ai/v1 or gpt-6-luna@https://api.openai.com/v1."""
-    model, base = model_and_base(address)
-    shape = SHAPES[address.kind]
-    return DecisionModel(Endpoint(base, options, keys=shape.keys, usage=usage_of, cached=True), model, shape)
+    model, base = model_and_base(address, "/v1")
+    keys = (KEY, SHAPES[address.kind].key)
+    return DecisionModel(Endpoint(base, options, keys=keys, usage=usage_of, cached=True), model, address.kind)
 
 
 def _path_behind(base: str, path: str) -> str:

@@ -34,16 +34,19 @@ class Generator(Backend):
         """(P, L) log P(label | prompt). Where a chat model writes its label: 0 for that one, -inf for the others."""
 
 
-def label_log_probabilities(engine: Engine, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
-    """(P, L) Σ_t log P(token t of the label | prompt, its tokens before t), for any engine that tells the label mass.
+class ReadingEngine(Engine, Generator):
+    """An engine that can read: it takes token ids, and tells the label mass."""
 
-    A label's token is read as a grade is, from the position before it: the mass of that one token is its probability.
-    """
-    asked = [[[token_prompt(ids, label, t) for t in range(len(label))] for label in labels] for ids in prompts]
-    flat = [prompt for row in asked for tokens in row for prompt in tokens]
-    masses = iter([np.asarray(found.label_mass).item() for found in engine.grade_logits(flat, label_mass=True)])
-    with np.errstate(divide="ignore"):
-        return np.array([[sum(np.log(next(masses)) for _ in tokens) for tokens in row] for row in asked])
+    def label_log_probabilities(self, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
+        """(P, L) Σ_t log P(token t of the label | prompt, its tokens before t).
+
+        A label's token is read as a grade is, from the position before it: the mass of that one token is its probability.
+        """
+        asked = [[[token_prompt(ids, label, t) for t in range(len(label))] for label in labels] for ids in prompts]
+        flat = [prompt for row in asked for tokens in row for prompt in tokens]
+        masses = iter([np.asarray(reading.label_mass).item() for reading in self.grade_logits(flat, label_mass=True)])
+        with np.errstate(divide="ignore"):
+            return np.array([[sum(np.log(next(masses)) for _ in tokens) for tokens in row] for row in asked])
 
 
 def greedy_labels(engine: Generator, prompts: Sequence[Ids], labels: Sequence[Ids]) -> list[int | None]:

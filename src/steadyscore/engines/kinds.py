@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _kinds() -> Iterator[Kind]:
-    for module in iter_modules([str(Path(__file__).parent)]):
+    for module in iter_modules(sys.modules[__package__].__path__):
         if (name := f"{__package__}.{module.name}") != __name__:
             yield from getattr(import_module(name), "KINDS", ())
 
@@ -36,8 +35,8 @@ def parse_address(address: str) -> Address:
     from ..models.embedded import embedded_scorers
 
     check_credentials(address)  # first: the sentences below repeat the address
-    head, found, rest = address.partition(":")
-    if not found:
+    head, colon, rest = address.partition(":")
+    if not colon:
         if address.partition("+")[0] not in embedded_scorers():
             raise InputError(
                 f"unknown scorer {address!r}. Embedded: {', '.join(embedded_scorers())}; "

@@ -21,8 +21,8 @@ from ..models.weights import gguf_tokenizer
 from ..terms import Prompt
 from ..window.encoding import Encoder
 from ..window.readout import SlotLogits
-from . import Address, Capabilities, Engine, EngineOptions, Kind, Listing
-from .generator import Generator, Ids, label_log_probabilities
+from . import Address, Capabilities, EngineOptions, Kind, Listing
+from .generator import Ids, ReadingEngine
 
 BATCH = 512
 """Tokens per call of `llama_decode`."""
@@ -30,7 +30,7 @@ CONTEXT = 8192
 """Most tokens of a prompt: the KV cache is allocated for all of them at once, and models of today claim far more."""
 
 
-class LlamaCppEngine(Engine, Generator):
+class LlamaCppEngine(ReadingEngine):
     """llama.cpp's C interface, as llama-cpp-python binds it."""
 
     needs_parity = True
@@ -67,9 +67,6 @@ class LlamaCppEngine(Engine, Generator):
                 break
             written.append(token)
         return str(tokenizer.decode(written, skip_special_tokens=True))
-
-    def label_log_probabilities(self, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
-        return label_log_probabilities(self, prompts, labels)
 
     def _logits(self, ids: list[int], slots: Sequence[int]) -> np.ndarray:
         """(B, V) at the slots; tokens that stand behind the last one are not evaluated."""

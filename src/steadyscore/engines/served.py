@@ -26,9 +26,9 @@ from ..terms import GRADES, Prompt
 from ..window.encoding import Encoder
 from ..window.prompt import prompt_text
 from ..window.readout import SlotLogits
-from . import SERVED, Address, Capabilities, Engine, EngineOptions, Kind, Listing
+from . import SERVED, Address, Capabilities, EngineOptions, Kind, Listing
 from .answers import Malformed, field, grade_logprobs, number, rows_of, slot_log_probabilities, slot_probabilities, text_of
-from .generator import Generator, Ids, label_log_probabilities
+from .generator import Ids, ReadingEngine
 from .http import Endpoint, Unreachable, Unusable
 from .servers import model_and_base
 
@@ -57,7 +57,7 @@ class Route(NamedTuple):
     """Tokens that the server wants room for behind a prompt."""
 
 
-class Found(NamedTuple):
+class ModelFacts(NamedTuple):
     """What a server, or this machine, says of a served model."""
 
     encoder: Encoder
@@ -71,25 +71,26 @@ class Dialect(NamedTuple):
 
     routes: tuple[Route, ...]
     """The best first."""
-    find: Callable[[str, Endpoint, EngineOptions], Found]
+    find: Callable[[str, Endpoint, EngineOptions], ModelFacts]
     complete: Callable[[str, list[int], int], Request]
     """(model, ids, most tokens) -> the request for a continuation."""
     text: tuple[str | int, ...]
     """Where the text stands in its answer."""
-    labels: Callable[[ServedEngine, Sequence[Ids], Sequence[Ids]], np.ndarray] = label_log_probabilities
+    labels: Callable[[ServedEngine, Sequence[Ids], Sequence[Ids]], np.ndarray] | None = None
+    """How it is asked for the probability of labels, where that takes fewer requests than reading them token by token."""
     needs: tuple[str, ...] = ("httpx2", "transformers")
 
 
-class ServedEngine(Engine, Generator):
+class ServedEngine(ReadingEngine):
     """A model behind a server."""
 
     needs_parity = True
     endpoint: Endpoint
 
-    def __init__(self, kind: str, model: str, endpoint: Endpoint, dialect: Dialect, route: Route, found: Found):
+    def __init__(self, kind: str, model: str, endpoint: Endpoint, dialect: Dialect, route: Route, facts: ModelFacts):
         self.kind, self.model, self.endpoint, self._dialect, self._route = kind, model, endpoint, dialect, route
         self.name = f"{kind}{'+' + route.name if route.name else ''}:{model}@{endpoint.base}"
-        self.encoder, self.context, self.reference = found.encoder, found.context - route.written, found.reference
+        self.encoder, self.context, self.reference = facts.encoder, facts.context - route.written, facts.reference
         self.capabilities = route.capabilities
 
     def identity(self) -> dict[str, Any]:
@@ -116,7 +117,8 @@ class ServedEngine(Engine, Generator):
         return text_of(answer, *self._dialect.text)
 
     def label_log_probabilities(self, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
-        return self._dialect.labels(self, prompts, labels)
+        ask = self._dialect.labels
+        return ask(self, prompts, labels) if ask else super().label_log_probabilities(prompts, labels)
 
 
 def _join(parts: list[SlotLogits]) -> SlotLogits:
@@ -128,10 +130,10 @@ def open_served(address: Address, options: EngineOptions) -> ServedEngine:
     """`<model or adapter name>@<base url>`, by the named route or by the best that the server offers."""
     model, base = model_and_base(address)
     dialect, endpoint = DIALECTS[address.kind], Endpoint(base, options)
-    found = dialect.find(model, endpoint, options)
+    facts = dialect.find(model, endpoint, options)
     named = next((route for route in dialect.routes if route.name == address.variant), None)
-    route = named or _best_route(dialect.routes, model, endpoint, found.encoder)
-    return ServedEngine(address.kind, model, endpoint, dialect, route, found)
+    route = named or _best_route(dialect.routes, model, endpoint, facts.encoder)
+    return ServedEngine(address.kind, model, endpoint, dialect, route, facts)
 
 
 def _best_route(routes: Sequence[Route], model: str, endpoint: Endpoint, encoder: Encoder) -> Route:
@@ -149,10 +151,10 @@ def _best_route(routes: Sequence[Route], model: str, endpoint: Endpoint, encoder
     return last
 
 
-def _find_listed(model: str, endpoint: Endpoint, options: EngineOptions) -> Found:
+def _find_listed(model: str, endpoint: Endpoint, options: EngineOptions) -> ModelFacts:
     """By the server's own list of models. An adapter's tokenizer and context are those of its parent."""
     tokenizer, context = endpoint.get("/v1/models", lambda answer: _read_card(answer, model, endpoint.base))
-    return Found(_encoder(options.tokenizer or tokenizer, options), context)
+    return ModelFacts(_encoder(options.tokenizer or tokenizer, options), context)
 
 
 def _read_card(answer: Any, model: str, base_url: str) -> tuple[str, int]:
@@ -204,11 +206,11 @@ SGLANG = Route(_ask_sglang, _read_sglang, Capabilities(gives="distribution", dis
 # -- llama.cpp: one request per slot, whose prompt the server's cache has but for its end
 
 
-def _find_llamacpp(model: str, endpoint: Endpoint, options: EngineOptions) -> Found:
+def _find_llamacpp(model: str, endpoint: Endpoint, options: EngineOptions) -> ModelFacts:
     context = int(endpoint.get("/props", lambda answer: field(answer, "default_generation_settings", "n_ctx")))
     file = Path(options.tokenizer or model)
     encoder = Encoder(gguf_tokenizer(file), model) if file.suffix == ".gguf" else _encoder(str(file), options)
-    return Found(encoder, context, f"hf:{file}" if file.is_file() else None)
+    return ModelFacts(encoder, context, f"hf:{file}" if file.is_file() else None)
 
 
 def _ask_llamacpp(model: str, prompt: Prompt) -> list[Request]:

@@ -79,13 +79,14 @@ class Servers:
             log.warning("%s gives no answer (%s) and is left out; the other servers are asked.", server.base, reason)
 
 
-def model_and_base(address: Address) -> tuple[str, str]:
-    """`<model>@<base url>` of an address as its two parts, or a refusal of one that is not complete."""
+def model_and_base(address: Address, path: str = "") -> tuple[str, str]:
+    """`<model>@<base url>` of an address as its two parts, or a refusal of one that is not complete; `path` is what a base mostly
+    ends in."""
     model, base = split_model_and_base(address.rest)
     if not model or not base:
         kind = address.kind
         raise InputError(
-            f"{kind}:{address.rest} is not complete. Write {kind}:<model>@<base url>, such as {kind}:m@http://localhost:8000/v1."
+            f"{kind}:{address.rest} is not complete. Write {kind}:<model>@<base url>, such as {kind}:m@http://localhost:8000{path}."
         )
     return model, base
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,8 @@ from .served import TOP, VLLM, slot_rows, slots_from_top_k, token_id_rows
 
 RESCALED = ("logits_scaling", "logit_scale", "final_logit_softcapping")
 """What Granite, Cohere and Gemma 2 do to their logits after the output matrix: vLLM's classifier does not."""
-CAPABILITIES = {route.name: route.capabilities for route in VLLM}
-"""What each route can tell: as the same route of a server."""
+ROUTES = {route.name: route for route in VLLM}
+"""What each route can tell, and the room it wants: as the same route of a server."""
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What `max_lora_rank` may be."""
 
@@ -42,24 +42,11 @@ class VllmEngine(Engine):
 
     needs_parity = True
 
-    def __init__(
-        self,
-        llm: Any,
-        encoder: Encoder,
-        name: str,
-        identity: dict[str, Any],
-        lora: Any = None,
-        *,
-        route: str,
-        options: EngineOptions,
-    ):
-        self.llm, self.encoder, self._lora, self._route, self.options = llm, encoder, lora, route, options
-        address = name.removeprefix("vllm:")
-        self.name, self.reference = f"vllm+{route}:{address}", f"hf:{address}"
-        # Where it generates, vLLM wants room for one token.
-        self.context = int(llm.llm_engine.model_config.max_model_len) - (route != "classifier")
-        self.capabilities = CAPABILITIES[route]
-        self._identity = identity | {"route": route}
+    def __init__(self, loaded: Loaded, route: str, options: EngineOptions):
+        self.llm, self.encoder, self._lora, self._route, self.options = loaded.llm, loaded.encoder, loaded.lora, route, options
+        self.name, self.reference = f"vllm+{route}:{loaded.address}", f"hf:{loaded.address}"
+        self.context, self.capabilities = loaded.context - ROUTES[route].written, ROUTES[route].capabilities
+        self._identity = loaded.identity | {"route": route}
 
     @classmethod
     def open(cls, address: str, options: EngineOptions, route: str = "") -> VllmEngine:
@@ -68,7 +55,7 @@ class VllmEngine(Engine):
             return _pooling_options(config, encoder) if classifies else GENERATING
 
         loaded = _load(address, options, how)
-        engine = cls(*loaded, route=route or _best_route(loaded[0]), options=options)
+        engine = cls(loaded, route or _best_route(loaded.llm), options)
         if route == "token-ids" and not _scores_token_ids(engine.llm):
             raise ModelError(f"{engine.name} needs vLLM's V2 model runner, which is not here. Use vllm: or vllm+top-k:.")
         if card := card_of(address):
@@ -80,7 +67,7 @@ class VllmEngine(Engine):
 
     def grade_logits(self, prompts: Sequence[Prompt], *, label_mass: bool = False) -> list[SlotLogits]:
         try:
-            return ROUTES[self._route](self.llm, prompts, self._lora)
+            return READ[self._route](self.llm, prompts, self._lora)
         except Malformed as odd:  # asking again would give the same
             raise Unusable(f"{self.name}: {odd}") from odd
 
@@ -117,7 +104,7 @@ def _rank_tokens(llm: Any, prompts: Sequence[Prompt], lora: Any) -> list[SlotLog
     return [slots_from_top_k(window, prompt) for prompt, window in zip(prompts, logprobs, strict=True)]
 
 
-ROUTES: dict[str, Callable[[Any, Sequence[Prompt], Any], list[SlotLogits]]] = {
+READ: dict[str, Callable[[Any, Sequence[Prompt], Any], list[SlotLogits]]] = {
     "classifier": _classify,
     "token-ids": _score_token_ids,
     "top-k": _rank_tokens,
@@ -158,14 +145,14 @@ def rescales_logits(config: Any) -> bool:
 class VllmReader(Generator):
     """vLLM's offline `LLM`, generating: a model is loaded either to classify or to generate, so a reader is loaded anew."""
 
-    def __init__(self, llm: Any, encoder: Encoder, name: str, identity: dict[str, Any], lora: Any = None):
-        self.llm, self.encoder, self.name, self._identity, self._lora = llm, encoder, name, identity, lora
-        self.context = int(llm.llm_engine.model_config.max_model_len) - 1  # vLLM always writes one token
-        self.capabilities = CAPABILITIES["top-k"]
+    def __init__(self, loaded: Loaded):
+        self.llm, self.encoder, self._identity, self._lora = loaded.llm, loaded.encoder, loaded.identity, loaded.lora
+        self.name, self.context = f"vllm:{loaded.address}", loaded.context - 1  # vLLM always writes one token
+        self.capabilities = ROUTES["top-k"].capabilities
 
     @classmethod
     def open(cls, address: str, options: EngineOptions) -> VllmReader:
-        return cls(*_load(address, options, lambda config, encoder: GENERATING))
+        return cls(_load(address, options, lambda config, encoder: GENERATING))
 
     def identity(self) -> dict[str, Any]:
         return dict(self._identity)
@@ -214,10 +201,23 @@ def classifier_overrides(architecture: str, encoder: Encoder) -> dict[str, Any]:
     }
 
 
-def _load(
-    address: str, options: EngineOptions, how: Callable[[Any, Encoder], dict[str, Any]]
-) -> tuple[Any, Encoder, str, dict[str, Any], Any]:
-    """`<id|path>[+adapter]` as (LLM, encoder, name, identity, LoRA request); `how` is what it is loaded for."""
+class Loaded(NamedTuple):
+    """A model that vLLM has loaded, either to classify or to generate."""
+
+    llm: Any
+    encoder: Encoder
+    address: str
+    identity: dict[str, Any]
+    lora: Any
+    """vLLM's request for an adapter, where there is one."""
+
+    @property
+    def context(self) -> int:
+        return int(self.llm.llm_engine.model_config.max_model_len)
+
+
+def _load(address: str, options: EngineOptions, how: Callable[[Any, Encoder], dict[str, Any]]) -> Loaded:
+    """`<id|path>[+adapter]`; `how` is what it is loaded for."""
     import torch
     from vllm import LLM
 
@@ -248,7 +248,7 @@ def _load(
         **how(config, encoder),
         **lora,
     )
-    return llm, encoder, f"vllm:{address}", identity, _lora_request(adapter) if adapter else None
+    return Loaded(llm, encoder, address, identity, _lora_request(adapter) if adapter else None)
 
 
 def _config(source: str, options: EngineOptions) -> Any:
@@ -290,7 +290,7 @@ KINDS = (
         listed=(Listing("vllm[+classifier|+token-ids|+top-k]:<id|folder>[+adapter]", "distribution"),),
         options=frozenset({"dtype", "tensor_parallel", "trust_remote_code", "allow_base_mismatch"}),
         needs=lambda rest: ("vllm", "transformers"),
-        variants=tuple(CAPABILITIES),
+        variants=tuple(ROUTES),
         reads="answers",
         open_reader=lambda address, options: VllmReader.open(address.rest, options),
     ),

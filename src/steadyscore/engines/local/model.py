@@ -17,7 +17,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GenerationConfig
 from transformers.utils import logging as transformers_logging
@@ -30,13 +29,13 @@ from ...terms import Prompt
 from ...window import set_windows
 from ...window.encoding import Encoder
 from ...window.readout import SlotLogits
-from .. import Capabilities, Engine, EngineOptions
-from ..generator import Generator, Ids, label_log_probabilities
+from .. import Capabilities, EngineOptions
+from ..generator import Ids, ReadingEngine
 from . import checks, windows
 from .device import Passes, device_of
 
 
-class TransformersEngine(Engine, Generator):
+class TransformersEngine(ReadingEngine):
     """Reads grades from a causal language model."""
 
     def __init__(self, model: Any, tokenizer: Any, name: str, options: EngineOptions, identity: dict[str, Any]):
@@ -156,9 +155,6 @@ class TransformersEngine(Engine, Generator):
             written = self.model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=greedy)
             texts.append(tokenizer.decode(written[0, len(ids) :], skip_special_tokens=True))
         return texts
-
-    def label_log_probabilities(self, prompts: Sequence[Ids], labels: Sequence[Ids]) -> np.ndarray:
-        return label_log_probabilities(self, prompts, labels)
 
     def _read_windows(
         self, prompts: Sequence[Prompt], members: list[int], prefix: Sequence[int], label_mass: bool, tokens: int
