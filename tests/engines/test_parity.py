@@ -13,7 +13,7 @@ from steadyscore.engines import Capabilities, Engine, EngineOptions, parity
 from steadyscore.engines.address import open_engine
 from steadyscore.engines.parity import admit, probe_prompts, remembered, subject, weight_files
 from steadyscore.errors import ModelError
-from steadyscore.runs.folder import find_run
+from steadyscore.runs.find import find_run
 from steadyscore.window.readout import SlotLogits
 
 

@@ -16,8 +16,8 @@ from steadyscore.engines import EngineOptions, endpoint
 from steadyscore.engines.address import open_engine, parse_address
 from steadyscore.errors import InputError
 from steadyscore.machine.credentials import HIDDEN, check_credentials, hide, redact, without_credentials
-from steadyscore.machine.mirrors import parse_place
-from steadyscore.runs.folder import find_run
+from steadyscore.machine.places import parse_place
+from steadyscore.runs.find import find_run
 from tests.engines.test_endpoint import chat, rerank, shown
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_instances, write_collection

@@ -20,7 +20,7 @@ from ..errors import UsageError
 from ..machine.bounds import parse_number
 from ..machine.console import say
 from ..machine.extras import PAGE, absent_modules, install_line
-from ..machine.mirrors import Place, is_address, name_of
+from ..machine.places import Place, is_address
 from ..measures.reading import Reading
 from ..measures.threshold import Threshold
 from ..scoring.score import AuditConfig, Cut
@@ -243,7 +243,7 @@ def name_failed(audits: Audits) -> int:
 def print_audits(audits: Audits, as_json: bool) -> None:
     """Tables, remarks and the page's address; or one JSON object."""
     if as_json:
-        print_json(audits.to_json() | ({"report": name_of(audits.page)} if audits.page else {}))
+        print_json(audits.to_json() | ({"report": str(audits.page)} if audits.page else {}))
         return
     for audit in audits:
         for remark in start_remarks(audit.record) + unwatched_parts(audit.record):
@@ -257,4 +257,4 @@ def print_below(audits: Audits, of: str | None = None) -> None:
     """Remarks on the figures and the address of the page; `of` names scores that belong to no collection."""
     print("".join(f"{sentence}\n" for sentence in audits.remarks(of)), end="")
     if audits.page:
-        print(f"report: {name_of(audits.page)}")
+        print(f"report: {audits.page!s}")

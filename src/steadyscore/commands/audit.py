@@ -14,7 +14,7 @@ from ..audits.table import text_table
 from ..collection import name_columns
 from ..engines.generator import Decoding
 from ..machine.disk import is_there
-from ..machine.mirrors import parse_place
+from ..machine.places import parse_place
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import parse_measures
 from ..measures.reading import Reading

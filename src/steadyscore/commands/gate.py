@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..audits.gate import gate, parse_bounds
 from ..machine.disk import atomic
-from ..machine.mirrors import parse_place
+from ..machine.places import parse_place
 from . import add_allow_missing, add_budget, add_json, add_reading, add_threshold, examples, print_json, threshold_of
 
 

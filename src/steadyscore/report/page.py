@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..audits.first_stage import NAME as FIRST_STAGE
 from ..audits.names import with_distinct_names
@@ -17,6 +16,7 @@ from ..audits.result import Audit
 from ..audits.table import CHANCE
 from ..errors import InputError
 from ..machine.extras import PAGE, check_installed
+from ..machine.places import Place
 from .figures import Style, choose_styles
 from .section import Cell, Section, make_section
 from .settings import describe_left_out, describe_settings
@@ -56,7 +56,7 @@ class Page:
     runs: list[RunNotes]
 
 
-def write_report(audits: Sequence[Audit], folder: Path) -> Path:
+def write_report(audits: Sequence[Audit], folder: Place) -> Place:
     """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
     if not audits:
         raise InputError("no run was given to report. Name at least one run folder.")

@@ -17,7 +17,7 @@ from ..measures.answers import EVIDENCE
 from ..models.adapter import other_task
 from ..readers.outputs import reader_label, readers_of
 from ..readers.reader import ask_reader
-from ..runs.folder import Run, read_run_record
+from ..runs.folder import Run
 from ..runs.layout import NOISE_FILE, perturbed_file
 from ..scoring.conditions import under_condition
 from ..scoring.mitigations import mitigate
@@ -52,8 +52,8 @@ class Store:
         sizes = sorted((int(folder.name[1:]) for folder in folders if folder.name[1:].isdigit()), reverse=True)
         for size in sizes:
             folder = self.run_folder(content, size)
-            if size >= permutations and is_there(folder / "run.json") and read_run_record(folder)["status"] == "complete":
-                return Run.open(folder)
+            if size >= permutations and is_there(folder / "run.json") and (run := Run.open(folder)).is_complete:
+                return run
         return None
 
     def is_done(self, job: Job, choices: Choices) -> bool:
@@ -130,6 +130,7 @@ class Workshop:
             engine = PlantedReader(reader, source.instances()) if self.choices.is_planted else None
             address = reader_name(reader, self.choices)
             ask_reader(run, source, address, serving_permutations=serving, options=self.options, engine=engine)
+        run.update_record()
 
     def _ways(self, job: Job, scorer: PoolScorer) -> dict[int, PoolScorer]:
         """The scorer at every width that is timed, under the number that the recipe gives it."""
