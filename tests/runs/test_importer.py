@@ -94,13 +94,15 @@ def test_what_was_scored_is_not_scored_again(tmp_path, data, name, permutations,
     assert not (folder / "earlier.parquet").exists()
 
 
-def test_a_damaged_table_is_named_by_who_reads_and_scored_again_by_who_writes(tmp_path, data, caplog):
+def test_a_damaged_table_is_named_by_who_reads_and_scored_again_by_who_writes(tmp_path, data, caplog, capsys):
     folder = old("complete", tmp_path)
     content = bytearray((folder / "scores.parquet").read_bytes())
     content[500] ^= 1
     (folder / "scores.parquet").write_bytes(content)
     with pytest.raises(DamagedFile, match=r"scores\.parquet is damaged.*To repair the run"):
         Run.open(folder)
+    assert main(["doctor", str(folder)]) == 1
+    assert "scores.parquet         damaged" in capsys.readouterr().out
     run, asked = score(data, folder)
     assert "scores.parquet is damaged" in caplog.text
     assert len(asked) == 20

@@ -21,6 +21,7 @@ from .layout import (
     remedy_for,
 )
 from .parts import list_parts, read_part
+from .records import read_run_record
 from .table import check_file, table_mistakes
 
 ANEW = "Run the command that made it again: it is written anew."
@@ -38,14 +39,14 @@ class Finding:
 
 def inspect_run(folder: Place) -> list[Finding]:
     """Every file of a run folder, and whether its rows are what was asked for."""
-    run = Run.open(folder)
+    read_run_record(folder)  # without it nothing else can be judged
     files = list_files(folder)
     findings = [_inspect_json(folder, folder / RECORD_FILE)]
     findings += [_inspect_json(folder, file) for file in files if file.parent == folder / REQUESTS_FOLDER]
     findings += [_inspect_part(folder, table, file) for table, file in list_parts(folder)]
     findings += inspect_results(folder)
     if all(finding.state != "damaged" for finding in findings):
-        findings += [Finding("rows", "damaged", mistake) for mistake in _row_mistakes(run)] or [Finding("rows", "OK")]
+        findings += [Finding("rows", "damaged", mistake) for mistake in _row_mistakes(folder)] or [Finding("rows", "OK")]
     if not hasattr(folder, "address"):  # a store has no scratch files
         scratch = sorted(str(file.relative_to(folder)) for file in folder.glob("**/.*.tmp*"))
         findings += [Finding(name, "OK", "left by a process that was killed; nothing reads it") for name in scratch]
@@ -88,9 +89,10 @@ def _inspect_json(folder: Place, file: Place) -> Finding:
     return Finding(_name(folder, file), state, "was changed since it was written" if changed else "", ANEW if changed else "")
 
 
-def _row_mistakes(run: Run) -> Sequence[str]:
+def _row_mistakes(folder: Place) -> Sequence[str]:
     """Where the rows of a run that was complete are not what was asked for."""
     try:
+        run = Run.open(folder)
         for name in run.record.get("files", {}):
             run.read(name)
         if run.is_complete:

@@ -17,7 +17,7 @@ from .parts import Parts
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LISTED = 10_000
+LISTED = 2_000
 """Queries of a part."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -192,12 +193,16 @@ class Ledger:
         self._parts = parts
         self.files: list[Place] = []
         self.notes: list[PartNote] = []
-        self.where: dict[str, tuple[Piece, ...]] = {}
+        self.where: dict[str, tuple[int, ...]] = {}
+        """Query -> its pieces, by their number."""
+        self._pieces = array("q")
+        """Every piece: part, rows from and to, and which permutations. As objects they would take more than the scores."""
         self.doubled: set[str] = set()
         """Queries of which some rows are in more than one part."""
-        self._numbers: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._number_sets: list[tuple[int, ...]] = []
         # Each start of a run goes through the collection in order, so few parts are needed at once.
-        self._table = lru_cache(maxsize=4)(lambda number: parts.read(self.files[number])[0])
+        self._table = lru_cache(maxsize=2)(lambda number: parts.read(self.files[number])[0])
 
     def add(self, file: Place, keys: pa.Table, note: PartNote) -> None:
         """Note where the rows of a part are, from its columns of keys."""
@@ -216,21 +221,29 @@ class Ledger:
         stops = [*starts[1:].tolist(), len(codes)]
         for code, start, stop, last in zip(codes[starts].tolist(), starts.tolist(), stops, ends, strict=True):
             numbers = tuple(seen[first:last])
-            piece = Piece(number, start, stop, self._numbers.setdefault(numbers, numbers))
+            if numbers not in self._numbers:
+                self._numbers[numbers] = len(self._number_sets)
+                self._number_sets.append(numbers)
             first, query_id = last, names[code]
-            known = self.where.get(query_id, ())
-            if any(not set(numbers).isdisjoint(other.numbers) for other in known):
+            if query_id in self.where and not self.numbers(query_id).isdisjoint(numbers):
                 self.doubled.add(query_id)
-            self.where[query_id] = (*known, piece)
+            self.where[query_id] = (*self.where.get(query_id, ()), len(self._pieces) // 4)
+            self._pieces.extend((number, start, stop, self._numbers[numbers]))
 
     def numbers(self, query_id: str) -> set[int]:
         """The permutations under which a query has rows."""
-        return {number for piece in self.where.get(query_id, ()) for number in piece.numbers}
+        return {number for piece in self.pieces(query_id) for number in piece.numbers}
+
+    def pieces(self, query_id: str) -> Iterator[Piece]:
+        """Where the rows of a query are, in the order of the parts."""
+        for place in self.where.get(query_id, ()):
+            part, start, stop, numbers = self._pieces[4 * place : 4 * place + 4]
+            yield Piece(part, start, stop, self._number_sets[numbers])
 
     def spans(self, query_id: str, wanted: Wanted, is_of: IsOf = bool) -> list[Span]:
         """Where the rows of a query are, by permutation, each one once: of some parts, in the first that has it."""
         rows: dict[int, Span] = {}
-        for piece in self.where.get(query_id, ()):
+        for piece in self.pieces(query_id):
             each = (piece.stop - piece.start) // len(piece.numbers)
             for place, number in enumerate(piece.numbers):
                 if wanted(number):
@@ -270,6 +283,7 @@ class Ledger:
     def _look_again(self) -> None:
         there = self._parts.ledger()
         self.files, self.notes, self.where, self.doubled = there.files, there.notes, there.where, there.doubled
+        self._pieces, self._numbers, self._number_sets = there._pieces, there._numbers, there._number_sets
         self._table.cache_clear()
 
     def conflicts(self) -> tuple[int, float, tuple[Place, Place] | None]:
@@ -277,7 +291,7 @@ class Ledger:
         count, largest, between = 0, 0.0, None
         for query_id in sorted(self.doubled):
             first: dict[int, tuple[int, Any]] = {}
-            for piece in self.where[query_id]:
+            for piece in self.pieces(query_id):
                 scores = (
                     self.rows(Span(piece.file, piece.start, piece.stop))
                     .column("score")

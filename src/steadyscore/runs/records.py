@@ -53,7 +53,10 @@ class Requests:
                 return is_changed
             is_changed = True
             with explaining_os_errors(self._folder):
-                is_written = write_record_once(self._folder / REQUESTS_FOLDER / f"{len(self._later) + 1:06d}.json", changed)
+                last = max(
+                    (int(file.stem) for file in list_files(self._folder / REQUESTS_FOLDER) if file.stem.isdigit()), default=0
+                )
+                is_written = write_record_once(self._folder / REQUESTS_FOLDER / f"{last + 1:06d}.json", changed)
             self._later = read_requests(self._folder)
             if is_written:
                 return True
