@@ -118,7 +118,7 @@ test-stores: setup
 	test -x $(STORES)/bin/python || $(PYTHON) -m venv $(STORES)
 	$(BIN)/python -c 'import site; print(*site.getsitepackages(), "$(CURDIR)/src", sep="\n")' > $$(ls -d $(STORES)/lib/python*/site-packages)/main.pth
 	$(STORES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 's3fs>=2025.2' 'moto[server]>=5.1'
-	$(STORES)/bin/python -m pytest -m 'slow or not slow' tests/machine/test_stores.py tests/machine/test_s3.py tests/scoring/test_stores.py
+	$(STORES)/bin/python -m pytest -m 'slow or not slow' tests/machine/test_places.py tests/machine/test_s3.py tests/scoring/test_stores.py
 
 # The wheel with the core alone and with each extra alone: every verb works or names its extra. One environment per extra under
 # WHEELS, several GB, kept for the next time: make test-wheel WHEELS=/somewhere ENVIRONMENTS="core reports"

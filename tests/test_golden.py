@@ -22,14 +22,15 @@ from typing import Any
 import numpy as np
 
 from steadyscore.cli import main
-from steadyscore.runs.folder import find_run
+from steadyscore.runs.find import find_run
+from steadyscore.runs.folder import Run
 from tests.helpers.endpoint import Server
 from tests.helpers.pools import some_claims
 
 GOLDEN = Path(__file__).parent / "golden"
 FREEZE = bool(os.environ.get("STEADYSCORE_FREEZE"))
 RECORD = ("format", "status", "fingerprint", "name", "collection", "task", "source", "capabilities", "threshold", "coverage")
-"""What run.json must go on saying, so that a folder of today is resumed tomorrow."""
+"""What the record of a run must go on saying, so that a folder of today is resumed tomorrow."""
 
 
 UNSTEADY = ("seconds", "report", "parity", "sha256", "tokens")
@@ -82,7 +83,7 @@ def everything(folder: Path, out: Path, printed: str) -> dict[str, Any]:
         "measures": table(out / "measures.parquet"),
         "records": {
             str(file.parent.relative_to(out)): plain(
-                {k: v for k, v in json.loads(file.read_text()).items() if k in RECORD}, folder
+                {k: v for k, v in Run.open(file.parent).record.items() if k in RECORD}, folder
             )
             for file in sorted(out.glob("**/run.json"))
         },

@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 from .errors import SteadyscoreError
 from .machine.console import results_only, say
 from .machine.credentials import redact
+from .machine.disk import name_addresses
 from .machine.extras import EXTRA, missing_extra
-from .machine.mirrors import name_addresses
 from .machine.names import nearest
 from .machine.progress import has_bar
 

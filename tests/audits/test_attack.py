@@ -15,7 +15,8 @@ import steadyscore
 from steadyscore.audits.attack import attack
 from steadyscore.cli import main
 from steadyscore.errors import GateFailed, InputError
-from steadyscore.runs.folder import Run, find_runs
+from steadyscore.runs.find import find_runs
+from steadyscore.runs.folder import Run
 from steadyscore.runs.layout import CLEAN
 from steadyscore.scoring import attacks
 from steadyscore.scoring.attacks import ATTACKS

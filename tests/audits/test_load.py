@@ -13,7 +13,7 @@ from steadyscore.machine.disk import lock_folder
 from steadyscore.measures.measurement import fitted_retention, measure
 from steadyscore.measures.reading import Reading
 from steadyscore.measures.threshold import Threshold
-from steadyscore.runs.folder import find_run
+from steadyscore.runs.find import find_run
 from tests.helpers.pools import some_instances
 
 

@@ -14,7 +14,7 @@ import pytest
 from steadyscore.cli import VERBS, main
 from steadyscore.collection import open_collection
 from steadyscore.machine import disk
-from steadyscore.runs.folder import find_run
+from steadyscore.runs.find import find_run
 from tests.helpers.models import byte_tokenizer, tiny_causal
 from tests.helpers.pools import some_instances, write_collection
 
@@ -253,7 +253,14 @@ def test_an_audit_prints_a_table_and_writes_its_files(capsys, tmp_path, collecti
     assert "tau_psi" in out
     assert {f.name for f in (tmp_path / "run").iterdir()} == {"pools", "measures.parquet", "summary.json"}
     run = tmp_path / "run" / "pools" / "synthetic-slot"
-    assert {f.name for f in run.iterdir()} == {"run.json", "scores.parquet", "queries.parquet"}
+    assert {f.name for f in run.iterdir()} == {
+        "run.json",
+        "requests",
+        "parts",
+        "status.json",
+        "scores.parquet",
+        "queries.parquet",
+    }
 
 
 def test_json_is_one_object_with_measures_and_coverage(capsys, tmp_path, collection_file):

@@ -12,7 +12,9 @@ from typing import Any
 from steadyscore.collection import open_collection
 from steadyscore.engines.kinds import open_engine
 from steadyscore.engines.python import open_object
-from steadyscore.runs.folder import Run, versions
+from steadyscore.machine.places import Place
+from steadyscore.runs.folder import Run
+from steadyscore.runs.versions import versions
 from steadyscore.scoring import parts
 from steadyscore.scoring.score import AuditConfig, score_collection, scorer_for
 from steadyscore.scoring.scorer import Scorer
@@ -59,13 +61,13 @@ def open_slow(data: Path, scorer: Any = slow) -> Scorer:
     return scorer_for(open_engine(scorer) if isinstance(scorer, str) else open_object(scorer), collection, CONFIG)
 
 
-def audit(data: Path, out: Path, scorer: Any = slow, *, seconds: float = 0.02) -> None:
+def audit(data: Path, out: Place, scorer: Any = slow, *, seconds: float = 0.02) -> None:
     """The command that completes a run, which keeps what it scored every so many seconds."""
     Run.append.__kwdefaults__["seconds"] = seconds
     score_collection(open_slow(data, scorer), str(data), out, CONFIG)
 
 
-def score_share(data: Path, out: Path, number: int, workers: int, scorer: Any = slow) -> None:
+def score_share(data: Path, out: Place, number: int, workers: int, scorer: Any = slow) -> None:
     """The command with `--shard number/workers`."""
     parts.plan_parts.__kwdefaults__["windows"] = PART_WINDOWS
     worker = parts.Worker(open_slow(data, scorer), str(data), out, CONFIG)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from steadyscore.machine.places import Place
 from tests.faults.fault import Counts
 
 KEYS = {
@@ -33,7 +34,7 @@ def compare_rows(rows: Sequence[Row], expected: Sequence[Row]) -> Counts:
     )
 
 
-def compare_runs(folder: Path, whole: Path, *, tolerance: float = 0.0) -> Counts:
+def compare_runs(folder: Place, whole: Path, *, tolerance: float = 0.0) -> Counts:
     """How the tables of a run differ from those of an undisturbed one, value by value."""
     assert any((whole / name).exists() for name in KEYS), f"{whole} holds no table to compare with"
     counts = Counts()
@@ -57,10 +58,15 @@ def _snapped(value: Any, expected: Any, tolerance: float) -> Any:
     return expected if both and abs(value - expected) <= tolerance else value
 
 
-def _rows_of(file: Path, keys: Iterable[str]) -> list[Row]:
+def _rows_of(file: Place, keys: Iterable[str]) -> list[Row]:
+    from steadyscore.runs.folder import Run
     from steadyscore.runs.table import read_table
 
-    rows = read_table(file).to_pylist() if file.exists() else []
+    if (file.parent / "run.json").exists() and file.name in ("scores.parquet", "queries.parquet"):
+        rows = Run.open(file.parent).read(file.name).to_pylist()
+        assert rows == read_table(file).to_pylist(), f"{file} is not what the parts hold"
+    else:
+        rows = read_table(file).to_pylist() if file.exists() else []
     return [(tuple(row[key] for key in keys), row) for row in rows]
 
 

@@ -222,7 +222,7 @@ def shipped_card() -> bytes:
 
 RECORD = json.dumps(
     {
-        "format": 1, "status": "complete", "created": "2026-01-01T00:00:00+00:00", "fingerprint": {"scorer": {}}, "name": "s",
+        "format": 2, "status": "complete", "created": "2026-01-01T00:00:00+00:00", "fingerprint": {"scorer": {}}, "name": "s",
         "collection": "c", "task": "passage_reranking", "coverage": {"queries": 1, "scored": 1, "failed": []}, "versions": {},
     }
 ).encode()  # fmt: skip

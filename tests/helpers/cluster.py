@@ -66,11 +66,11 @@ class NodeWork:
         if ray.get_runtime_context().get_actor_id():
             (self.notes / f"{ray.get_runtime_context().get_node_id()}-{os.getpid()}").touch()
         if self.kill_once:
-            parts.write_parquet = self._die_before_the_name  # type: ignore[assignment]
+            parts.write_bytes = self._die_before_the_name  # type: ignore[assignment]
         source = open_collection(str(self.data))
         yield "slow", Worker(open_scorer(SCORER, source.collection, CONFIG), source, self.out, CONFIG)
 
-    def _die_before_the_name(self, file: Path, table: object, *, sweep: bool) -> None:
+    def _die_before_the_name(self, file: Path, content: bytes) -> None:
         from steadyscore.machine import disk
 
         def rename(scratch: str | Path, target: str | Path) -> None:
@@ -81,7 +81,7 @@ class NodeWork:
 
         kept, os.replace = os.replace, rename  # type: ignore[assignment]
         try:
-            disk.write_parquet(file, table, sweep=sweep)  # type: ignore[arg-type]
+            disk.write_bytes(file, content)
         finally:
             os.replace = kept
 
@@ -99,7 +99,7 @@ def audit_alone(data: Path, out: Path) -> None:
 
 
 def count_parts(out: Path) -> int:
-    return len(list(out.glob("shards/part-*.parquet")))
+    return len(list(out.glob("parts/scores/*/w*.parquet")))
 
 
 def wait_for_parts(out: Path, count: int, seconds: float = 300) -> None:

@@ -67,9 +67,9 @@ def run(verb: str, *words: str) -> tuple[int, float]:
 
 def copy_run(out: Path, other: Path) -> None:
     """The run of a folder as that of another scorer: what is compared takes the same memory whatever its scores are."""
-    (record,) = shutil.copytree(out, other, dirs_exist_ok=True).glob("**/run.json")
-    content = {key: value for key, value in json.loads(record.read_text()).items() if key != "sha256"}
-    record.write_text(json.dumps(content | {"name": "another"}))
+    from steadyscore.runs.find import find_run
+
+    find_run(shutil.copytree(out, other, dirs_exist_ok=True)).update_record(name="another")
 
 
 def measure(queries: int, folder: Path) -> list[Peak]:

@@ -7,11 +7,9 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from steadyscore.machine import leases
-from steadyscore.machine.stores import Store
-from steadyscore.machine.working_copies import close_copies
+from steadyscore.machine.places import StorePath
 
-CHANGES = ("put", "write", "put_once", "remove")
+CHANGES = ("write_bytes", "create", "move", "unlink")
 
 
 class PowerLoss(BaseException):
@@ -19,37 +17,27 @@ class PowerLoss(BaseException):
 
 
 def is_cut_before(number: int, call: Callable[[], Any]) -> bool:
-    """Have a call end before one of its changes in a store, counted from 1; gives whether it came that far.
-
-    The next command finds no copy, and no process that holds the lease: it runs on another machine.
-    """
+    """Have a call end before one of its changes in a store, counted from 1; gives whether it came that far."""
     count = 0
 
     def counted(change: Callable[..., Any]) -> Callable[..., Any]:
-        def do(*given: Any) -> Any:
+        def do(*given: Any, **how: Any) -> Any:
             nonlocal count
             count += 1
             if count >= number:
                 raise PowerLoss
-            return change(*given)
+            return change(*given, **how)
 
         return do
 
     with ExitStack() as patches:
         for name in CHANGES:
-            patches.enter_context(mock.patch.object(Store, name, counted(getattr(Store, name))))
+            patches.enter_context(mock.patch.object(StorePath, name, counted(getattr(StorePath, name))))
         try:
             call()
             return False
         except PowerLoss:
             return True
-        finally:
-            close_copies()
-
-
-def without_holders() -> Any:
-    """Have leases of this process count as those of one that is gone."""
-    return mock.patch.object(leases, "is_running", return_value=False)
 
 
 def flip_bit(files: Any, path: str) -> None:

@@ -54,9 +54,9 @@ def test_runs_of_any_scorers_and_collections_stay_below_their_folder(scorers, co
 def test_a_record_names_tables_of_its_own_folder_only(tmp_path_factory, name):
     folder = tmp_path_factory.getbasetemp() / "record"
     folder.mkdir(exist_ok=True)
-    (folder / "run.json").write_text(json.dumps(json.loads(RECORD) | {"files": [name]}))
+    (folder / "run.json").write_text(json.dumps(json.loads(RECORD) | {"format": 2, "files": {name: 1}}))
     if is_plain_name(name):
-        assert Run.open(folder).record["files"] == [name]
+        assert Run.open(folder).record["files"] == {name: 1}
         assert stays_in(folder, folder / name)
     else:
         with pytest.raises(InputError, match="is not the name of a table in this folder"):
@@ -94,7 +94,7 @@ def test_a_link_in_a_run_folder_is_not_written_through(tmp_path):
     (folder / "y").symlink_to(outside / "kept")
     with atomic(folder / "y") as stream:  # the link itself is replaced
         stream.write(b"hostile")
-    (folder / "shards").symlink_to(outside)
+    (folder / "parts").symlink_to(outside)
     with pytest.raises(InputError, match="leads out of the run folder"):
         Run.create_or_resume(folder, {}, name="s", collection="c", task="passage_reranking")
     assert [file.name for file in outside.iterdir()] == ["kept"]

@@ -14,7 +14,7 @@ from steadyscore.errors import InputError
 from steadyscore.measures.ir_library import library_values
 from steadyscore.measures.measurement import Threshold, measure
 from steadyscore.measures.reading import Reading, ranked_permuted
-from steadyscore.runs.folder import find_run
+from steadyscore.runs.find import find_run
 from steadyscore.runs.table import FIRST_STAGE, Scored
 
 

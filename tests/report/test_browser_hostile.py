@@ -21,10 +21,11 @@ import pytest
 
 from steadyscore.cli import main
 from steadyscore.collection.format import CONTROL
-from steadyscore.machine.disk import write_json
+from steadyscore.machine.disk import read_json, write_json
 from steadyscore.readers.outputs import write_outputs
 from steadyscore.report.templating import show_invisible
 from steadyscore.runs.folder import Run
+from steadyscore.runs.parts import Parts
 from steadyscore.serve import explorer
 from tests.helpers.browser import network_events, press, save_file, set_screen, wait_for_cards
 from tests.helpers.pools import write_collection
@@ -265,17 +266,24 @@ def hostile_report(folder: Path, text: str, texts_present: bool = True) -> Path:
 
 
 def rename(run: Run, name: str, text: str) -> None:
-    """What an audit of a hostile scorer writes into run.json."""
-    record = run.record
+    """What an audit of a hostile scorer writes into its run."""
+    record = {key: value for key, value in read_json(run.folder / "run.json").items() if key != "sha256"}
     record["name"] = f"{name} {text}"
     record["fingerprint"]["scorer"] = {"kind": text, text: text, "nested": {text: [text]}}
     record["fingerprint"]["prompt_hash"] = f"hash {text}"
     record["command"] = ["steadyscore", "audit", text]
     record["versions"] |= {"engine": text}
     record["capabilities"] = {"gives": text}
-    record["coverage"]["failed"] = [{"query_id": f"lost {text}", "reason": f"ValueError: {text}"}]
-    record["coverage"]["shrunk"] = [{"query_id": f"cut {text}", "window": 0, "chars": 5}]
     write_json(run.folder / "run.json", record)
+    failed = [{"query_id": f"lost {text}", "reason": f"ValueError: {text}"}]
+    cut = {"hostile-000001": [{"query_id": f"cut {text}", "window": 0, "chars": 5}]}
+    session = {"id": "hostile", "number": 9, "time": "", "puts": 1, "seconds": 0.0, "scored_by": {"versions": {"engine": text}}}
+    for table, more in (("queries", {"failed": failed}), ("scores", {"sessions": [session], "shrunk": cut})):
+        parts = Parts(run.folder, table)
+        (file,) = parts.files()
+        rows, note = parts.read(file)
+        file.unlink()
+        parts.put(file.stem.partition("-")[0], rows, note | more)
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -572,7 +572,7 @@ def test_queries_that_are_left_out_are_named_up_to_a_number(monkeypatch: pytest.
     monkeypatch.setattr(settings, "LISTED", 2)
     audit = variant([planted([[1.0, 0.5], [0.5, 1.0]], [0.0, 0.0], f"q{i}") for i in range(5)])
     (said,) = settings.describe_left_out(audit)
-    assert said.endswith("their quality counts as 0: q0; q1; and 3 more, which run.json and summary.json name.")
+    assert said.endswith("their quality counts as 0: q0; q1; and 3 more, which status.json and summary.json name.")
 
 
 def random_scores(queries: int, candidates: int, seed: int = 0) -> dict[str, np.ndarray]:

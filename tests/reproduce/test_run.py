@@ -19,7 +19,7 @@ from steadyscore.reproduce.library import Library
 from steadyscore.reproduce.recipe import Side
 from steadyscore.reproduce.render import FORMATS, Shown, to_csv, to_html, to_latex, to_text
 from steadyscore.reproduce.scale import choices_from
-from steadyscore.runs.folder import find_runs
+from steadyscore.runs.find import find_runs
 
 TINY = choices_from("tiny")
 

@@ -11,7 +11,7 @@ from steadyscore.reproduce.execute import Store
 from steadyscore.reproduce.jobs import jobs_of, requests_of, trainings_of
 from steadyscore.reproduce.scale import choices_from
 from steadyscore.reproduce.sharing import SharedJobs, independent_groups, jobs_of_share
-from steadyscore.runs.folder import find_runs
+from steadyscore.runs.find import find_runs
 from steadyscore.scoring.parts import Share
 
 

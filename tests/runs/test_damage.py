@@ -20,8 +20,10 @@ from steadyscore.machine.checksums import parquet_state, record_state, seal_reco
 from steadyscore.measures import intervals
 from steadyscore.measures.measurement import measure
 from steadyscore.models.card import read_card
-from steadyscore.runs.folder import Run, find_run
-from steadyscore.runs.table import read_table, to_table
+from steadyscore.runs.find import find_run
+from steadyscore.runs.folder import Run
+from steadyscore.runs.parts import COMPACTED
+from steadyscore.runs.table import to_table
 from steadyscore.training import recipe
 from tests.helpers.pools import a_card, some_instances, write_collection
 from tests.runs.test_folder import audit, half_done
@@ -86,7 +88,12 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def same_table(one: Path, other: Path) -> bool:
-    return read_table(one / "scores.parquet").equals(read_table(other / "scores.parquet"))
+    return Run.open(one).read("scores.parquet").equals(Run.open(other).read("scores.parquet"))
+
+
+def part_of(folder: Path, table: str) -> Path:
+    (part,) = (folder / "parts" / table).iterdir()
+    return part
 
 
 def flipped_outcome(folder: Path, file: Path, before: dict, measured: bytes) -> str:
@@ -96,7 +103,7 @@ def flipped_outcome(folder: Path, file: Path, before: dict, measured: bytes) -> 
             return "silently other"
     except SteadyscoreError:
         return "refused"
-    if file.name in ("summary.json", "measures.parquet"):  # written for people and other programs: doctor judges them
+    if file.parent == folder and file.name != "run.json":  # written for people and other programs: doctor judges them
         if main(["doctor", str(folder)]) == 1:
             return "seen by doctor"
         return "without effect" if _content(file) == measured else "silently other"
@@ -108,7 +115,7 @@ def _content(file: Path) -> bytes:
     if file.suffix != ".json":
         return str(pq.read_table(file).to_pylist()).encode()
     value = json.loads(file.read_bytes())
-    return json.dumps([v for k, v in value.items() if k in ("measures", "coverage", "cutoff", "runs")]).encode()
+    return json.dumps([v for k, v in value.items() if k in ("measures", "coverage", "cutoff", "runs", "fingerprint")]).encode()
 
 
 def flip_bits(finished: Path, copy: Path, count: int) -> Counter:
@@ -132,19 +139,19 @@ def test_a_flipped_bit_of_a_finished_run_never_gives_other_numbers(finished, cop
 
 @pytest.mark.slow
 def test_500_flipped_bits_of_finished_and_unfinished_runs(finished, copy, collection_file, tmp_path, capsys):
-    found = flip_bits(finished, copy, 350) + flip_shards(collection_file, tmp_path, 150)
+    found = flip_bits(finished, copy, 350) + flip_parts(collection_file, tmp_path, 150)
     with capsys.disabled():
         print(f"\n500 bit flips: {dict(found)}, silently other {found['silently other']}")
     assert found.total() == 500
     assert found["silently other"] == 0
 
 
-def flip_shards(collection: Path, folder: Path, count: int) -> Counter:
-    """Single flips over run.json and the shards of a run that stopped, which is then taken up."""
+def flip_parts(collection: Path, folder: Path, count: int) -> Counter:
+    """Single flips over run.json and the parts of a run that stopped, which is then taken up."""
     half, whole, dice, found = folder / "half", folder / "whole", random.Random(1), Counter()
     half_done(collection, half)
     audit(collection, whole)
-    rows = sorted(read_table(whole / "scores.parquet").to_pylist(), key=str)
+    rows = Run.open(whole).read("scores.parquet").to_pylist()
     names = [file.relative_to(half) for file in files_of(half)]
     for n in range(count):
         trial = Path(shutil.copytree(half, folder / "trial"))
@@ -153,7 +160,7 @@ def flip_shards(collection: Path, folder: Path, count: int) -> Counter:
         try:
             audit(collection, trial)
             repaired = "repaired" if list(trial.glob("damaged/**/*.parquet")) else "without effect"
-            equal = sorted(read_table(trial / "scores.parquet").to_pylist(), key=str) == rows
+            equal = Run.open(trial).read("scores.parquet").to_pylist() == rows
             found[repaired if equal else "silently other"] += 1
         except SteadyscoreError:
             found["refused"] += 1
@@ -162,31 +169,37 @@ def flip_shards(collection: Path, folder: Path, count: int) -> Counter:
 
 
 def test_a_flipped_bit_of_an_unfinished_run_never_gives_another_table(collection_file, tmp_path):
-    found = flip_shards(collection_file, tmp_path, 30)
+    found = flip_parts(collection_file, tmp_path, 30)
     assert found["silently other"] == 0
     assert found["repaired"] >= 15
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99, 0.999])
-@pytest.mark.parametrize("name", ["scores.parquet", "queries.parquet", "noise.parquet", "perturbed-drop.parquet"])
-def test_a_truncated_table_is_named_with_the_command_that_repairs_it_and_is_repaired(finished, copy, name, share, caplog):
-    before, file = figures(copy), copy / name
+@pytest.mark.parametrize("table", ["scores", "queries", "noise", "perturbed-drop"])
+def test_a_truncated_part_is_named_with_the_command_that_repairs_it_and_is_repaired(finished, copy, table, share, caplog):
+    before, file = figures(copy), part_of(copy, table)
     file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
-    with pytest.raises(DamagedFile, match=f"{name} is damaged.*To repair the run: steadyscore audit --scorer synthetic:slot"):
+    with pytest.raises(
+        DamagedFile, match=f"{file.name} is damaged.*To repair the run: steadyscore audit --scorer synthetic:slot"
+    ):
         figures(copy)
     assert again(copy, finished) == 0
-    assert f"{name} is damaged" in caplog.text
-    assert (copy / "damaged" / name).exists()
+    assert f"{file.name} is damaged" in caplog.text
+    assert (copy / "damaged" / table / file.name).exists()
     assert figures(copy) == before
     assert same_table(copy, find_run(finished).folder)
 
 
-@pytest.mark.parametrize("name", ["scores.parquet", "queries.parquet", "noise.parquet", "perturbed-replace.parquet"])
-def test_a_deleted_table_is_missed_and_made_again(finished, copy, name):
+@pytest.mark.parametrize("table", ["scores", "queries", "noise", "perturbed-replace"])
+def test_a_deleted_part_is_missed_and_made_again(finished, copy, table):
     before = figures(copy)
-    (copy / name).unlink()
-    with pytest.raises(DamagedFile, match=f"{name} is missing. To repair the run: steadyscore audit"):
-        figures(copy)
+    part_of(copy, table).unlink()
+    if table in ("scores", "queries"):
+        with pytest.raises(InputError, match=r"is not complete\. Run the command that made it again"):
+            figures(copy)
+    else:
+        with pytest.raises(DamagedFile, match=rf"{table}\.parquet is missing\. To repair the run: steadyscore audit"):
+            figures(copy)
     assert main(["gate", str(copy), "--max", "tau_psi=1"]) == 1
     assert main(["doctor", str(copy)]) == 1
     assert again(copy, finished) == 0
@@ -196,25 +209,26 @@ def test_a_deleted_table_is_missed_and_made_again(finished, copy, name):
 
 
 def test_a_table_beside_the_scores_that_is_not_asked_for_again_is_set_aside_and_said(finished, copy, caplog):
-    flip(copy / "noise.parquet", 999)
+    part = part_of(copy, "noise")
+    flip(part, 999)
     words = [word for word in command(finished) if word != "--noise-floor"]
     words[words.index("--out") + 1] = str(copy)
     with caplog.at_level(logging.WARNING):
         assert main(words) == 0
     assert (
-        "noise.parquet is damaged: it is not what was written. It is set aside; pass --noise-floor to make it again."
+        f"{part.name} is damaged: it is not what was written. It is set aside; pass --noise-floor to make it again."
         in caplog.text
     )
     assert "floor" not in figures(copy)["measures"]["tau_psi"]
-    assert [told["file"] for told in Run.open(copy).record["set_aside"]] == ["noise.parquet"]
+    assert [told["file"] for told in Run.open(copy).record["set_aside"]] == [f"parts/noise/{part.name}"]
 
 
 @pytest.mark.parametrize("which", [0, -1])
-def test_a_damaged_shard_is_set_aside_and_only_its_queries_are_scored_again(collection_file, tmp_path, which, monkeypatch):
-    half_done(collection_file, tmp_path / "half")
-    shard = sorted((tmp_path / "half" / "shards").glob("*.parquet"))[which]
-    lost = set(read_table(shard).column("query_id").to_pylist())
-    flip(shard, 8 * shard.stat().st_size // 3)
+def test_a_damaged_part_is_set_aside_and_only_its_queries_are_scored_again(collection_file, tmp_path, which, monkeypatch):
+    parts = half_done(collection_file, tmp_path / "half").parts
+    part = parts.files()[which]
+    lost = set(parts.read(part)[0].column("query_id").to_pylist())
+    flip(part, 8 * part.stat().st_size // 3)
     asked: list[str] = []
     from steadyscore.scoring.scorer import Scorer
 
@@ -222,32 +236,20 @@ def test_a_damaged_shard_is_set_aside_and_only_its_queries_are_scored_again(coll
     monkeypatch.setattr(Scorer, "score_orders", lambda self, i, *rest: asked.append(i.id) or real(self, i, *rest))
     audit(collection_file, tmp_path / "half")
     assert set(asked) == lost | {"q2", "q3"}
-    assert (tmp_path / "half" / "damaged" / "shards" / shard.name).exists()
+    assert (tmp_path / "half" / "damaged" / "scores" / part.name).exists()
     audit(collection_file, tmp_path / "whole")
-    tables = [read_table(tmp_path / name / "scores.parquet").to_pylist() for name in ("half", "whole")]
-    assert sorted(tables[0], key=str) == sorted(tables[1], key=str)
-
-
-def test_a_folder_of_an_earlier_version_loads_and_resumes_and_is_called_not_checksummed(collection_file, tmp_path, capsys):
-    def age(folder: Path) -> None:
-        """As a folder was written before there were checksums."""
-        for file in folder.rglob("*.parquet"):
-            pq.write_table(pq.read_table(file), file)
-        record = json.loads((folder / "run.json").read_text())
-        (folder / "run.json").write_text(json.dumps({k: v for k, v in record.items() if k not in ("sha256", "files")}))
-
-    audit(collection_file, tmp_path / "whole")
-    half_done(collection_file, tmp_path / "half")
-    age(tmp_path / "half")
-    audit(collection_file, tmp_path / "half")
     assert same_table(tmp_path / "half", tmp_path / "whole")
-    before = figures(tmp_path / "whole")
-    age(tmp_path / "whole")
-    assert figures(tmp_path / "whole") == before
-    assert main(["doctor", str(tmp_path / "whole"), "--json"]) == 0
-    states = {row["file"]: row["state"] for row in json.loads(capsys.readouterr().out)}
-    assert states == dict.fromkeys(("run.json", "queries.parquet", "scores.parquet"), "not checksummed") | {"rows": "OK"}
-    audit(collection_file, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["scores.parquet", "queries.parquet", "status.json"])
+def test_a_view_that_was_changed_is_nobodys_truth_and_is_written_again(finished, copy, name, capsys):
+    before, whole = figures(copy), (copy / name).read_bytes()
+    flip(copy / name, 999)
+    assert figures(copy) == before
+    assert main(["doctor", str(copy)]) == 1
+    assert again(copy, finished) == 0
+    assert name == "status.json" or (copy / name).read_bytes() == whole
+    assert main(["doctor", str(copy)]) == 0
 
 
 # -- doctor
@@ -257,9 +259,9 @@ def test_doctor_names_every_file_of_every_run_and_what_is_damaged(finished, copy
     assert main(["doctor", str(copy), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert {row["state"] for row in told} == {"OK"}
-    assert {row["file"] for row in told} >= {file.name for file in files_of(copy)} | {"rows"}
+    assert {row["file"] for row in told} >= {str(file.relative_to(copy)) for file in files_of(copy)} | {"rows"}
     shutil.copytree(copy, copy.parent / "other")
-    flip(copy / "scores.parquet", 4000)
+    flip(part_of(copy, "scores"), 4000)
     (copy / ".scores.parquet.1.tmp").write_bytes(b"half")
     assert main(["doctor", str(copy.parent)]) == 1
     out = capsys.readouterr().out
@@ -271,20 +273,24 @@ def test_doctor_names_every_file_of_every_run_and_what_is_damaged(finished, copy
 def test_doctor_looks_at_what_stands_beside_the_runs_too(finished, tmp_path, capsys):
     out = Path(shutil.copytree(finished / "run", tmp_path / "run"))
     assert main(["doctor", str(out), "--json"]) == 0
-    assert {file.name for file in files_of(out)} <= {row["file"] for row in json.loads(capsys.readouterr().out)}
+    told = {row["file"].rpartition("/")[2] for row in json.loads(capsys.readouterr().out)}
+    assert {file.name for file in files_of(out)} <= told
     flip(out / "summary.json", 4000)
     flip(out / "measures.parquet", 4000)
     assert main(["doctor", str(out)]) == 1
     assert capsys.readouterr().out.count("it is written anew") == 2
 
 
-def test_doctor_counts_rows_against_run_json(collection_file, tmp_path, capsys):
+def test_doctor_compares_rows_with_what_was_asked(collection_file, tmp_path, capsys):
     run = audit(collection_file, tmp_path / "run")
-    table = read_table(run.folder / "scores.parquet")
-    run.write("scores.parquet", table.slice(24))
+    (part,) = run.parts.files()
+    table, note = run.parts.read(part)
+    part.unlink()
+    fewer = run.parts.put(COMPACTED, table.slice(24), note | {"keys": 12})
     assert main(["doctor", str(run.folder)]) == 1
-    assert "queries in scores.parquet: 3, run.json says 4" in capsys.readouterr().out
-    run.write("scores.parquet", table.slice(1))
+    assert "the run was complete, and rows of it are missing" in capsys.readouterr().out
+    fewer.unlink()
+    run.parts.put(COMPACTED, table.slice(1), note)
     assert main(["doctor", str(run.folder)]) == 1
     assert "1 queries lack candidates under some permutations: q0" in capsys.readouterr().out
 
@@ -297,7 +303,7 @@ KINDS = {"list": [1], "null": None, "number": 7, "text": "x", "missing": ...}
 
 def changed_records(record: dict, kind: str):
     """A record with one of its values replaced by another kind, or taken out: every key, and every key of its objects."""
-    nested = [(key, inner) for key in ("fingerprint", "coverage", "threshold") for inner in record[key]]
+    nested = [(key, inner) for key in ("fingerprint", "threshold") for inner in record.get(key, {})]
     for place in [*((key,) for key in record), *nested]:
         changed = json.loads(json.dumps(record))
         inside = changed if len(place) == 1 else changed[place[0]]
@@ -307,9 +313,13 @@ def changed_records(record: dict, kind: str):
         yield place, changed
 
 
+RECORDS = pytest.mark.parametrize("name", ["run.json", "requests/000001.json"], ids=["run", "request"])
+
+
+@RECORDS
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_sealed_record_that_was_changed_is_refused_wherever_it_was(copy, kind, capsys):
-    file = copy / "run.json"
+def test_a_sealed_record_that_was_changed_is_refused_wherever_it_was(copy, kind, name, capsys):
+    file = copy / name
     record = json.loads(file.read_text())
     for place, changed in changed_records(record, kind):
         if place == ("sha256",) or changed == record:
@@ -321,12 +331,13 @@ def test_a_sealed_record_that_was_changed_is_refused_wherever_it_was(copy, kind,
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@RECORDS
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_run_json_holds_the_answer_is_a_sentence(finished, copy, kind, capsys, monkeypatch):
+def test_whatever_a_record_holds_the_answer_is_a_sentence(finished, copy, kind, name, capsys, monkeypatch):
     """A record of other kinds is refused where it is opened; one that opens goes through every command that reads it."""
-    measured = measure(Run.open(copy).queries())  # of the same scores every time: the numbers are not in question here
+    measured = measure(Run.open(copy).read_queries())  # of the same scores every time: the numbers are not in question here
     monkeypatch.setattr("steadyscore.audits.load.measure", lambda *_: measured)
-    file = copy / "run.json"
+    file = copy / name
     opened = 0
     for place, changed in changed_records(json.loads(file.read_text()), kind):
         changed.pop("sha256", None)
@@ -376,7 +387,7 @@ def test_all_mistakes_of_a_record_are_said_at_once(copy):
 
 def test_a_record_changed_by_hand_is_refused_until_its_checksum_is_deleted(copy):
     file = copy / "run.json"
-    text = file.read_text().replace('"name": "synthetic', '"name": "my synthetic')
+    text = file.read_text().replace('"collection": "', '"collection": "my ')
     file.write_text(text)
     with pytest.raises(
         DamagedFile, match=r'was changed since it was written\. If you changed it on purpose, delete its line "sha256"'
@@ -384,7 +395,7 @@ def test_a_record_changed_by_hand_is_refused_until_its_checksum_is_deleted(copy)
         Run.open(copy)
     lines = text.splitlines(keepends=True)
     file.write_text("".join(line for line in lines if '"sha256": ' not in line or not line.startswith('  "sha256"')))
-    assert Run.open(copy).record["name"].startswith("my synthetic")
+    assert Run.open(copy).record["collection"].startswith("my ")
 
 
 def test_a_card_of_other_kinds_is_refused_with_every_mistake(tmp_path):

@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,13 +20,18 @@ from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, RunMismatch, StorageError
 from steadyscore.machine import disk
 from steadyscore.machine.disk import atomic
-from steadyscore.runs.folder import Run, find_run, find_runs
-from steadyscore.runs.streams import join
+from steadyscore.runs.find import find_run, find_runs
+from steadyscore.runs.folder import Run
 from steadyscore.runs.table import read_table
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.scoring.scorer import Settings
 from tests.helpers.paths import ROOT
 from tests.helpers.pools import some_instances, write_collection
+from tests.runs.test_table import scored
+
+FORMAT_1 = Path(__file__).parent / "format_1"
+"""Runs of SMALL_POOLS that version 0.2 wrote."""
+ABOUT = {"name": "s", "collection": "c", "task": "passage_reranking"}
 
 
 def audit(file: Path, folder: Path, address="synthetic:slot", **options) -> Run:
@@ -37,12 +41,13 @@ def audit(file: Path, folder: Path, address="synthetic:slot", **options) -> Run:
 
 def test_a_complete_run_says_so_and_holds_one_row_per_query_permutation_and_candidate(collection_file, tmp_path):
     run = audit(collection_file, tmp_path / "run")
-    record = json.loads((run.folder / "run.json").read_text())
+    record = json.loads((run.folder / "status.json").read_text())
     assert record["status"] == "complete"
     assert record["coverage"]["scored"] == 4
     assert {"fingerprint", "versions", "command", "capabilities"} <= record.keys()
     assert read_table(run.folder / "scores.parquet").num_rows == 4 * (3 + 1) * 6
-    assert not (run.folder / "shards").exists()
+    assert run.read("scores.parquet").equals(read_table(run.folder / "scores.parquet"))
+    assert len(run.parts.files()) == 1, "what a session wrote was merged"
 
 
 def test_the_same_command_again_scores_nothing(collection_file, tmp_path, monkeypatch):
@@ -84,9 +89,8 @@ def test_a_second_process_in_the_folder_is_told_so(collection_file, tmp_path):
 
 
 def test_of_long_values_the_part_that_differs_is_shown(tmp_path):
-    about = {"name": "s", "collection": "c", "task": "passage_reranking"}
-    run = Run.create_or_resume(tmp_path, {"source": "x" * 200 + "one"}, **about)
-    run.update_record(status="complete", coverage={"queries": 0, "scored": 0, "failed": []})
+    run = Run.create_or_resume(tmp_path, {"source": "x" * 200 + "one"}, **ABOUT)
+    run.append(scored(), at_once=True)
     with pytest.raises(RunMismatch, match=r'source was \.\.\.x+one", now \.\.\.x+two"\.'):
         Run.create_or_resume(tmp_path, {"source": "x" * 200 + "two"})
 
@@ -111,7 +115,7 @@ def test_rows_stand_in_the_order_of_the_collection_whatever_was_retried_or_delet
     score_collection(scorer, str(file), tmp_path / "retried", config)
     retried = audit(file, tmp_path / "retried")
     half = half_done(file, tmp_path / "deleted")
-    sorted((half.folder / "shards").glob("*.parquet"))[0].unlink()
+    half.parts.files()[0].unlink()
     for run in (retried, audit(file, half.folder)):
         for name in ("scores.parquet", "queries.parquet"):
             assert (run.folder / name).read_bytes() == (whole.folder / name).read_bytes()
@@ -119,18 +123,17 @@ def test_rows_stand_in_the_order_of_the_collection_whatever_was_retried_or_delet
 
 
 def test_a_run_is_read_a_part_at_a_time_and_joined_in_order(tmp_path, monkeypatch):
-    """Row groups of a few rows, also such as cut a query in two, give the same queries."""
+    """Parts of a few rows give the same queries."""
     file = write_collection(tmp_path / "some.jsonl", some_instances(queries=7))
     whole = audit(file, tmp_path / "whole")
-    monkeypatch.setattr("steadyscore.runs.streams.GROUP_ROWS", 30)
+    monkeypatch.setattr("steadyscore.runs.parts.GROUP_ROWS", 30)
+    monkeypatch.setattr("steadyscore.runs.lists.LISTED", 3)
     parts = audit(file, tmp_path / "parts")
     table = read_table(whole.folder / "scores.parquet")
-    pq.write_table(table, parts.folder / "cut.parquet", row_group_size=31)
     assert pq.ParquetFile(parts.folder / "scores.parquet").num_row_groups == 4
+    assert len(parts.parts.files()) == 4
     assert read_table(parts.folder / "scores.parquet").equals(table)
-    cut = pa.concat_tables(join([parts.folder / "cut.parquet"], [f"q{i}" for i in range(7)]))
-    assert cut.equals(table)
-    (parts.folder / "cut.parquet").rename(parts.folder / "scores.parquet")
+    assert read_table(parts.folder / "queries.parquet").equals(read_table(whole.folder / "queries.parquet"))
     for one, other in zip(whole.read_queries(), parts.iter_queries(), strict=True):
         assert one.query_id == other.query_id
         assert np.array_equal(one.scores, other.scores)
@@ -141,7 +144,7 @@ def test_a_query_that_took_a_second_or_that_somebody_charges_for_is_on_disk_at_o
     whole = audit(collection_file, tmp_path / "whole").read_queries()
     now = 100.0
     monkeypatch.setattr("steadyscore.runs.folder.time.monotonic", lambda: now)
-    run = Run.create_or_resume(tmp_path / "run", {})
+    run = Run.create_or_resume(tmp_path / "run", {}, **ABOUT)
     run.append(whole[0])
     assert run.scored_ids() == set()
     now += 1.1
@@ -156,10 +159,10 @@ def test_a_stop_in_the_writing_of_a_shard_loses_and_doubles_nothing(collection_f
     whole = audit(collection_file, tmp_path / "whole")
     real = os.replace
     for before in (True, False):
-        run = Run.create_or_resume(tmp_path / f"run-{before}", {})
+        run = Run.create_or_resume(tmp_path / f"run-{before}", {}, **ABOUT)
 
         def stop(source, target, before=before):
-            if target.parent.name != "shards":
+            if target.parent.name != "scores":
                 return real(source, target)
             if not before:
                 real(source, target)
@@ -170,7 +173,8 @@ def test_a_stop_in_the_writing_of_a_shard_loses_and_doubles_nothing(collection_f
             with pytest.raises(KeyboardInterrupt):
                 run.append(whole.read_queries()[0], at_once=True)
         run.flush()
-        assert sum(read_table(shard).num_rows for shard in run._shards()) == 4 * 6
+        run.finish([{"query_id": "q0", "judged": None}], [])
+        assert run.read("scores.parquet").num_rows == 4 * 6
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -262,7 +266,7 @@ def test_stopped_before_any_change_on_disk_no_query_is_lost_and_a_failed_one_is_
 
         scorer.score_orders = score
         with monkeypatch.context() as patch:
-            for owner, name in ((os, "replace"), (shutil, "rmtree"), (Path, "mkdir")):
+            for owner, name in ((os, "replace"), (os, "link"), (Path, "unlink"), (Path, "mkdir")):
                 patch.setattr(owner, name, stopped(getattr(owner, name)))
             score_collection(scorer, str(collection_file), folder, config)
         return changes
@@ -277,7 +281,7 @@ def test_stopped_before_any_change_on_disk_no_query_is_lost_and_a_failed_one_is_
             with contextlib.suppress(KeyboardInterrupt):
                 attempt(folder, faulty=faults, stop=n)
             attempt(folder)
-            record = json.loads((folder / "run.json").read_text())
+            record = Run.open(folder).record
             assert (record["status"], record["coverage"]["failed"]) == ("complete", []), n
             assert sorted(read_table(folder / "scores.parquet").to_pylist(), key=str) == rows, n
 
@@ -364,8 +368,9 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else "",
 )
 def test_a_record_that_somebody_edited_is_refused_in_a_sentence(collection_file, tmp_path, place, value):
-    audit(collection_file, tmp_path / "run")
-    file = tmp_path / "run" / "run.json"
+    """A record of format 1 holds all that a record may hold."""
+    folder = Path(shutil.copytree(FORMAT_1 / "complete", tmp_path / "run"))
+    file = folder / "run.json"
     record = json.loads(file.read_text())
     del record["sha256"]
     part = record

@@ -1,21 +1,22 @@
-"""A complete run that grows holds what a run made whole holds, byte for byte, and nothing is scored twice."""
+"""A run that is asked for more holds what a run made whole holds, byte for byte, and nothing is scored twice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import contextlib
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from steadyscore.collection import open_collection
 from steadyscore.errors import InputError, RunMismatch
-from steadyscore.runs import folder
 from steadyscore.runs.folder import Run
-from steadyscore.runs.growth import is_growth
-from steadyscore.runs.layout import Session
-from steadyscore.scoring.score import AuditConfig, Cut, check_query_ids, open_scorer, score_collection, score_query
+from steadyscore.runs.layout import output_schema
+from steadyscore.runs.requests import is_growth
+from steadyscore.scoring.score import AuditConfig, Cut, check_query_ids, missing_numbers, open_scorer, score_collection
 from tests.helpers.pools import some_instances, write_collection
 
 SMALL = AuditConfig(permutations=3, cut=Cut(queries=3))
@@ -52,7 +53,6 @@ def assert_same_scores(one: Run, other: Run) -> None:
 def assert_same_tables(one: Run, other: Run) -> None:
     assert_same_scores(one, other)
     assert one.record["coverage"]["windows"] == other.record["coverage"]["windows"]
-    assert not (one.folder / "earlier.parquet").exists()
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,9 @@ def test_a_growth_that_was_stopped_goes_on(source, tmp_path, monkeypatch):
     asked: list = []
     with pytest.raises(KeyboardInterrupt):
         score(source, tmp_path / "run", large, asked, stop_after=2)
-    assert not Run.open(tmp_path / "run").is_complete
+    assert [len(query.permuted) for query in Run.open(tmp_path / "run").read_queries()] == [3, 3, 3], (
+        "readers have what was whole"
+    )
     again: list = []
     grown = score(source, tmp_path / "run", large, again)
     assert not set(asked) & set(again)
@@ -95,67 +97,62 @@ GROWTHS = pytest.mark.parametrize(
 """A run of SMALL that has more permutations, and one that has more queries."""
 
 
-@contextmanager
-def killed(monkeypatch, function: str, call: int) -> Iterator[None]:
-    """A process that ends before it calls a function of run folders for the n-th time."""
-    where = folder if hasattr(folder, function) else Run
-    real, calls = getattr(where, function), []
+def changes_on_disk(monkeypatch, stop: int) -> list:
+    """Names that were given and removed; this process ends before number `stop`."""
+    done: list = []
 
-    def die(*given):
-        calls.append(given)
-        if len(calls) == call:
-            raise KeyboardInterrupt
-        return real(*given)
+    def counted(change):
+        def change_or_stop(*args, **options):
+            done.append(args)
+            if len(done) == stop:
+                raise KeyboardInterrupt
+            return change(*args, **options)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(where, function, die)
-        with pytest.raises(KeyboardInterrupt):
-            yield
+        return change_or_stop
+
+    for owner, name in ((os, "replace"), (os, "link"), (Path, "unlink")):
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
+    return done
 
 
 @GROWTHS
-@pytest.mark.parametrize("killed_in", ["_write_record", "_restore_shards", "finish", "write_tables", "_list_tables"])
 @pytest.mark.parametrize("goes", ["on", "back"])
-def test_a_kill_between_the_steps_of_a_growth_loses_nothing(source, tmp_path, monkeypatch, large, killed_in, goes):
-    score(source, tmp_path / "run", SMALL)
-
-    with killed(monkeypatch, killed_in, 2 if killed_in.startswith("_write") or killed_in == "write_tables" else 1):
-        score(source, tmp_path / "run", large)
-    wanted = large if goes == "on" else SMALL
-    assert_same_scores(score(source, tmp_path / "run", wanted), score(source, tmp_path / "whole", wanted))
-    assert_same_scores(score(source, tmp_path / "run", large), score(source, tmp_path / "large", large))
-    assert sorted(file.name for file in (tmp_path / "run").iterdir()) == ["queries.parquet", "run.json", "scores.parquet"]
+def test_a_stop_before_any_change_of_a_growth_loses_nothing(source, tmp_path, monkeypatch, large, goes):
+    small, whole = score(source, tmp_path / "small", SMALL), score(source, tmp_path / "whole", large)
+    wanted = whole if goes == "on" else small
+    for stop in range(1, 100):
+        folder = Path(shutil.copytree(tmp_path / "small", tmp_path / f"run-{stop}"))
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            done = changes_on_disk(patch, stop)
+            score(source, folder, large)
+        if len(done) < stop:
+            break
+        assert_same_scores(score(source, folder, large if goes == "on" else SMALL), wanted)
+        assert_same_scores(score(source, folder, large), whole)
+    assert stop > 10
 
 
 @GROWTHS
-def test_a_growth_that_did_not_end_is_undone_by_the_command_before_it(source, tmp_path, monkeypatch, large):
+def test_a_growth_that_did_not_end_goes_back_to_what_was_asked_before(source, tmp_path, monkeypatch, large):
     monkeypatch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
     before = score(source, tmp_path / "run", SMALL)
-    before.write("outputs.parquet", before.read("queries.parquet"))
+    write_output(before)
     with pytest.raises(KeyboardInterrupt):
         score(source, tmp_path / "run", large, [], stop_after=2)
     asked: list = []
-    undone = score(source, tmp_path / "run", SMALL, asked)
+    back = score(source, tmp_path / "run", SMALL, asked)
     assert not asked
-    assert undone.has("outputs.parquet")
-    assert_same_tables(undone, score(source, tmp_path / "small", SMALL))
-    assert_same_scores(score(source, tmp_path / "run", large), score(source, tmp_path / "whole", large))
+    assert back.has("outputs.parquet")
+    assert_same_scores(back, score(source, tmp_path / "small", SMALL))
+    more: list = []
+    assert_same_scores(score(source, tmp_path / "run", large, more), score(source, tmp_path / "whole", large))
+    assert len({query for query, _ in more}) < len(score(source, tmp_path / "run", large).read_queries())
 
 
-@GROWTHS
-@pytest.mark.parametrize("stopped_in", ["finish", "_list_tables"])
-@pytest.mark.parametrize(
-    ("killed_in", "goes"), [("_write_record", "on"), ("_write_record", "back"), ("restore_table", "back"), ("damage_of", "back")]
-)
-def test_a_kill_while_a_growth_is_undone_loses_nothing(source, tmp_path, monkeypatch, large, stopped_in, killed_in, goes):
-    score(source, tmp_path / "run", SMALL)
-    with killed(monkeypatch, stopped_in, 1):
-        score(source, tmp_path / "run", large)
-    with killed(monkeypatch, killed_in, 1):
-        score(source, tmp_path / "run", SMALL)
-    wanted = large if goes == "on" else SMALL
-    assert_same_scores(score(source, tmp_path / "run", wanted), score(source, tmp_path / "whole", wanted))
-    assert_same_scores(score(source, tmp_path / "run", large), score(source, tmp_path / "large", large))
+def write_output(run: Run) -> None:
+    run.write(
+        "outputs.parquet", pa.table({"query_id": ["q0"], "permutation": [0], "reader": ["r"], "output": ["yes"]}, output_schema())
+    )
 
 
 def test_a_growth_in_which_every_query_fails_can_be_undone(source, tmp_path):
@@ -172,11 +169,11 @@ def test_a_growth_in_which_every_query_fails_can_be_undone(source, tmp_path):
     assert_same_tables(score(source, tmp_path / "run", SMALL), score(source, tmp_path / "small", SMALL))
 
 
-def test_what_readers_wrote_of_fewer_permutations_goes(source, tmp_path):
-    run = score(source, tmp_path / "run", SMALL)
-    run.write("outputs.parquet", run.read("queries.parquet"))
+def test_what_readers_wrote_of_fewer_permutations_does_not_count(source, tmp_path):
+    write_output(score(source, tmp_path / "run", SMALL))
     grown = score(source, tmp_path / "run", replace(SMALL, permutations=5))
     assert not grown.has("outputs.parquet")
+    assert score(source, tmp_path / "run", SMALL).has("outputs.parquet")
 
 
 @pytest.mark.parametrize(
@@ -193,33 +190,32 @@ def test_a_run_does_not_shrink_and_grows_in_nothing_else(source, tmp_path, small
         score(source, tmp_path / "run", smaller)
 
 
-def test_an_unfinished_run_is_finished_before_it_grows(source, tmp_path, monkeypatch):
+def test_an_unfinished_run_may_be_asked_for_more(source, tmp_path, monkeypatch):
     monkeypatch.setitem(Run.append.__kwdefaults__, "seconds", 0.0)
+    asked, more, large = [], [], AuditConfig(permutations=5)
     with pytest.raises(KeyboardInterrupt):
-        score(source, tmp_path / "run", SMALL, [], stop_after=2)
-    with pytest.raises(RunMismatch, match="is not complete, so it cannot grow yet"):
-        score(source, tmp_path / "run", AuditConfig(permutations=3))
+        score(source, tmp_path / "run", SMALL, asked, stop_after=2)
+    assert_same_scores(score(source, tmp_path / "run", large, more), score(source, tmp_path / "whole", large))
+    assert not set(asked) & set(more)
 
 
-@pytest.mark.parametrize("file", ["scores.parquet", "queries.parquet"])
+@pytest.mark.parametrize("table", ["scores", "queries"])
 @GROWTHS
-def test_a_damaged_run_is_repaired_before_it_grows(source, tmp_path, file, large):
+def test_a_damaged_run_grows_and_what_was_lost_is_made_again(source, tmp_path, table, large):
     run = score(source, tmp_path / "run", SMALL)
-    (run.folder / file).unlink()
-    with pytest.raises(RunMismatch, match="is not complete, so it cannot grow yet"):
-        score(source, run.folder, large)
-    assert Run.open(run.folder).record["fingerprint"]["queries"] == 3
-    assert_same_scores(score(source, run.folder, SMALL), score(source, tmp_path / "small", SMALL))
+    for part in (run.folder / "parts" / table).iterdir():
+        part.unlink()
+    assert not Run.open(run.folder).is_complete
     assert_same_scores(score(source, run.folder, large), score(source, tmp_path / "whole", large))
+    assert_same_scores(score(source, run.folder, SMALL), score(source, tmp_path / "small", SMALL))
 
 
 def test_a_query_that_has_all_its_permutations_is_not_scored_again(source, tmp_path):
     run = score(source, tmp_path / "run", SMALL)
     scorer = open_scorer("synthetic:companion:0.3", open_collection(source).collection, SMALL)
-    known, session = next(run.iter_queries()), Session()
     instance = next(iter(open_collection(source).instances()))
-    assert score_query(scorer, instance, SMALL, session, known, place=0) is known
-    assert not session
+    assert missing_numbers(scorer, instance, SMALL, run.ledger.numbers(instance.id)) == []
+    assert missing_numbers(scorer, instance, replace(SMALL, permutations=5), run.ledger.numbers(instance.id)) == [3, 4]
 
 
 def test_a_query_that_fails_in_a_growth_keeps_the_permutations_it_had(source, tmp_path):
@@ -241,7 +237,6 @@ def test_a_query_that_fails_in_a_growth_keeps_the_permutations_it_had(source, tm
     grown = score(source, tmp_path / "run", large, asked)
     assert asked == [("q1", number) for number in range(3, 8)]
     assert_same_tables(grown, score(source, tmp_path / "whole", large))
-    assert not (tmp_path / "run" / "unfinished.parquet").exists()
 
 
 def test_windows_that_were_cut_to_fit_are_named_before_and_after_a_growth(source, tmp_path):

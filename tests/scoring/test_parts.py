@@ -11,8 +11,10 @@ from steadyscore.audits.audit import Additions, AuditWork, Output, audit
 from steadyscore.cli import main
 from steadyscore.engines import EngineOptions
 from steadyscore.errors import InputError, RunMismatch
-from steadyscore.runs.folder import Run, find_run
+from steadyscore.runs.find import find_run
+from steadyscore.runs.folder import Run
 from steadyscore.runs.layout import SCORES_FILE
+from steadyscore.runs.parts import Ledger
 from steadyscore.scoring import parts
 from steadyscore.scoring.parts import Share
 from steadyscore.scoring.ray_launcher import Cluster
@@ -63,15 +65,15 @@ def test_a_complete_run_is_left_alone(tmp_path):
     before = table(tmp_path)
     assert [row.scored for row in score_share(work(tmp_path), Share(1, 1)).rows] == [0] * 4
     assert table(tmp_path) == before
-    assert not list(tmp_path.glob("**/shards/*"))
+    assert not list(tmp_path.glob("**/parts/scores/*/w*"))
 
 
 def test_a_damaged_part_is_set_aside_and_scored_again(tmp_path):
     score_share(work(tmp_path), Share(1, 1))
-    part = sorted(tmp_path.glob("**/shards/part-*.parquet"))[0]
+    part = sorted(tmp_path.glob("**/parts/scores/*/w*.parquet"))[0]
     part.write_bytes(part.read_bytes()[:-100])
     assert sum(row.scored for row in score_share(work(tmp_path), Share(1, 1)).rows) == 3
-    assert list(tmp_path.glob("**/damaged/shards/part-*.parquet"))
+    assert list(tmp_path.glob("**/damaged/scores/w*.parquet"))
     collect(tmp_path)
     collect(tmp_path.with_name("alone"))
     assert table(tmp_path) == table(tmp_path.with_name("alone"))
@@ -88,7 +90,7 @@ def test_what_parts_cost_is_summed_once_however_often_they_are_collected(tmp_pat
     score_share(work(tmp_path), Share(1, 2))
     score_share(work(tmp_path), Share(2, 2))
 
-    def stop(*_):
+    def stop(*_, **how):
         raise KeyboardInterrupt
 
     for _ in range(2):
@@ -96,22 +98,20 @@ def test_what_parts_cost_is_summed_once_however_often_they_are_collected(tmp_pat
             patch.setattr(Run, "finish", stop)
             with pytest.raises(KeyboardInterrupt):
                 collect(tmp_path)
-        summed = [session for session in find_run(tmp_path).record["sessions"] if "parts" in session]
-        assert [(session["parts"], session["windows"]) for session in summed] == [(4, 36)]
+        assert [session["windows"] for session in find_run(tmp_path).record["sessions"]] == [18, 18]
     (audited,) = collect(tmp_path)
     assert audited.record["coverage"]["windows"] == 36
-    assert not any("parts" in session for session in audited.record["sessions"])
     assert len(audited.record["starts"]) == 1
 
 
 def test_a_stop_in_the_middle_of_a_part_keeps_its_queries(tmp_path, monkeypatch):
     scored, score = [], parts.score_query
 
-    def stop_at_the_fifth(scorer, instance, config, session, place):
+    def stop_at_the_fifth(scorer, instance, config, session, known, place):
         if len(scored) == 4:
             raise KeyboardInterrupt
         scored.append(instance.id)
-        return score(scorer, instance, config, session, place=place)
+        return score(scorer, instance, config, session, known, place=place)
 
     with monkeypatch.context() as patch:
         patch.setattr(parts, "score_query", stop_at_the_fifth)
@@ -139,26 +139,36 @@ def test_a_query_that_failed_is_named_and_tried_again(tmp_path):
 
 def test_a_worker_with_other_settings_is_refused(tmp_path):
     score_share(work(tmp_path), Share(1, 2))
-    other = AuditConfig(permutations=3, cut=CONFIG.cut)
-    with pytest.raises(RunMismatch, match="permutations was 2, now 3"):
+    other = replace(CONFIG, seed=7)
+    with pytest.raises(RunMismatch, match="seed was 0, now 7"):
         score_share(work(tmp_path, config=other), Share(2, 2))
 
 
-@pytest.mark.parametrize("larger", [replace(CONFIG, permutations=3), replace(CONFIG, cut=Cut(queries=14, pool=6))])
-def test_a_worker_adds_to_no_run_that_is_to_grow_or_has_begun_to(tmp_path, monkeypatch, larger):
+@pytest.mark.parametrize(
+    "larger",
+    [replace(CONFIG, permutations=3), replace(CONFIG, cut=Cut(queries=14, pool=6))],
+    ids=["permutations", "queries"],
+)
+def test_workers_add_to_a_complete_run(tmp_path, larger):
+    collect(tmp_path / "grown")
+    rows = [row for i in (1, 2) for row in score_share(work(tmp_path / "grown", config=larger), Share(i, 2)).rows]
+    assert sum(row.windows for row in rows) == (12 if larger.permutations == 3 else 2 * 3)
+    for out in ("grown", "whole"):
+        audit("synthetic:slot", "passages", out=tmp_path / out, config=larger, report=False)
+    assert table(tmp_path / "grown") == table(tmp_path / "whole")
+
+
+def test_rows_that_two_workers_scored_are_there_once_and_cost_what_both_took(tmp_path):
+    """Neither sees the other's parts before it has written its own."""
+    first, second = (next(work(tmp_path).workers())[1] for _ in range(2))
+    for place in range(len(first.parts)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Run, "join_stretch", lambda run, group: setattr(run, "_ledger", run._ledger or Ledger(run.parts)))
+            assert first.score(place).scored == second.score(place).scored == 3
     collect(tmp_path)
-    with pytest.raises(RunMismatch, match="shares cannot add to it"):
-        score_share(work(tmp_path, config=larger), Share(1, 1))
-
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "finish", stop)
-        with pytest.raises(KeyboardInterrupt):
-            audit("synthetic:slot", "passages", out=tmp_path, config=larger, report=False)
-    with pytest.raises(RunMismatch, match="shares cannot add to it"):
-        score_share(work(tmp_path, config=larger), Share(1, 1))
+    collect(tmp_path.with_name("alone"))
+    assert table(tmp_path) == table(tmp_path.with_name("alone"))
+    assert find_run(tmp_path).record["coverage"]["windows"] == 2 * 36
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "2", "1/0", "-1/2", "a/b", "1/2/3", ""])

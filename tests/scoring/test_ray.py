@@ -3,13 +3,13 @@
 `make test-ray RAY_PYTHON=...`; faults of a cluster stand in `tests/faults/cases/ray_cluster.py`.
 """
 
-import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from steadyscore.cli import main
+from steadyscore.runs.folder import Run
 from steadyscore.runs.layout import SCORES_FILE
 from steadyscore.scoring.parts import Share
 from steadyscore.scoring.ray_launcher import Cluster, map_on_ray
@@ -38,7 +38,7 @@ def timed(work, out, score):
     """(manifest, seconds until the first part was begun, seconds from then to the end of the last one), by the clock of files."""
     began = time.time()
     manifest = score(work)
-    ends = sorted(file.stat().st_mtime for file in out.glob("shards/part-*.parquet"))
+    ends = sorted(file.stat().st_mtime for file in out.glob("parts/scores/*/w*.parquet"))
     first = min(row.seconds for row in manifest.rows)
     opening = ends[0] - began - first
     return manifest, opening, ends[-1] - began - opening
@@ -105,4 +105,4 @@ def test_the_verbs_run_on_the_cluster_of_this_machine(nodes, tmp_path, capsys):
         assert main(["label", *words, "--out", str(tmp_path / f"{name}-labels"), *more]) == 0
     assert (tmp_path / "ray.run").read_bytes() == (tmp_path / "alone.run").read_bytes()
     assert (tmp_path / "ray-labels/labels.parquet").read_bytes() == (tmp_path / "alone-labels/labels.parquet").read_bytes()
-    assert json.loads((tmp_path / "ray-labels/run.json").read_text())["status"] == "complete"
+    assert Run.open(tmp_path / "ray-labels").is_complete

@@ -11,6 +11,7 @@ from steadyscore.collection import open_collection
 from steadyscore.commands import label as verb
 from steadyscore.engines.python import PythonReranker
 from steadyscore.errors import InputError
+from steadyscore.runs.folder import Run
 from steadyscore.scoring.score import AuditConfig, open_scorer, scorer_for
 from steadyscore.scoring.scorer import Settings
 from steadyscore.training import labels
@@ -66,8 +67,7 @@ def test_the_grade_distribution_has_the_label_as_its_mean(tmp_path, tiny_folder,
     scorer = open_scorer(f"hf:{tiny_folder}", open_collection(str(collection_file)).collection, config)
     for label in labels.label_collection(scorer, str(collection_file), tmp_path / "labels", config):
         np.testing.assert_allclose(label.grades @ np.arange(4), labels.target(label), atol=1e-5)
-    stored = json.loads((tmp_path / "labels" / "run.json").read_text())
-    assert stored["status"] == "complete"
+    assert Run.open(tmp_path / "labels").is_complete
     identity = labels.labels_identity(str(tmp_path / "labels"))
     assert identity["teacher_orders"] == 2
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Unpack
 
 from ..collection import Data
 from ..engines import EngineOptions, Recording
 from ..errors import InputError
 from ..machine.disk import explaining_os_errors, write_record
-from ..machine.mirrors import parse_place
+from ..machine.places import Place, parse_place
 from ..machine.progress import bar
 from ..measures.reading import Reading
 from ..runs.layout import CLEAN, SUMMARY_FILE
@@ -36,7 +35,7 @@ def attack(
     data: Data,
     *,
     attacks: Sequence[str] | None = None,
-    out: str | Path | None = None,
+    out: str | Place | None = None,
     config: AuditConfig | None = None,
     options: EngineOptions | None = None,
     quiet: bool = False,

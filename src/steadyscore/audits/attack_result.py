@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import InputError
 from ..machine.names import no_such, short_repr
-from ..machine.working_copies import local_folder, open_folder
+from ..machine.places import Place, parse_place
 from ..measures.attacks import ATTACK_MEASURES, Attacked, measure_attack
 from ..measures.measurement import find_cutoff
 from ..measures.ranking import is_relevant, rank
@@ -86,7 +85,7 @@ class AttackAudit:
     """Queries that could not be scored, with words or without: in no figure that needs them."""
     not_measured: dict[str, str] = field(default_factory=dict)
     """Attacks that no query was scored under, each with the reason."""
-    folder: Path | None = None
+    folder: Place | None = None
 
     def __getitem__(self, attack: str) -> dict[str, Effect]:
         if attack not in self.effects:
@@ -152,12 +151,11 @@ class AttackAudit:
         """
         return self.check(make_bounds(min or {}, max or {}, is_attack_measure, LISTED), allow_missing)
 
-    def report(self, folder: str | Path) -> Path:
+    def report(self, folder: str | Place) -> Place:
         """Write the page; returns its path."""
         from ..report.attack import write_attack_report
 
-        with open_folder(folder) as place:
-            return write_attack_report(self, place)
+        return write_attack_report(self, parse_place(folder))
 
     def __str__(self) -> str:
         measures = [measure for measure in ON_TERMINAL if measure == OWN or any(measure in of for of in self.effects.values())]
@@ -209,13 +207,13 @@ class _Before(NamedTuple):
     """Fitted on other queries."""
 
 
-def load_attack(folder: str | Path, *, attacks: Sequence[str] | None = None, threshold: Threshold | None = None) -> AttackAudit:
+def load_attack(folder: str | Place, *, attacks: Sequence[str] | None = None, threshold: Threshold | None = None) -> AttackAudit:
     """What the attacks in a folder moved, measured again; no model is needed.
 
     attacks    only these; None: all that the folder holds
     threshold  another cutoff than the one that the run was attacked with
     """
-    root = local_folder(folder)
+    root = parse_place(folder)
     clean = Run.open(root / CLEAN)
     there = [name for name in ATTACKS if (root / ATTACKS_FOLDER / name / RECORD_FILE).exists()]
     queries = clean.read_queries()

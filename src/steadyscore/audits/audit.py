@@ -23,9 +23,8 @@ from ..errors import InputError, SteadyscoreError
 from ..machine import console
 from ..machine.disk import explaining_os_errors, lock_folder, write_record, write_tables
 from ..machine.extras import PAGE, absent_modules
-from ..machine.mirrors import Place, parse_place
+from ..machine.places import Place, parse_place
 from ..machine.progress import bar, job
-from ..machine.working_copies import local_folder, open_folder
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import library_values, parse_measures
 from ..measures.reading import Reading
@@ -34,7 +33,6 @@ from ..readers.outputs import reader_label
 from ..readers.reader import ask_reader
 from ..runs.folder import Run
 from ..runs.layout import MEASURES_FILE, SUMMARY_FILE, measure_schema
-from ..runs.parts import is_record
 from ..runs.table import Scored
 from ..scoring.estimate import remember_speed
 from ..scoring.mitigations import mitigate
@@ -112,7 +110,7 @@ def audit(
     scores: Any = None,
     relevance: Any = None,
     name: str | None = None,
-    out: str | Path | None = None,
+    out: str | Place | None = None,
     config: AuditConfig | None = None,
     options: EngineOptions | None = None,
     mitigations: Sequence[str] = (),
@@ -190,7 +188,7 @@ def list_sources(data: Data) -> list[Data]:
     """One collection, or several by name or file; a list of dicts is one."""
     if data is None:
         raise InputError("there is no data. Give a collection's name (`steadyscore data list` prints them), a file or rows.")
-    is_several = isinstance(data, list | tuple) and data and all(isinstance(one, str | Path | Source) for one in data)
+    is_several = isinstance(data, list | tuple) and data and all(isinstance(one, str | Place | Source) for one in data)
     return list(data) if is_several else [data]
 
 
@@ -217,7 +215,7 @@ class AuditWork:
         if self.output.folder is None:
             raise InputError("workers need a run folder that all of them see. Say where it is with --out.")
         sources = open_work(self)
-        places = run_folders(local_folder(self.output.folder, is_record), self.scorers, sources)
+        places = run_folders(parse_place(self.output.folder), self.scorers, sources)
         for name, scorer in self.scorers.items():
             folders = [places[name, source.name] for source in sources]
             with job(f"loading {name}", unit="", hidden=self.quiet):
@@ -258,7 +256,7 @@ class _Work:
     additions: Additions
     output: Output
     source: Source
-    folder: Path
+    folder: Place
     address: str | None
     """The scorer's, where it has one."""
 
@@ -279,8 +277,8 @@ def _audit_one(backend: Backend, name: str, work: _Work, before: Audit | None) -
     by = match_threshold(config.threshold, run.record["collection"], additions.serving_permutations, config.reading)
     with lock_folder(work.folder):  # scoring has given it back
         failed = _score_additions(scorer, run, queries, work)
-        run.update_record(threshold=stored_threshold(by), reading=asdict(config.reading), name=own_name)
         reports = {reader: _read(run, queries, reader, work) for reader in additions.readers}
+        run.update_record(threshold=stored_threshold(by), reading=asdict(config.reading), name=own_name)
     served = (additions.reader_k, additions.serving_permutations, config.reading, additions.reader_decoding)
     first = [reader_label(reader, *served) for reader in additions.readers[:1]] or None
     found = load_run(
@@ -425,17 +423,16 @@ def audit_scores(
 
 
 @contextmanager
-def working_folder(output: Output) -> Iterator[Path]:
+def working_folder(output: Output) -> Iterator[Place]:
     """The folder to work in: the one asked for, or one that goes with the call."""
     if output.folder is not None:
-        with open_folder(output.folder) as place:
-            yield place
+        yield output.folder
         return
     with tempfile.TemporaryDirectory(prefix="steadyscore-") as folder:
         yield Path(folder) / "run"
 
 
-def write_results(audits: Audits, folder: Path, output: Output) -> Audits:
+def write_results(audits: Audits, folder: Place, output: Output) -> Audits:
     """Write tables, summary and page beside the runs."""
     if output.folder is None:
         return audits

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..machine.extras import check_installed
 from ..machine.names import short_repr
+from ..machine.places import Place
 from ..measures.intervals import Interval
 from ..measures.ranking import unless_nan
 from ..tasks import TASKS
@@ -149,7 +149,7 @@ class Comparison:
 
         return pd.DataFrame([row | row.pop("difference") for row in self.to_json()["contrasts"]])
 
-    def report(self, folder: str | Path) -> Path:
+    def report(self, folder: str | Place) -> Place:
         """Write the page of all audits, with quality against decision; returns its path."""
         return self.audits.report(folder)
 

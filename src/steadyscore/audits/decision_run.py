@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from ..decisions.cases import Case, read_case
@@ -17,11 +16,11 @@ from ..decisions.presentations import Presentation
 from ..decisions.questions import Answer
 from ..errors import DamagedFile, InputError
 from ..machine.checksums import record_state
-from ..machine.disk import read_json, write_record
-from ..machine.mirrors import Place
-from ..machine.working_copies import local_folder
+from ..machine.disk import is_there, list_files, read_json, write_record
+from ..machine.places import Place, parse_place
 from ..measures.decisions import Shown
-from ..runs.folder import check_same_command, versions
+from ..runs.requests import check_same_command
+from ..runs.versions import versions
 
 RECORD_FILE, STATES_FOLDER = "decision-run.json", "states"
 FORMAT = 1
@@ -35,12 +34,12 @@ Asked = list[tuple[str, Shown]]
 class DecisionRun:
     """What was asked of one model about one file, and what it answered."""
 
-    def __init__(self, folder: Path, record: dict[str, Any]):
+    def __init__(self, folder: Place, record: dict[str, Any]):
         self.folder, self.record = folder, record
 
     @classmethod
-    def create_or_resume(cls, folder: Path, fingerprint: dict[str, Any], **about: Any) -> DecisionRun:
-        if (folder / RECORD_FILE).exists():
+    def create_or_resume(cls, folder: Place, fingerprint: dict[str, Any], **about: Any) -> DecisionRun:
+        if is_there(folder / RECORD_FILE):
             run = cls.open(folder)
             check_same_command(folder, run.record["fingerprint"], fingerprint)
             return run
@@ -51,7 +50,7 @@ class DecisionRun:
         return run
 
     @classmethod
-    def open(cls, folder: Path) -> DecisionRun:
+    def open(cls, folder: Place) -> DecisionRun:
         try:
             record = read_json(folder / RECORD_FILE)
         except FileNotFoundError:
@@ -69,7 +68,7 @@ class DecisionRun:
         self.record |= about
         write_record(self.folder / RECORD_FILE, self.record)
 
-    def _file(self, number: int) -> Path:
+    def _file(self, number: int) -> Place:
         return self.folder / STATES_FOLDER / f"{number:06d}.json"
 
     def has(self, number: int) -> bool:
@@ -94,7 +93,7 @@ class DecisionRun:
         """Every state that was answered, in the order of the file."""
         if not self.is_complete:
             raise InputError(f"{self.folder} is not complete. Run the command that made it again; it resumes where it stopped.")
-        return [self._read_state(number) for number in range(self.record["states"]) if self._file(number).exists()]
+        return [self._read_state(number) for number in range(self.record["states"]) if is_there(self._file(number))]
 
     def _read_state(self, number: int) -> tuple[Case, Asked]:
         file = self._file(number)
@@ -121,6 +120,6 @@ def _read_answer(given: dict[str, Any]) -> Answer:
     return Answer(tuple(given["probabilities"]), given.get("label_mass"), given.get("argmax_is_label"), given.get("named"))
 
 
-def find_decision_folders(places: Sequence[Place]) -> list[Path]:
+def find_decision_folders(places: Sequence[str | Place]) -> list[Place]:
     """Folders of audits of decisions in and below some folders; none where these hold other runs."""
-    return [file.parent for place in places for file in sorted(local_folder(place).glob(f"**/{RECORD_FILE}"))]
+    return [file.parent for place in places for file in list_files(parse_place(place)) if file.name == RECORD_FILE]

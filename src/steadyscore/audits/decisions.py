@@ -23,13 +23,12 @@ from ..engines.decision_model import SHAPES, DecisionModel
 from ..engines.kinds import open_engine, parse_address
 from ..errors import InputError
 from ..machine.disk import lock_folder, sha256, write_record
-from ..machine.mirrors import name_of
 from ..machine.names import short_repr
+from ..machine.places import Place, parse_place
 from ..machine.progress import job
-from ..machine.working_copies import local_folder, open_folder
 from ..measures.decisions import INSTABILITIES, NOISE, QUALITIES, Shown, calibration_error, measure_case, stack
 from ..measures.registry import MEASURES
-from ..runs.folder import own_or_only
+from ..runs.find import own_or_only
 from ..runs.layout import SUMMARY_FILE
 from ..scoring.score import naming_failures
 from ..terms import Array, Failure
@@ -59,7 +58,7 @@ class DecisionAudit:
     failed: Sequence[Failure] = ()
     """States without a usable answer: in no mean, asked again by the same command."""
     spent: dict[str, float] = field(default_factory=dict)
-    folder: Path | None = None
+    folder: Place | None = None
 
     @property
     def query_ids(self) -> list[str]:
@@ -105,7 +104,7 @@ class DecisionAudit:
         return {
             "scorer": self.name,
             "data": self.collection,
-            "run": None if self.folder is None else name_of(self.folder),
+            "run": None if self.folder is None else str(self.folder),
             "measures": {name: figure.to_json() for name, figure in self.figures.items()},
             "channels": self.channels,
             "states": len(self.cases) + len(self.failed),
@@ -124,12 +123,11 @@ class DecisionAudit:
                     rows.append([measure, channel, *cells])
         return rows
 
-    def report(self, folder: str | Path) -> Path:
+    def report(self, folder: str | Place) -> Place:
         """Write the page; returns its path."""
         from ..report.decisions import write_decisions_report
 
-        with open_folder(folder) as place:
-            return write_decisions_report([self], place)
+        return write_decisions_report([self], parse_place(folder))
 
     def __str__(self) -> str:
         said = [f"{channel}: {what}" for channel, what in self.channels.items()]
@@ -153,7 +151,7 @@ def _by_channel(asked: Asked) -> dict[str, list[Shown]]:
 def audit_decisions(
     scorer: str,
     file: str | Path,
-    folder: str | Path,
+    folder: str | Place,
     *,
     name: str | None = None,
     permutations: int = 10,
@@ -177,7 +175,7 @@ def audit_decisions(
         "seed": seed,
         "repeats": REPEATS,
     }
-    with open_folder(folder) as out, lock_folder(out):
+    with lock_folder(out := parse_place(folder)):
         about = {"name": name or model.name, "collection": Path(file).stem, "states": len(rows)}
         run = DecisionRun.create_or_resume(out, fingerprint, **about)
         failed: list[Failure] = []
@@ -228,9 +226,9 @@ def ask_case(model: DecisionModel, case: Case, permutations: int, seed: int) -> 
     return together + alone
 
 
-def load_decisions(folder: str | Path) -> DecisionAudit:
+def load_decisions(folder: str | Place) -> DecisionAudit:
     """The audit in a folder, or the only one below it, measured again; no model is needed."""
-    place = local_folder(folder)
+    place = parse_place(folder)
     return load_decision_run(DecisionRun.open(own_or_only(place, find_decision_folders([place]) or [place])))
 
 
@@ -250,7 +248,7 @@ def split_decisions(given: Sequence[Any]) -> tuple[list[DecisionAudit], list[Any
     for one in given:
         if isinstance(one, DecisionAudit):
             decided.append(one)
-        elif isinstance(one, str | Path) and (folders := find_decision_folders([one])):
+        elif isinstance(one, str | Place) and (folders := find_decision_folders([one])):
             decided += [load_decisions(folder) for folder in folders]
         else:
             rest.append(one)

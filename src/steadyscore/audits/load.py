@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 
 from ..collection import Source
 from ..engines.generator import Decoding
 from ..errors import InputError
+from ..machine.places import Place
 from ..measures.answers import EVIDENCE
 from ..measures.measurement import (
     EachChanged,
@@ -35,9 +35,11 @@ from ..readers.outputs import (
     shared_readers,
 )
 from ..runs.compact import CompactQueries
-from ..runs.folder import Run, find_runs
+from ..runs.find import find_runs
+from ..runs.folder import Run
 from ..runs.layout import RunRecord
 from ..runs.table import Scored
+from ..scoring.perturbation import perturbed_sample
 from ..tasks import TASKS, Task
 from ..terms import Readout, Ties
 from .figure import Floor, mean_figures
@@ -46,8 +48,8 @@ from .result import Audit, Audits
 
 
 def load(
-    folder: str | Path,
-    *more: str | Path,
+    folder: str | Place,
+    *more: str | Place,
     threshold: Threshold | None = None,
     serving_permutations: int = 1,
     readout: Readout | None = None,
@@ -82,7 +84,7 @@ def load_runs(
     return audits
 
 
-Given = Audits | Audit | str | Path
+Given = Audits | Audit | str | Place
 """What `compare` and `gate` take: audits, or folders that hold runs."""
 
 
@@ -91,9 +93,9 @@ def collect_audits(
 ) -> list[Audit]:
     """Audits as they are, and those of the runs in and below folders, loaded together and measured as was asked."""
     given = [one for part in given for one in (part if isinstance(part, list | tuple) else [part])]
-    if odd := [one for one in given if not isinstance(one, Audits | Audit | str | Path)]:
+    if odd := [one for one in given if not isinstance(one, Audits | Audit | str | Place)]:
         raise InputError(f"a {type(odd[0]).__name__} is not an audit and not a folder of runs. Give audits or folders.")
-    runs = {place: find_runs([one]) for place, one in enumerate(given) if isinstance(one, str | Path)}
+    runs = {place: find_runs([one]) for place, one in enumerate(given) if isinstance(one, str | Place)}
     if len(runs) < len(given) and is_measured_anew:
         raise InputError(
             "a threshold, serving permutations, a readout and a tie rule are for run folders; "
@@ -243,7 +245,8 @@ def measure_run(
 ) -> Measured:
     """Every measure that a run allows: of its scores, of what perturbations moved (single presentations only), of a reader."""
     measured = measure(served, by)
-    beside = run.read_perturbed(measured.query_ids) if is_as_scored else {}
+    sample = perturbed_sample(measured.query_ids, run.record["fingerprint"].get("seed", 0))
+    beside = run.read_perturbed(measured.query_ids, sample) if is_as_scored else {}
     beside |= read.values if read else {}
     known = {name: values for name, values in beside.items() if not np.isnan(values).all()}
     failed = {failure["query_id"]: failure["reason"] for failure in run.record.get("coverage", {}).get("failed", [])}

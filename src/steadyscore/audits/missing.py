@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..runs.folder import Run
-from ..scoring.perturbation import MAX_QUERIES, sampled_queries
+from ..scoring.perturbation import perturbed_sample
 from ..terms import Failure
 from .result import Audit
 
@@ -35,7 +35,7 @@ def missing_queries(audit: Audit, measures: Iterable[str] = ()) -> list[str]:
 def _not_perturbed(audit: Audit, name: str) -> list[str]:
     """Sampled queries without a value, though their candidates can be ranked."""
     ids, values = audit.measured.query_ids, audit.measured.values
-    sampled = set(sampled_queries(list(ids), MAX_QUERIES, seed=audit.record["fingerprint"].get("seed", 0)))
+    sampled = set(perturbed_sample(list(ids), audit.record["fingerprint"].get("seed", 0)))
     can_be_ranked = ~np.isnan(values["tau_psi"]) if "tau_psi" in values else np.ones(len(ids), bool)
     lacking = np.isnan(values[name]) & can_be_ranked
     return sorted(query_id for query_id, is_lacking in zip(ids, lacking, strict=True) if is_lacking and query_id in sampled)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..machine.mirrors import name_of
 from ..machine.names import without_common
 from .result import Audit
 
@@ -37,7 +36,7 @@ def _own_name(audit: Audit, audits: Sequence[Audit]) -> str:
     settings = ", ".join(f"{key.replace('_', ' ')} {in_words(mine[key])}" for key in differing)
     if settings and len(settings) <= LONGEST:
         return f"{audit.name} ({settings})"
-    places = [(str(number),) if twin.folder is None else Path(name_of(twin.folder)).parts for number, twin in enumerate(twins, 1)]
+    places = [(str(number),) if twin.folder is None else Path(str(twin.folder)).parts for number, twin in enumerate(twins, 1)]
     where = "/".join(without_common(places)[next(place for place, twin in enumerate(twins) if twin is audit)])
     is_one_scorer = all(each.name == audit.name and each.folder is not None for each in audits)
     return audit.name if not where else where if is_one_scorer else f"{audit.name} ({where})"

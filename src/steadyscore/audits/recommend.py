@@ -10,20 +10,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import InputError, UsageError
 from ..machine.bounds import parse_number
-from ..machine.mirrors import name_of
 from ..machine.names import short_repr
+from ..machine.places import Place
 from ..measures.measurement import fewest_permutations
 from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
 from ..models.adapter import shipped_findings
-from ..runs.folder import Run, find_run
+from ..runs.find import find_run
+from ..runs.folder import Run
 from ..scoring.mitigations import count_windows
 from .figure import paired_gain
 from .gate import Bound
@@ -146,7 +146,7 @@ class Recommendation:
 
 
 def recommend(
-    pilot: str | Path | Run, *others: str | Path | Run, target: str | Bound, threshold: Threshold | None = None
+    pilot: str | Place | Run, *others: str | Place | Run, target: str | Bound, threshold: Threshold | None = None
 ) -> Recommendation:
     """Every measured way of serving against a target such as `overlap=0.8`, from runs on one collection.
 
@@ -248,7 +248,7 @@ def _option(audit: Audit, target: Bound, price: float | None) -> Option:
     worst = None if reached is None else reached.high if target.least is None else reached.low
     return Option(
         scorer=audit.name,
-        run=name_of(audit.folder) if audit.folder else "-",
+        run=str(audit.folder) if audit.folder else "-",
         serving_permutations=audit.serving_permutations,
         windows=None if price is None else audit.serving_permutations * price,
         value=None if reached is None else reached.value,

@@ -9,15 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from ..collection import Source, open_collection
 from ..errors import InputError, SteadyscoreError
 from ..machine.extras import check_installed
-from ..machine.mirrors import name_of
 from ..machine.names import no_such, short_repr
-from ..machine.working_copies import open_folder
+from ..machine.places import Place, parse_place
 from ..measures.measurement import Measured
 from ..measures.reading import Reading
 from ..measures.threshold import Threshold
@@ -74,13 +72,13 @@ class Audit:
     collection: str
     task: Task
     record: RunRecord
-    """run.json: fingerprint, versions, coverage of the scoring."""
+    """What the run says: fingerprint, versions, coverage of the scoring."""
     queries: Sequence[Scored]
     """As they are served: means of `serving_permutations` presentations each."""
     measured: Measured
     figures: dict[str, Figure]
     """Measure -> its mean and interval."""
-    folder: Path | None = None
+    folder: Place | None = None
     """The run folder; None for an audit that was kept nowhere."""
     opened: Source | None = None
     """The collection, where it is open already."""
@@ -117,7 +115,7 @@ class Audit:
         return {
             "scorer": self.name,
             "data": self.collection,
-            "run": None if self.folder is None else name_of(self.folder),
+            "run": None if self.folder is None else str(self.folder),
             "measures": {name: figure.to_json() for name, figure in self.figures.items()},
             "coverage": self.measured.coverage.to_json(),
             "cutoff": self.measured.cutoff.to_json(),
@@ -167,7 +165,7 @@ class Audit:
 class Audits(Sequence[Audit]):
     """The audits of one call: several scorers on several collections. Prints as a first look."""
 
-    def __init__(self, audits: Iterable[Audit], page: Path | None = None):
+    def __init__(self, audits: Iterable[Audit], page: Place | None = None):
         self._audits = list(audits)
         self.page = page
         """The report page, where one was written."""
@@ -256,12 +254,11 @@ class Audits(Sequence[Audit]):
 
         return plot(self, kind, collection)
 
-    def report(self, folder: str | Path) -> Path:
+    def report(self, folder: str | Place) -> Place:
         """Write the page that `steadyscore report` writes; returns its path."""
         from ..report.page import write_report
 
-        with open_folder(folder) as place:
-            return write_report(self, place)
+        return write_report(self, parse_place(folder))
 
 
 def _stored_source(record: RunRecord) -> Source | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -13,13 +12,14 @@ import numpy as np
 from ..collection import Data
 from ..engines import EngineOptions, Recording
 from ..errors import InputError
-from ..machine.mirrors import parse_place
 from ..machine.names import short_repr
+from ..machine.places import Place, parse_place
 from ..machine.progress import bar
 from ..measures.decomposition import width_decomposition, width_effect
 from ..measures.gains import quality_of
 from ..measures.ranking import unless_nan
-from ..runs.folder import Run, find_runs
+from ..runs.find import find_runs
+from ..runs.folder import Run
 from ..runs.table import Scored
 from ..scoring.conditions import CONDITIONS, Condition, has_fixed_answer, under_condition
 from ..scoring.score import AuditConfig, score_collection, scorer_for
@@ -80,7 +80,7 @@ def study_width(
     scorer: Any,
     data: Data,
     *,
-    out: str | Path | None = None,
+    out: str | Place | None = None,
     config: AuditConfig | None = None,
     options: EngineOptions | None = None,
     quiet: bool = False,
@@ -114,7 +114,7 @@ def study_width(
         return width_study(runs)
 
 
-def load_width_study(folders: Sequence[str | Path]) -> WidthStudy:
+def load_width_study(folders: Sequence[str | Place]) -> WidthStudy:
     """The width study of finished runs: of one at width 1 and one at another width, better of all four conditions."""
     found: dict[Condition, Run] = {}
     for run in find_runs(folders):

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..machine.disk import atomic, explaining_os_errors, is_there, make_folder, sha256
+from ..machine.disk import atomic, explaining_os_errors, is_there, local_file, make_folder, sha256
 from ..machine.disk import cache_folder as cache_root
-from ..machine.mirrors import is_address
 from ..machine.names import nearest
-from ..machine.stores import local_file
+from ..machine.places import is_address
 from ..terms import Collection, Instance, TaskName
 from .catalogue import CATALOGUE
 from .columns import OURS

@@ -22,8 +22,8 @@ from ..errors import UsageError
 from ..machine.bounds import parse_number
 from ..machine.console import say
 from ..machine.extras import PAGE, absent_modules, install_line
-from ..machine.mirrors import Place, is_address, name_of
 from ..machine.names import slug
+from ..machine.places import Place, is_address
 from ..measures.reading import Reading
 from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
@@ -252,7 +252,7 @@ def note_gate(args: argparse.Namespace, audits: Audits, *runs: Place) -> None:
     shared = (name for name in (*audits[0].task.decisions, "tau_psi") if all(name in audit.figures for audit in audits))
     if name := next(shared, None):
         bound = ("--min", f"{name}=0.8") if MEASURES[name].better == "higher" else ("--max", f"{name}=0.2")
-        note_next(args, "gate", *map(name_of, runs), *bound, *measured_by_flags(args))
+        note_next(args, "gate", *runs, *bound, *measured_by_flags(args))
 
 
 def note_after(args: argparse.Namespace, audits: Audits) -> int:
@@ -260,7 +260,7 @@ def note_after(args: argparse.Namespace, audits: Audits) -> int:
     if args.out is None:
         note_next(args, *args.command[1:], "--out", f"runs/{slug(audits[0].collection)}")
     elif len({audit.name for audit in audits}) > 1:
-        note_next(args, "compare", name_of(args.out), "--baseline", audits[0].name, *measured_by_flags(args))
+        note_next(args, "compare", args.out, "--baseline", audits[0].name, *measured_by_flags(args))
     else:
         note_gate(args, audits, args.out)
     return 0
@@ -290,7 +290,7 @@ def print_audits(audits: Audits, args: argparse.Namespace, of: str | None = None
     `of` names scores that belong to no collection.
     """
     if getattr(args, "json", False):
-        print_json(audits.to_json() | ({"report": name_of(audits.page)} if audits.page else {}))
+        print_json(audits.to_json() | ({"report": str(audits.page)} if audits.page else {}))
         return
     for audit in audits:
         for remark in start_remarks(audit.record):
@@ -299,4 +299,4 @@ def print_audits(audits: Audits, args: argparse.Namespace, of: str | None = None
     more = " or ".join([", ".join(ways[:-1])] * (len(ways) > 1) + ways[-1:])
     print(audits.to_text(everything=args.all, of=of, more=more))
     if audits.page:
-        print(f"report: {name_of(audits.page)}")
+        print(f"report: {audits.page!s}")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..machine.extras import check_installed
-from ..machine.mirrors import parse_place
 from ..machine.names import slug
+from ..machine.places import parse_place
 from ..measures.threshold import KEPT
 from ..models import adapter
 from ..models.card import adapter_address, read_card

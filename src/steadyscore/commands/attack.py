@@ -8,7 +8,7 @@ from ..audits.attack import attack, estimate_attack
 from ..audits.attack_result import LISTED, is_attack_measure, load_attack
 from ..audits.gate import parse_bounds
 from ..collection import name_columns
-from ..machine.mirrors import below, name_of, parse_place
+from ..machine.places import parse_place
 from ..measures.threshold import Threshold
 from ..scoring.attacks import ATTACKS
 from ..scoring.score import AuditConfig, Cut
@@ -87,17 +87,17 @@ def run(args: argparse.Namespace) -> int:
             {name: address}, data, attacks=args.attacks, out=out, config=config, options=engine_options(args),
             quiet=args.quiet, command=args.command,
         )  # fmt: skip
-    page = None if args.no_report or not can_draw_page(out) else found.report(below(out, "report"))
+    page = None if args.no_report or not can_draw_page(out) else found.report(out / "report")
     gate = found.check(bounds, args.allow_missing)
     if args.json:
         gated = {"gate": gate.to_json()} if bounds else {}
-        print_json(found.to_json() | gated | ({"report": name_of(page)} if page else {}))
+        print_json(found.to_json() | gated | ({"report": str(page)} if page else {}))
     else:
         print(found)
         if bounds:
             print(f"\n{gate}", end="")
         if page:
-            print(f"report: {name_of(page)}")
+            print(f"report: {page!s}")
     code = note_failed(found.failed, f"the queries of {found.name}")
     gate.raise_if_failed()
     return 0 if bounds else code  # a gate that holds has accepted what is missing

@@ -12,7 +12,7 @@ from ..audits.score_arrays import read_any_scores
 from ..collection import name_columns
 from ..engines.generator import Decoding
 from ..machine.disk import is_there
-from ..machine.mirrors import parse_place
+from ..machine.places import parse_place
 from ..measures.answers import EVIDENCE
 from ..measures.ir_library import parse_measures
 from ..measures.reading import Reading

@@ -6,8 +6,6 @@ import argparse
 
 from ..audits.decisions import audit_decisions, plan_decisions
 from ..audits.folders import decision_folders
-from ..machine.mirrors import name_of
-from ..machine.working_copies import open_folder
 from . import can_draw_page, engine_options, note_failed, print_json, refuse
 from .flags import scorers_by_name
 
@@ -34,29 +32,29 @@ def run_decisions(args: argparse.Namespace, unread: list[str]) -> int:
         print_json(plan.to_json()) if args.json else print(plan)
         return 0
     draws_page = not args.no_report and can_draw_page(args.out)
-    with open_folder(args.out) as out:
-        audits = [
-            audit_decisions(
-                address,
-                args.decisions,
-                folder,
-                name=None if name == address else name,
-                permutations=args.permutations,
-                seed=args.seed,
-                options=options,
-                quiet=args.quiet,
-            )
-            for (name, address), folder in zip(scorers.items(), decision_folders(out, [*scorers]), strict=True)
-        ]
-        page = None
-        if draws_page:
-            from ..report.decisions import write_decisions_report
+    out = args.out
+    audits = [
+        audit_decisions(
+            address,
+            args.decisions,
+            folder,
+            name=None if name == address else name,
+            permutations=args.permutations,
+            seed=args.seed,
+            options=options,
+            quiet=args.quiet,
+        )
+        for (name, address), folder in zip(scorers.items(), decision_folders(out, [*scorers]), strict=True)
+    ]
+    page = None
+    if draws_page:
+        from ..report.decisions import write_decisions_report
 
-            page = write_decisions_report(audits, out / "report")
+        page = write_decisions_report(audits, out / "report")
     if args.json:
-        print_json({"audits": [audit.to_json() for audit in audits]} | ({"report": name_of(page)} if page else {}))
+        print_json({"audits": [audit.to_json() for audit in audits]} | ({"report": str(page)} if page else {}))
     else:
         print("\n\n".join(map(str, audits)))
         if page:
-            print(f"report: {name_of(page)}")
+            print(f"report: {page!s}")
     return max(note_failed(audit.failed, f"the states of {audit.name}", "answered") for audit in audits)

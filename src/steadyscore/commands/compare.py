@@ -8,7 +8,7 @@ from typing import get_args
 from ..audits.compare import Bootstrap, compare
 from ..audits.decisions import is_measure
 from ..machine.extras import PAGE, check_installed
-from ..machine.mirrors import name_of, parse_place
+from ..machine.places import parse_place
 from ..measures.intervals import Scheme
 from . import add_budget, add_json, add_reading, add_threshold, examples, note_gate, print_json, refuse, threshold_of
 from .flags import add_field
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(comparison)
     if page:
-        print(f"report: {name_of(page)}")
+        print(f"report: {page!s}")
     if comparison.audits:
         note_gate(args, comparison.audits, *args.runs)
     return 0

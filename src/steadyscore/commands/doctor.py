@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SteadyscoreError
 from ..machine.disk import cache_folder
 from ..machine.extras import install_line, is_installed
-from ..machine.mirrors import name_of, parse_place
-from ..machine.working_copies import local_folder
+from ..machine.places import Place, parse_place
 from ..models.embedded import EMBEDDED, is_present
-from ..runs.folder import Run, find_folders, versions
+from ..runs.find import find_folders
 from ..runs.inspection import Finding, inspect_results, inspect_run
+from ..runs.versions import versions
 from . import add_engine, add_json, engine_options, examples, print_json, print_table
 from .flags import scorers_by_name
 
@@ -49,13 +48,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_runs(args: argparse.Namespace) -> int:
-    """Every file of some run folders: its checksum, and its rows against what run.json says."""
-    given = [local_folder(place) for place in args.runs]
+    """Every file of some run folders: its checksum, and its rows against what was asked."""
+    given = [parse_place(place) for place in args.runs]
     runs = find_folders(given)
     found = [(folder, finding) for folder in runs for finding in _inspect(folder)]
     found += [(folder, finding) for folder in given if folder not in runs for finding in inspect_results(folder)]
     rows = [
-        {"run": name_of(folder), "file": f.file, "state": f.state, "about": ". ".join(filter(None, (f.words, f.remedy)))}
+        {"run": str(folder), "file": f.file, "state": f.state, "about": ". ".join(filter(None, (f.words, f.remedy)))}
         for folder, f in found
     ]
     if args.json:
@@ -65,9 +64,9 @@ def check_runs(args: argparse.Namespace) -> int:
     return 1 if any(finding.state == "damaged" for _, finding in found) else 0
 
 
-def _inspect(folder: Path) -> list[Finding]:
+def _inspect(folder: Place) -> list[Finding]:
     try:
-        return inspect_run(folder, Run.open(folder).record)
+        return inspect_run(folder)
     except SteadyscoreError as refusal:  # without run.json nothing else can be judged
         return [Finding("run.json", "damaged", str(refusal))]
 

@@ -21,7 +21,7 @@ from ..collection.columns import parse_columns
 from ..errors import InputError, UsageError
 from ..machine.bounds import AboveZero, NotNegative, Positive, bound_mistake
 from ..machine.credentials import check_credentials
-from ..machine.mirrors import is_address
+from ..machine.places import is_address
 from ..models.embedded import embedded_scorers
 
 T = TypeVar("T")

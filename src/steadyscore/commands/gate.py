@@ -8,7 +8,7 @@ from pathlib import Path
 from ..audits.gate import gate, parse_bounds
 from ..machine.disk import atomic
 from ..machine.extras import PAGE, absent_modules
-from ..machine.mirrors import name_of, parse_place
+from ..machine.places import parse_place
 from . import (
     add_allow_missing,
     add_budget,
@@ -56,5 +56,5 @@ def run(args: argparse.Namespace) -> int:
         print(checked)
     checked.raise_if_failed()
     if len(args.runs) == 1 and not absent_modules(PAGE):
-        note_next(args, "report", name_of(args.runs[0]), *measured_by_flags(args))
+        note_next(args, "report", args.runs[0], *measured_by_flags(args))
     return 0

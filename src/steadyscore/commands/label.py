@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..audits.audit import Additions
 from ..collection import name_columns
-from ..machine.mirrors import parse_place
 from ..machine.names import slug
+from ..machine.places import parse_place
 from ..scoring.score import AuditConfig, Cut
 from ..training.labelling import LabelConfig, LabelWork, label, orders_of
 from . import (

@@ -8,10 +8,10 @@ import numpy as np
 
 from ..audits.load import load_run
 from ..errors import InputError
-from ..machine.mirrors import parse_place
+from ..machine.places import parse_place
 from ..measures.measurement import pair_values
 from ..measures.planning import decide, pilot, required_queries
-from ..runs.folder import find_run
+from ..runs.find import find_run
 from . import add_json, add_threshold, examples, print_json, print_table, threshold_of
 from .flags import above_zero, finite
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..audits.recommend import recommend
-from ..machine.mirrors import parse_place
+from ..machine.places import parse_place
 from . import add_json, add_threshold, examples, print_json, threshold_of
 
 

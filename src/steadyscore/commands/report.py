@@ -11,10 +11,9 @@ from ..audits.decisions import load_decisions
 from ..audits.load import load_runs, reading_from
 from ..audits.result import Audits
 from ..machine.extras import PAGE, check_installed
-from ..machine.mirrors import is_address, name_of, parse_place
-from ..machine.working_copies import local_folder, open_folder
+from ..machine.places import is_address, parse_place
 from ..report.decisions import write_decisions_report
-from ..runs.folder import find_runs
+from ..runs.find import find_runs
 from . import add_budget, add_reading, add_threshold, examples, refuse, threshold_of
 
 
@@ -36,13 +35,13 @@ def run(args: argparse.Namespace) -> int:
     check_installed("The report page", *PAGE)
     if args.out is None and len(args.runs) > 1 and any(map(is_address, args.runs)):
         refuse("--out is missing: several runs of which some are in a store have no folder in common.")
-    places = [local_folder(place) for place in args.runs]
-    page = Path(os.path.commonpath([folder.resolve() for folder in places])) / "report"
+    places = args.runs
+    is_one = len(places) == 1
+    page = (places[0] if is_one else Path(os.path.commonpath([folder.resolve() for folder in places]))) / "report"
     if folders := find_decision_folders(places):
-        with open_folder(args.out or page) as out:
-            print(name_of(write_decisions_report([load_decisions(folder) for folder in folders], out)))
+        print(write_decisions_report([load_decisions(folder) for folder in folders], args.out or page))
         return 0
     runs = find_runs(places)
     audits = Audits(load_runs(runs, threshold_of(args), args.serving_permutations, reading_from(args.readout, args.ties)))
-    print(name_of(audits.report(args.out or page)))
+    print(str(audits.report(args.out or page)))
     return 0

@@ -12,8 +12,7 @@ from ..collection import Data, name_columns, open_collection
 from ..collection.trec import falling_scores
 from ..errors import InputError
 from ..machine.disk import atomic
-from ..machine.mirrors import beside, parse_place
-from ..machine.working_copies import local_file_to_write
+from ..machine.places import parse_place
 from ..models.embedded import DEFAULT, FIRST_STAGE_SHARE
 from ..scoring.rankings import Place, Rankings, RankingWork, rank_collection
 from ..scoring.score import AuditConfig, Cut, cut_instances
@@ -81,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     data = name_columns(args.data, args.columns)
     if args.format == "trec":
         _check_ids(data, config.cut)
-    folder = None if args.out is None else beside(args.out, ".parts")
+    folder = None if args.out is None else args.out.with_name(f"{args.out.name}.parts")
     asked = args.mitigation if args.mitigation is None else [name for name in args.mitigation if name != "none"]
     work = RankingWork(
         address, data, folder, config, engine_options(args), args.quiet, args.command, args.allow_scorer_change, asked
@@ -112,7 +111,7 @@ def _check_ids(data: Data, cut: Cut) -> None:
 
 def _write(args: argparse.Namespace, rankings: Rankings) -> None:
     if args.out is not None:
-        with atomic(local_file_to_write(args.out)) as stream:
+        with atomic(args.out) as stream:
             stream.writelines(f"{line}\n".encode() for line in _lines(args.format, rankings))
     if args.json:
         places = {"ranking": [place._asdict() for place in rankings]} if args.out is None else {"out": str(args.out)}

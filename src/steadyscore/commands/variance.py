@@ -6,7 +6,7 @@ import argparse
 from typing import get_args
 
 from ..audits.variance import study_variance
-from ..machine.mirrors import parse_place
+from ..machine.places import parse_place
 from ..measures.places import Estimator
 from . import add_json, examples, print_json
 

@@ -6,7 +6,7 @@ import argparse
 
 from ..audits.width_study import load_width_study, study_width
 from ..collection import name_columns
-from ..machine.mirrors import parse_place
+from ..machine.places import parse_place
 from ..scoring.score import AuditConfig, Cut
 from . import add_engine, add_json, add_presentation, engine_options, examples, note_failed, print_json, refuse, settings_of
 from .flags import add_columns, add_field, add_fields, mode_mistakes, scorers_by_name

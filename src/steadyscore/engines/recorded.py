@@ -71,13 +71,13 @@ def _picked(values: np.ndarray | None, rows: list[int]) -> np.ndarray | None:
 
 
 def open_scores(address: Address, options: EngineOptions) -> ScoreRecording:
-    from ..runs.folder import find_run
+    from ..runs.find import find_run
     from ..runs.score_file import read_scores
 
     source = Path(address.rest)
     if source.is_dir():
         run = find_run(source)
-        return ScoreRecording(run.read_queries(), source, sha256(run.folder / "scores.parquet")[:16])
+        return ScoreRecording(run.read_queries(), source, run.digest()[:16])
     return ScoreRecording(read_scores([source]), source, sha256(source)[:16])
 
 

@@ -154,7 +154,7 @@ def _best_route(routes: Sequence[Route], model: str, endpoint: Endpoint, encoder
 def _find_listed(model: str, endpoint: Endpoint, options: EngineOptions) -> ModelFacts:
     """By the server's own list of models. An adapter's tokenizer and context are those of its parent."""
     tokenizer, context = endpoint.get("/v1/models", lambda answer: _read_card(answer, model, endpoint.base))
-    return ModelFacts(_encoder(options.tokenizer or tokenizer, options), context)
+    return ModelFacts(load_encoder(options.tokenizer or tokenizer, options), context)
 
 
 def _read_card(answer: Any, model: str, base_url: str) -> tuple[str, int]:
@@ -169,7 +169,7 @@ def _read_card(answer: Any, model: str, base_url: str) -> tuple[str, int]:
     return base.get("root") or base["id"], int(context)
 
 
-def _encoder(source: str, options: EngineOptions) -> Encoder:
+def load_encoder(source: str, options: EngineOptions) -> Encoder:
     return Encoder(load_tokenizer(source, trust_remote_code=options.trust_remote_code), source)
 
 
@@ -209,7 +209,7 @@ SGLANG = Route(_ask_sglang, _read_sglang, Capabilities(gives="distribution", dis
 def _find_llamacpp(model: str, endpoint: Endpoint, options: EngineOptions) -> ModelFacts:
     context = int(endpoint.get("/props", lambda answer: field(answer, "default_generation_settings", "n_ctx")))
     file = Path(options.tokenizer or model)
-    encoder = Encoder(gguf_tokenizer(file), model) if file.suffix == ".gguf" else _encoder(str(file), options)
+    encoder = Encoder(gguf_tokenizer(file), model) if file.suffix == ".gguf" else load_encoder(str(file), options)
     return ModelFacts(encoder, context, f"hf:{file}" if file.is_file() else None)
 
 

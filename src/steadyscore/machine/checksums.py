@@ -10,8 +10,9 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import IO, Any, Literal
+
+from .places import Place, open_whole
 
 State = Literal["OK", "damaged", "not checksummed"]
 
@@ -27,18 +28,17 @@ _MAGIC, _TAIL, _CHUNK = b"PAR1", 8, 1 << 20
 
 def seal_parquet(stream: IO[bytes]) -> None:
     """Fill the digest into a whole Parquet file that was written to this stream with BLANK under KEY."""
-    stream.flush()
-    with open(stream.name, "rb") as written:
-        place, _ = _find_seal(written) or (0, b"")
-        assert place, "the file was written without a place for its digest"
-        digest = _digest_without(written, place)
+    place, _ = _find_seal(stream) or (0, b"")
+    assert place, "the file was written without a place for its digest"
+    digest = _digest_without(stream, place)
     stream.seek(place)
     stream.write(digest)
+    stream.seek(0, 2)
 
 
-def parquet_state(file: Path) -> State:
+def parquet_state(file: Place) -> State:
     """Whether a Parquet file is what was written. One that does not end as Parquet does is damaged, whoever wrote it."""
-    with open(file, "rb") as stream:
+    with open_whole(file) as stream:
         try:
             seal = _find_seal(stream)
         except ValueError:

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and what the disk refuses as one sentence.
+"""Files that appear whole or not at all, on this machine or in a store, and what the disk refuses as one sentence.
 
 The cache folder is `$STEADYSCORE_CACHE`, else `~/.cache/steadyscore`. It holds texts and answers, so what is made in it is for
 its owner alone.
@@ -10,6 +10,7 @@ import contextlib
 import errno
 import gzip
 import hashlib
+import io
 import json
 import os
 import platform
@@ -27,7 +28,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import DamagedFile, InputError, StorageError
 from .checksums import BLANK, KEY, seal_parquet, seal_record
-from .mirrors import mirror_of, tell_written
+from .places import Place, StorePath, parse_place
 from .unpacking import LARGEST_WHOLE, read_whole
 
 if TYPE_CHECKING:
@@ -48,8 +49,10 @@ def cache_folder() -> Path:
     return Path(os.environ.get("STEADYSCORE_CACHE") or Path.home() / ".cache" / "steadyscore")
 
 
-def make_folder(folder: Path) -> None:
+def make_folder(folder: Place) -> None:
     """Make a folder and those above it, private in the cache. A cache folder that the user made and named stays as it is."""
+    if isinstance(folder, StorePath):
+        return
     root = cache_folder()
     if not folder.is_relative_to(root):
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +73,7 @@ def open_to_write(file: Path, mode: str, **how: Any) -> IO[Any]:
 
 
 @contextmanager
-def explaining_os_errors(path: Path) -> Iterator[None]:
+def explaining_os_errors(path: Place) -> Iterator[None]:
     """Say what the disk refused, where, and what to do."""
     try:
         yield
@@ -83,19 +86,25 @@ def explaining_os_errors(path: Path) -> Iterator[None]:
         ) from refusal
 
 
-def is_there(path: str | Path) -> bool:
+def is_there(path: str | Place) -> bool:
     """Whether a file or folder of this name exists; a name that no file system takes is not there."""
     try:
-        return Path(path).exists()
+        return (Path(path) if isinstance(path, str) else path).exists()
     except OSError:
         return False
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """One process at a time works in a folder; a second one is refused. The lock ends with the process, however it ends."""
+def lock_folder(folder: Place) -> Iterator[None]:
+    """One process at a time works in a folder; a second one is refused. The lock ends with the process, however it ends.
+
+    A store knows no locks, and a run there is right without one; a second command may pay again for what is under way.
+    """
     from filelock import FileLock, Timeout
 
+    if isinstance(folder, StorePath):
+        yield
+        return
     # A soft lock is a file whose presence locks: it would outlive a killed process.
     lock = FileLock(folder / LOCK, timeout=0, fallback_to_soft=False)
     with explaining_os_errors(folder):
@@ -107,10 +116,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
         except OSError as refusal:
             if refusal.errno not in NO_LOCKS:
                 raise
-    mirror = mirror_of(folder)
     try:
-        with mirror.hold(folder) if mirror else contextlib.nullcontext():
-            yield
+        yield
     finally:
         with contextlib.suppress(OSError):  # Windows deletes no open file, and nothing reads the one that is left
             (folder / LOCK).unlink()  # while it is locked, so that nobody else's is deleted
@@ -164,6 +171,13 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
             left.unlink(missing_ok=True)
 
 
+def remove_leftovers_below(folder: Place) -> None:
+    """The same in a folder and all below it; a store has none."""
+    if isinstance(folder, Path):
+        for each in {left.parent for left in folder.rglob(".*.tmp*")}:
+            remove_leftovers(each)
+
+
 def _is_older(file: Path, seconds: float) -> bool:
     try:
         return file.lstat().st_mtime < time.time() - seconds
@@ -184,24 +198,22 @@ def is_running(process: str) -> bool:
     return True
 
 
-def began(process: int) -> str:
-    """When a process of this place began, in ticks of its system: what tells it from a later one with its number. Empty where
-    the system does not say."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return ""
-
-
 # -- files and folders that appear whole
 
 
 @contextmanager
-def atomic(path: Path, give_name: Callable[[Path, Path], None] | None = None, *, sweep: bool = True) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only when it is whole: written beside it, synced, renamed. Gzip by its ending.
+def atomic(path: Place, give_name: Callable[[Path, Path], None] | None = None, *, sweep: bool = True) -> Iterator[IO[bytes]]:
+    """A file that appears under its name only when it is whole: written beside it, synced, renamed; in a store, by one request.
+    Gzip by its ending.
 
     `sweep`: look for what killed processes left beside it, which takes a list of its whole folder.
     """
+    if isinstance(path, StorePath):
+        held = io.BytesIO()
+        with _packed(held) if path.suffix == ".gz" else contextlib.nullcontext(held) as stream:
+            yield stream
+        path.write_bytes(held.getvalue())
+        return
     scratch = scratch_beside(path)
     with explaining_os_errors(path):
         if path.exists() and not path.is_file():
@@ -210,19 +222,20 @@ def atomic(path: Path, give_name: Callable[[Path, Path], None] | None = None, *,
         if sweep:
             remove_leftovers(path.parent, path.name)
         try:
-            with open_to_write(scratch, "wb") as raw:
-                if path.suffix == ".gz":  # without a name and a time, so that equal contents are equal files
-                    with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed:
-                        yield packed  # type: ignore[misc]
-                else:
-                    yield raw
+            with open_to_write(scratch, "w+b") as raw:
+                with _packed(raw) if path.suffix == ".gz" else contextlib.nullcontext(raw) as stream:
+                    yield stream
                 raw.flush()
                 os.fsync(raw.fileno())
             (give_name or os.replace)(scratch, path)
             _sync_names(path.parent)
-            tell_written(path)
         finally:
             scratch.unlink(missing_ok=True)
+
+
+def _packed(stream: IO[bytes]) -> contextlib.AbstractContextManager[IO[bytes]]:
+    """Gzip without a name and a time, so that equal contents are equal files."""
+    return gzip.GzipFile(filename="", mode="wb", fileobj=stream, mtime=0, compresslevel=6)  # type: ignore[return-value]
 
 
 @contextmanager
@@ -266,7 +279,13 @@ def _sync_names(folder: Path) -> None:
             os.close(handle)
 
 
-def write_json(file: Path, value: Any) -> None:
+def write_bytes(file: Place, content: bytes) -> None:
+    """A file that nobody else writes, without a look for leftovers: among a million it would take longer than the file."""
+    with atomic(file, sweep=False) as stream:
+        stream.write(content)
+
+
+def write_json(file: Place, value: Any) -> None:
     with atomic(file) as stream:
         stream.write(_json_bytes(value))
 
@@ -276,15 +295,15 @@ def _json_bytes(value: Any) -> bytes:
     return text.encode("utf-8", "backslashreplace")  # a file name may hold bytes that are not UTF-8
 
 
-def write_record(file: Path, record: Mapping[str, Any]) -> None:
+def write_record(file: Place, record: Mapping[str, Any]) -> None:
     """A JSON object with its checksum."""
     write_json(file, seal_record(record))
 
 
-def write_record_once(file: Path, record: Mapping[str, Any]) -> bool:
+def write_record_once(file: Place, record: Mapping[str, Any]) -> bool:
     """Write a record unless the file is there, also if several processes try at the same moment; gives whether it was written."""
-    if mirror := mirror_of(file):
-        return mirror.push_once(file, _json_bytes(seal_record(record)))
+    if isinstance(file, StorePath):
+        return file.create(_json_bytes(seal_record(record)))
     is_first = False
 
     def link(scratch: Path, target: Path) -> None:
@@ -304,8 +323,14 @@ def write_record_once(file: Path, record: Mapping[str, Any]) -> bool:
     return is_first
 
 
-def set_aside(file: Path, folder: Path) -> Path:
+def set_aside(file: Place, folder: Place) -> Place:
     """Move a file into a folder of damaged ones, under a name that is free there; gives where it is now."""
+    if isinstance(file, StorePath) and isinstance(folder, StorePath):
+        target = next(place for n in count(1) if not (place := folder / (file.name if n == 1 else f"{file.name}.{n}")).exists())
+        file.move(target)
+        return target
+    assert isinstance(file, Path)
+    assert isinstance(folder, Path)
     with explaining_os_errors(file):
         folder.mkdir(parents=True, exist_ok=True)
         names = (file.name if n == 1 else f"{file.name}.{n}" for n in count(1))
@@ -314,7 +339,7 @@ def set_aside(file: Path, folder: Path) -> Path:
     return kept
 
 
-def read_json(file: Path) -> dict[str, Any]:
+def read_json(file: Place) -> dict[str, Any]:
     """The object in a JSON file, whatever the bytes are; FileNotFoundError is the caller's to word."""
     try:
         value = json.loads(read_whole(file).decode("utf-8"))
@@ -332,15 +357,15 @@ def read_json(file: Path) -> dict[str, Any]:
 _JSON_KINDS = {list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false", type(None): "null"}
 
 
-def write_parquet(file: Path, table: pa.Table, *, sweep: bool = True) -> None:
-    write_tables(file, table.schema, [table], sweep=sweep)
+def write_parquet(file: Place, table: pa.Table) -> None:
+    write_tables(file, table.schema, [table])
 
 
-def write_tables(file: Path, schema: pa.Schema, tables: Iterable[pa.Table], *, sweep: bool = True) -> None:
+def write_tables(file: Place, schema: pa.Schema, tables: Iterable[pa.Table]) -> None:
     """One Parquet file of tables that need not be in memory at once, with a checksum for each page and one for the whole."""
     import pyarrow.parquet as pq
 
-    with atomic(file, sweep=sweep) as stream:
+    with atomic(file) as stream:
         with pq.ParquetWriter(stream, schema, write_page_checksum=True) as writer:
             for table in tables:
                 writer.write_table(table)
@@ -348,6 +373,68 @@ def write_tables(file: Path, schema: pa.Schema, tables: Iterable[pa.Table], *, s
         seal_parquet(stream)
 
 
-def sha256(file: Path) -> str:
+def list_files(folder: Place, beginning: str = "") -> list[Any]:
+    """Every file below a folder, as a place, in the order of their names; hidden ones are scratch, and left out.
+
+    beginning   only files whose names below the folder begin so
+    """
+    if isinstance(folder, StorePath):
+        files = folder.files(beginning)
+        return [file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
+    found: list[Path] = []
+    for root, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(root, name) for name in names if not name.startswith(".") and name.startswith(beginning)]
+    return sorted(found)
+
+
+def remove_tree(folder: Place) -> None:
+    """Remove a folder with all that is in it."""
+    if isinstance(folder, StorePath):
+        for file in folder.files():
+            file.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+ADDRESS_FILE = "address"
+"""Beside what is kept of a file of a store: where it came from."""
+
+
+def name_addresses(text: str) -> str:
+    """A message in which files that are kept of a store go by their addresses."""
+
+    def address(kept: re.Match[str]) -> str:
+        file = Path(kept[1]) / ADDRESS_FILE
+        return file.read_text() if file.exists() else kept[0]
+
+    folder = re.escape(str(cache_folder() / "remote" / "files"))
+    return re.sub(rf"({folder}/[0-9a-f]{{16}})/[0-9a-f]{{16}}/[^\s:]*", address, text)
+
+
+def local_file(address: str) -> Path:
+    """A file of a store, kept in the cache until it changes there."""
+    place = parse_place(address)
+    assert isinstance(place, StorePath)
+    kept = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in (place.address, place.version())]
+    file = cache_folder().joinpath("remote", "files", *kept, place.name)
+    if not file.exists():
+        scratch = scratch_beside(file)
+        with explaining_os_errors(file):
+            make_folder(file.parent)
+            write_bytes(file.parent.parent / ADDRESS_FILE, place.address.encode())
+            try:
+                place.download(scratch)
+                os.replace(scratch, file)
+            except FileNotFoundError:
+                raise InputError(f"{place} was removed while it was read. Run the command again.") from None
+            finally:
+                scratch.unlink(missing_ok=True)
+    return file
+
+
+def sha256(file: Place) -> str:
+    if isinstance(file, StorePath):
+        return hashlib.sha256(file.read_bytes()).hexdigest()
     with open(file, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 from ..errors import InputError
+from .places import Place, open_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,9 +75,9 @@ class _Bounded(io.RawIOBase):
         super().close()
 
 
-def read_whole(path: Path) -> bytes:
+def read_whole(path: Place) -> bytes:
     """The bytes of a file that is used as a whole, or a refusal of one that is too large for that."""
-    with path.open("rb") as stream:
+    with open_whole(path) as stream:
         content = stream.read(LARGEST_WHOLE + 1)
     if len(content) > LARGEST_WHOLE:
         raise InputError(f"{path} is larger than {LARGEST_WHOLE >> 20} MB, and it is read as a whole. Split it, or name another.")

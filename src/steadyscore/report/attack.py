@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..audits.attack_result import HEADER, AttackAudit
 from ..machine.extras import check_installed
+from ..machine.places import Place
 from ..measures.attacks import ATTACK_MEASURES
 from ..scoring.attacks import ATTACKS, Wording
 from ..tasks import TASKS
@@ -39,7 +39,7 @@ class Page:
     attacks: list[Words]
 
 
-def write_attack_report(audit: AttackAudit, folder: Path) -> Path:
+def write_attack_report(audit: AttackAudit, folder: Place) -> Place:
     """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
     from .. import __version__
 

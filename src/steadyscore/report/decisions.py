@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..audits.decisions import CALIBRATION, HEADER, DecisionAudit
@@ -13,6 +12,7 @@ from ..decisions.cases import Case
 from ..decisions.presentations import CHANNELS, show
 from ..errors import InputError
 from ..machine.extras import check_installed
+from ..machine.places import Place
 from ..measures.decisions import INSTABILITIES, QUALITIES, Shown, decide, words
 from .templating import write_page
 
@@ -69,7 +69,7 @@ class Page:
     sections: list[Section]
 
 
-def write_decisions_report(audits: Sequence[DecisionAudit], folder: Path) -> Path:
+def write_decisions_report(audits: Sequence[DecisionAudit], folder: Place) -> Place:
     """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
     from .. import __version__
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..audits.names import with_distinct_names
 from ..audits.result import Audit
 from ..audits.table import by_collection
 from ..errors import InputError
 from ..machine.extras import PAGE, check_installed
+from ..machine.places import Place
 from .figures import Style, choose_styles
 from .section import Section, make_section
 from .settings import describe_settings
@@ -33,7 +33,7 @@ class Page:
     """Each run, how it was made as (term, text), and the command."""
 
 
-def write_report(audits: Sequence[Audit], folder: Path) -> Path:
+def write_report(audits: Sequence[Audit], folder: Place) -> Place:
     """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
     if not audits:
         raise InputError("no run was given to report. Name at least one run folder.")

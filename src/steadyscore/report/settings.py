@@ -85,5 +85,5 @@ def describe_left_out(audit: Audit) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f"; and {len(names) - LISTED:,} more, which run.json and summary.json name" if len(names) > LISTED else ""
+    more = f"; and {len(names) - LISTED:,} more, which status.json and summary.json name" if len(names) > LISTED else ""
     return "; ".join(names[:LISTED]) + more

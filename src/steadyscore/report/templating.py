@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 from ..machine.disk import atomic
 from ..machine.markdown import markdown_code, markdown_text
+from ..machine.places import Place
 from . import sentences
 
 INVISIBLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -36,7 +36,7 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(**values)
 
 
-def write_page(kind: str, folder: Path, page: Any) -> Path:
+def write_page(kind: str, folder: Place, page: Any) -> Place:
     """Write folder/index.html and folder/report.md, each whole or not at all; returns the page."""
     texts = {name: render(f"{kind}.{ending}.jinja", page=page) for name, ending in (("report.md", "md"), ("index.html", "html"))}
     for name, text in texts.items():

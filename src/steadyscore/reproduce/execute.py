@@ -19,7 +19,7 @@ from ..measures.answers import EVIDENCE
 from ..models.adapter import other_task
 from ..readers.outputs import reader_label, readers_of
 from ..readers.reader import ask_reader
-from ..runs.folder import Run, read_run_record
+from ..runs.folder import Run
 from ..runs.layout import NOISE_FILE, perturbed_file
 from ..scoring.conditions import under_condition
 from ..scoring.mitigations import mitigate
@@ -58,10 +58,10 @@ class Store:
         folders = (self.folder / "runs" / content.key).glob("m*")
         for size in sorted(int(folder.name[1:]) for folder in folders if folder.name[1:].isdigit()):
             folder = self.run_folder(content, size)
-            if size >= need.permutations and is_there(folder / "run.json") and read_run_record(folder)["status"] == "complete":
-                run = Run.open(folder)
-                if holds(run, need, choices):
-                    return run
+            if size < need.permutations or not is_there(folder / "run.json"):
+                continue
+            if (run := Run.open(folder)).is_complete and holds(run, need, choices):
+                return run
         return None
 
     def unmet(self, job: Job, choices: Choices) -> list[Need]:
@@ -143,6 +143,7 @@ class Workshop:
             engine = PlantedReader(reader, source.instances()) if self.choices.is_planted else None
             address = reader_name(reader, self.choices)
             ask_reader(run, source, address, serving_permutations=serving, options=self.options, engine=engine)
+        run.update_record()
 
     def _ways(self, job: Job, scorer: PoolScorer) -> dict[int, PoolScorer]:
         """The scorer at every width that is timed, under the number that the recipe gives it."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..audits.load import is_ranking, measure_run, own_threshold, read_queries, serve_ensembles
 from ..errors import InputError
+from ..machine.places import Place
 from ..measures import places
 from ..measures.answers import EVIDENCE
 from ..measures.decomposition import silver_beta
@@ -21,7 +22,8 @@ from ..measures.registry import MEASURES
 from ..measures.threshold import Threshold
 from ..models.adapter import other_task
 from ..readers.outputs import ReaderResult, reader_label, reader_results
-from ..runs.folder import Run, find_run
+from ..runs.find import find_run
+from ..runs.folder import Run
 from ..runs.table import Scored
 from ..scoring.rereads import average_reads
 from ..scoring.timing import query_seconds, read_timings
@@ -89,9 +91,9 @@ class Library:
     def __init__(self, store: Store, choices: Choices):
         self.store, self.choices = store, choices
         self.run = cache(self._run)
-        self._opened: dict[Path, Run] = {}
+        self._opened: dict[Place, Run] = {}
         self._queries_of = cache(self._read)
-        self._measured_of: dict[tuple[Path, Side], Measured] = {}
+        self._measured_of: dict[tuple[Place, Side], Measured] = {}
 
     def side(self, side: Side) -> Side:
         return at_scale(side, self.choices)

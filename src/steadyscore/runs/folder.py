@@ -1,450 +1,390 @@
-"""A run folder: what was asked, what was scored so far, and whether it is complete. `layout.py` lists its files.
+"""A run to score into: what is asked of it is noted, what is scored is written as parts, and in the end it is complete.
 
-Every file appears by rename, so a kill at any moment leaves either the old state or the new one. Starting the same
-command again resumes after the last query on disk; one that asks for more queries or permutations makes a complete run grow;
-any other fingerprint is refused. run.json names the tables that must be
-there.
+Nothing in a run is ever rewritten. `run.json` says what was asked first; requests after it what was asked later; a part
+(`parts.py`) holds whole rows under its digest. So a kill at any moment leaves a run that goes on, a command that is repeated
+scores the keys that are missing, and a run is complete when every key that is asked for is there or is named as failed.
 """
 
 from __future__ import annotations
 
-import contextlib
+import json
 import logging
-import os
-import platform
-import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cache
-from itertools import chain
-from pathlib import Path
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
-from ..errors import DamagedFile, InputError, RunMismatch
+from ..errors import DamagedFile, InputError, UnusableScorer
 from ..machine.checksums import record_state
-from ..machine.disk import explaining_os_errors, read_json, set_aside, write_parquet, write_record, write_tables
-from ..machine.mirrors import Place, mirror_of, name_of
-from ..machine.names import short_repr
-from ..machine.working_copies import local_folder
-from ..terms import Array
-from .compact import CompactQueries
-from .growth import adds_permutations, begin_growth, describe_difference, is_growth, restore_table, undo_growth
-from .inspection import damage_of, repair_command
+from ..machine.disk import (
+    explaining_os_errors,
+    is_there,
+    read_json,
+    remove_leftovers_below,
+    remove_tree,
+    set_aside,
+    write_record,
+    write_record_once,
+    write_tables,
+)
+from ..machine.places import Place, StorePath
+from .beside import table_of, write_beside
 from .layout import (
-    ATTACKS_FOLDER,
-    CLEAN,
     DAMAGED_FOLDER,
-    EARLIER_FILE,
     FORMAT,
     NOISE_FILE,
-    OUTPUTS_FILE,
+    PARTS_FOLDER,
     QUERIES_FILE,
     RECORD_FILE,
+    REQUESTS_FOLDER,
     SCORES_FILE,
-    SHARDS_FOLDER,
+    STATUS_FILE,
     TABLES,
-    UNFINISHED_FILE,
-    Coverage,
+    FailedQuery,
+    PartNote,
     QueryRow,
     RunRecord,
-    Session,
+    SessionNote,
     SetAside,
-    check_run_record,
-    forget_code,
-    perturbation_of,
-    perturbed_file,
     query_schema,
+    remedy_for,
     score_schema,
 )
-from .streams import InOrder, first_queries, iter_judged, iter_queries, join, locate, query_tables, with_ideals
-from .table import Scored, from_table, read_table, to_table
+from .lists import write_list
+from .parts import COMPACTED, KEY_COLUMNS, WORKER, Ledger, is_compacted, list_parts, merged_note, read_part
+from .records import read_run_record
+from .requests import asked_digest, asked_of
+from .stored import StoredRun, wanted_of
+from .table import Scored, check_file, from_table, to_table
+from .versions import versions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger("steadyscore")
 
-
 HELD_HERE, HELD_FOR_A_STORE = 1.0, 20.0
 """Seconds of work that are held before they are written: a kill loses less. A store is paid for each object that is written."""
+EQUAL = 1e-3
+"""Difference up to which two scores of a scorer that declares itself deterministic are one."""
 
 
-class Run:
+class Run(StoredRun):
     """The folder of one scorer on one collection."""
 
-    def __init__(self, folder: Path, record: RunRecord):
-        self.folder, self.record = folder, record
+    def __init__(self, folder: Place, first: RunRecord, *, stored: Place | None = None):
+        super().__init__(folder, first, stored=stored)
+        self._session: SessionNote | None = None
         self._buffer: list[pa.Table] = []
+        self._noted_costs: dict[str, Any] = {}
         self._flushed = time.monotonic()
-        self._seconds_held = HELD_HERE if mirror_of(folder) is None else HELD_FOR_A_STORE
-        self._next_shard: int | None = None
-
-    def __repr__(self) -> str:
-        return short_repr(self, f"{name_of(self.folder)}: {self.record['name']} on {self.record['collection']}")
+        self.pause = HELD_FOR_A_STORE if isinstance(folder, StorePath) else HELD_HERE
+        """Seconds of work after which it is written."""
 
     # -- creating and resuming
 
     @classmethod
-    def create_or_resume(cls, folder: Path, fingerprint: dict[str, Any], **about: Any) -> Run:
-        """Open a folder to score into: a new one, one in which nothing was scored yet, one of this fingerprint to resume, or
-        one that `grow` makes a run of this fingerprint. One whose growth did not end is what it was if that is asked for.
+    def open(cls, folder: Place) -> Run:
+        """Open an existing folder to read it; one of an earlier version is read as it would be written now."""
+        first = read_run_record(folder)
+        if first["format"] != FORMAT:
+            from .importer import imported_elsewhere
+
+            first, stored = imported_elsewhere(folder, first)
+            return cls(folder, first, stored=stored)
+        return cls(folder, first)
+
+    @classmethod
+    def create_or_resume(cls, folder: Place, fingerprint: dict[str, Any], **about: Any) -> Run:
+        """Open a folder to score into: a new one, one in which nothing was scored yet, or one whose run is asked for again or
+        for more. What is damaged is set aside.
 
         `about` are further keys of run.json: name, collection, task, source, capabilities, command.
         """
-        if links := [name for name in (SHARDS_FOLDER, DAMAGED_FOLDER) if (folder / name).is_symlink()]:
+        if links := [name for name in (PARTS_FOLDER, DAMAGED_FOLDER) if (folder / name).is_symlink()]:
             raise InputError(f"{folder / links[0]} leads out of the run folder, and scores would go there. Remove the link.")
-        file = folder / RECORD_FILE
-        if file.exists() and not (run := cls.open(folder)).is_empty:
-            if run.is_growing and run.record["before_growth"]["fingerprint"] == fingerprint:
-                log.warning("%s did not end growing and is asked for as it was before: what was added goes.", name_of(folder))
-                undo_growth(folder, run.record)
-                run._write_record()
-            restore_table(folder, run.record)
-            grows = is_growth(run.record["fingerprint"], fingerprint)
-            if not grows:
-                check_same_command(folder, run.record["fingerprint"], fingerprint)
-            run._set_aside_damaged()
-            if grows:
-                run._check_can_grow()
-            if not run.is_complete:
-                run._restore_shards()
-            return run
-        record = new_record(fingerprint, about)
+        first = {"format": FORMAT, "created": _now(), "fingerprint": fingerprint, **about, "versions": versions()}
         with explaining_os_errors(folder):
-            (folder / SHARDS_FOLDER).mkdir(parents=True, exist_ok=True)
-            write_record(file, record)
-        return cls(folder, record)
+            if is_there(folder / RECORD_FILE):
+                run = cls._open_to_write(folder)
+                run._repair()
+                if run.ledger.where or run._requests.allow(fingerprint):
+                    run._pin(fingerprint)
+                    run._restore_views()
+                    return run
+                for name in (PARTS_FOLDER, REQUESTS_FOLDER):
+                    remove_tree(folder / name)
+                write_record(folder / RECORD_FILE, first)
+            elif not write_record_once(folder / RECORD_FILE, first):  # another process began it meanwhile
+                return cls.create_or_resume(folder, fingerprint, **about)
+        return cls(folder, cast("RunRecord", first))
 
     @classmethod
-    def open(cls, folder: Path) -> Run:
-        """Open an existing folder."""
-        return cls(folder, read_run_record(folder))
+    def join(cls, folder: Place, fingerprint: dict[str, Any], command: list[str], **about: Any) -> Run:
+        """The run that workers share: the first one writes what is asked, the others find it."""
+        first = {
+            "format": FORMAT,
+            "created": _now(),
+            "fingerprint": fingerprint,
+            **about,
+            "command": command,
+            "versions": versions(),
+        }
+        with explaining_os_errors(folder):
+            write_record_once(folder / RECORD_FILE, first)
+            run = cls._open_to_write(folder)
+        run._pin(fingerprint)
+        run.ask(fingerprint, command)
+        return run
+
+    @classmethod
+    def _open_to_write(cls, folder: Place) -> Run:
+        remove_leftovers_below(folder / PARTS_FOLDER)
+        first = read_run_record(folder)
+        if first["format"] != FORMAT:
+            from .importer import import_run
+
+            first = import_run(folder, first)
+        return cls(folder, first)
+
+    def _pin(self, fingerprint: dict[str, Any]) -> None:
+        """Have the run be about what a command asks for, if that is what was asked before or adds to it."""
+        self._requests.check(self.folder, fingerprint)
+        self._asked, self._record = asked_of(fingerprint), None
+
+    def ask(self, fingerprint: dict[str, Any], command: list[str]) -> None:
+        """Have what a command asks for be what the run is about, for whoever reads it."""
+        if self._requests.newest["fingerprint"] != asked_of(fingerprint):
+            self.update_record(fingerprint=asked_of(fingerprint), command=command)
+
+    def update_record(self, **about: Any) -> None:
+        """Have some keys of the record from now on; a request is written if they change, or if there are other tables."""
+        if self._requests.add({**about, "files": self._count_files()}):
+            self._record = None
 
     @property
-    def is_complete(self) -> bool:
-        return bool(self.record["status"] == "complete")
+    def is_of_one_request(self) -> bool:
+        """Whether no command asked for more than the first one did."""
+        return len({json.dumps(request["fingerprint"]) for request in self._requests.all()}) == 1
 
-    @property
-    def is_growing(self) -> bool:
-        """Whether a growth has begun and not ended."""
-        return "before_growth" in self.record
+    # -- damage
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.is_complete or self._shards() or (self.folder / SCORES_FILE).exists() or self._earlier_files())
+    def _repair(self) -> None:
+        """Set aside every part that is not what was written, and say so."""
+        lost, tables = [], set()
+        for table, file in list_parts(self._stored):
+            try:
+                read_part(file)
+            except FileNotFoundError:  # merged with others meanwhile
+                continue
+            except DamagedFile as damage:
+                self._set_aside(table, file, damage)
+                tables.add(table)
+                name = str(file.relative_to(self.folder))  # type: ignore[arg-type]
+                lost.append(SetAside(file=name, reason=damage.what, time=_now()))
+        there = self._count_files()
+        missing = [name for name, rows in self._requests.newest.get("files", {}).items() if there.get(name, -1) < rows]
+        for name in missing:
+            if table_of(name, self._permutations) not in tables:
+                log.warning("%s is missing. %s", self.folder / name, remedy_for(name))
+        if lost or missing:
+            self.update_record(set_aside=[*self._requests.newest.get("set_aside", []), *lost])
 
-    def reopen(self) -> None:
-        """Make a complete run unfinished again, for queries that could not be scored."""
-        self.record["status"] = "scoring"
-        self._write_record()
-        self._restore_shards()
-
-    def _check_can_grow(self) -> None:
-        if not self.is_complete:
-            end = "Run the command that began it again first; then this one adds what is missing."
-            raise RunMismatch(f"{self.folder} is not complete, so it cannot grow yet. {end}")
-
-    def grow(self, fingerprint: dict[str, Any], command: list[str]) -> None:
-        """Make a complete run a part of a larger one, if that is asked for: what was scored stays, and the rest is missing."""
-        if not is_growth(self.record["fingerprint"], fingerprint):
-            return
-        begin_growth(self.folder, self.record, fingerprint, command)
-        self._write_record()
-        self._restore_shards()
-
-    def earlier_queries(self) -> InOrder:
-        """Queries that were scored under fewer permutations, before the run grew."""
-        return InOrder(chain.from_iterable(map(iter_queries, self._earlier_files())))
-
-    def _earlier_files(self) -> list[Path]:
-        return [file for name in (UNFINISHED_FILE, EARLIER_FILE) if (file := self.folder / name).exists()]
-
-    def _restore_shards(self) -> None:
-        """The score table that an unfinished run has becomes its first shard; every other shard is already in it."""
-        table, shards = self.folder / SCORES_FILE, self.folder / SHARDS_FOLDER
-        with explaining_os_errors(self.folder):
-            if table.exists():
-                shutil.rmtree(shards, ignore_errors=True)
-            shards.mkdir(exist_ok=True)
-            if table.exists():
-                os.replace(table, shards / "000000.parquet")
-
-    def _set_aside_damaged(self) -> None:
-        """Move files that are not what was written to `damaged/`; a complete run that lacks one of its two tables is resumed."""
-        damage = damage_of(self.folder, self.record)
-        for finding in damage:
-            file = self.folder / finding.file
-            if file.exists():
-                set_aside(file, (self.folder / DAMAGED_FOLDER / finding.file).parent)
-            log.warning("%s %s. %s", name_of(file), finding.words, finding.remedy)
-        if damage:
-            lost = {finding.file for finding in damage}
-            moved = [SetAside(file=f.file, reason=f.words, time=_now()) for f in damage]
-            self.record["set_aside"] = [*self.record.get("set_aside", []), *moved]
-            self.record["files"] = [name for name in self.record.get("files", []) if name not in lost]
-            if lost.intersection(TABLES):
-                self.record["status"] = "scoring"
-            self._write_record()
-
-    def _write_record(self) -> None:
-        with explaining_os_errors(self.folder):
-            write_record(self.folder / RECORD_FILE, self.record)
+    def _set_aside(self, table: str, file: Place, damage: DamagedFile) -> None:
+        """Move a part that is not what was written to `damaged/`; its rows are then missing."""
+        set_aside(file, self.folder / DAMAGED_FOLDER / table)
+        log.warning("%s %s. %s", file, damage.what, remedy_for(f"{table}.parquet"))
 
     # -- scoring
 
-    def _shards(self) -> list[Path]:
-        return sorted((self.folder / SHARDS_FOLDER).glob("*.parquet"))
-
-    def scored_ids(self) -> set[str]:
-        """Ids of the queries whose scores are on disk."""
-        return set(locate(self._score_files()))
-
-    def known_ids(self) -> set[str]:
-        """Ids of the queries of which scores are on disk, be it of fewer permutations than the run grows to."""
-        return set(locate([*self._score_files(), *self._earlier_files()]))
-
     def some_queries(self, count: int, besides: Sequence[str] = ()) -> list[Scored]:
-        """Queries of which scores are on disk, of several files where there are several; none of the files named `besides`."""
-        return first_queries([f for f in (*self._score_files(), *self._earlier_files()) if f.name not in besides], count)
+        """Queries of which scores are on disk, of several parts where there are several; none of the parts named `besides`."""
+        files = [file for file in self.parts.files() if file.name not in besides]
+        of_each = -(-count // max(len(files), 1))
+        found: list[Scored] = []
+        for file in files:
+            if len(found) < count:
+                with suppress(FileNotFoundError):  # merged with others meanwhile
+                    found += islice(from_table(self.parts.read(file)[0]), of_each)
+        return found[:count]
 
-    def _score_files(self) -> list[Path]:
-        table = self.folder / SCORES_FILE
-        return [table] if table.exists() else self._shards()
+    def join_stretch(self, group: str) -> None:
+        """Note what of one stretch other workers wrote; of parts of other stretches a worker never asks."""
+        files = self.parts.files(group)
+        if self._ledger is None:
+            self._ledger = Ledger(self.parts)
+            files += [file for file in self.parts.files() if not file.name.startswith(WORKER)]
+        known = set(self._ledger.files) if files else set()
+        for file in files:
+            if file not in known:
+                try:
+                    self._ledger.add(file, *self.parts.read(file, KEY_COLUMNS))
+                except DamagedFile as damage:
+                    self._set_aside("scores", file, damage)
+                except FileNotFoundError:  # merged with others meanwhile: at worst its rows are scored twice
+                    continue
 
-    def begin_session(self) -> Session:
-        """What this session costs, for the caller to fill in; `flush` writes it beside the sessions before it."""
-        session = Session(start=max(len(self.record.get("starts", [])) - 1, 0))
-        self.record.setdefault("sessions", []).append(session)
-        return session
+    def begin_session(self, scored_by: dict[str, Any] | None = None) -> SessionNote:
+        """What this session costs, for the caller to fill in; it stands in every part that is written."""
+        number = 1 + max((session["number"] for session in self._sessions()), default=0)
+        self._noted_costs = {}
+        self._session = SessionNote(id=uuid.uuid4().hex[:15], number=number, time=_now(), puts=0, scored_by=scored_by or {})
+        return self._session
+
+    def note_start(self, scored_by: dict[str, Any]) -> None:
+        """Keep a start at which nothing was left to score, and a change of the scorer was let pass."""
+        number = 1 + max((session["number"] for session in self._sessions()), default=0)
+        self.update_record(start={"scored_by": scored_by, "after": number, "time": _now()})
+
+    def _sessions(self) -> list[SessionNote]:
+        notes = self._ledger.notes if self._ledger is not None else [note for _, note in self.parts.notes()]
+        return merged_note(notes).get("sessions", [])
 
     def append(self, scored: Scored, *, at_once: bool = False, seconds: float | None = None, rows: int = 200_000) -> None:
-        """Keep a query, written out as a shard once a second's work is held: a kill loses less, and files stay few.
+        """Keep a query, written out as a part once a second's work is held: a kill loses less, and files stay few.
 
         A query that took longer is written by itself, and so is each one of a scorer that charges (`at_once`).
         """
-        self._buffer.append(to_table(scored))
+        self.hold(scored)
         held = time.monotonic() - self._flushed
-        if (
-            at_once
-            or held >= (self._seconds_held if seconds is None else seconds)
-            or sum(t.num_rows for t in self._buffer) >= rows
-        ):
+        if at_once or held >= (self.pause if seconds is None else seconds) or sum(t.num_rows for t in self._buffer) >= rows:
             self.flush()
 
-    def flush(self) -> None:
-        self._write_record()  # before the shard: what was spent is spent, whether or not the scores get here
-        if self._buffer:
-            import pyarrow as pa
+    def hold(self, scored: Scored) -> None:
+        """Keep a query until the next `flush`."""
+        self._buffer.append(to_table(scored))
 
-            if self._next_shard is None:
-                self._next_shard = max((int(file.stem) + 1 for file in self._shards() if file.stem.isdigit()), default=0)
-            file = self.folder / SHARDS_FOLDER / f"{self._next_shard:06d}.parquet"
-            with explaining_os_errors(file):
-                write_parquet(file, pa.concat_tables(self._buffer))
-            # Only now: a stop that came in the writing writes the same queries again, under the same number.
-            self._next_shard, self._buffer = self._next_shard + 1, []
+    def flush(self, group: str = "") -> Place | None:
+        """Write what is held, and what it cost, as a part of a stretch or of this session; gives the part."""
+        import pyarrow as pa
+
+        session, file = self._session, None
+        costs = _costs(session)
+        if self._buffer or costs != self._noted_costs:
+            rows = pa.concat_tables(self._buffer) if self._buffer else score_schema().empty_table()
+            note = PartNote()
+            if session is not None:
+                shrunk = session.get("shrunk", [])
+                stood = {**session, "puts": session["puts"] + 1}
+                stood.pop("shrunk", None)
+                note = PartNote(
+                    sessions=[cast("SessionNote", stood)],
+                    shrunk={f"{session['id']}-{stood['puts']:06d}": shrunk} if shrunk else {},
+                )
+            with explaining_os_errors(self.folder):
+                file = self.parts.put(group or f"s{session['id'] if session else ''}", rows, note)
+            # Only now: a stop that came in the writing writes the same rows again, and they count once.
+            self._buffer, self._record, self._noted_costs = [], None, costs
+            if session is not None:
+                session["puts"] += 1
+                session.pop("shrunk", None)
+            if self._ledger is not None:
+                self._ledger.add(file, rows, note)
         self._flushed = time.monotonic()
+        return file
 
-    def finish(self, coverage: Coverage, order: Sequence[str], queries: Iterable[QueryRow]) -> None:
-        """Join the shards in the order of the queries and mark the run complete, last."""
+    def finish(
+        self, queries: Iterable[QueryRow], failed: list[FailedQuery], *, cut: int | None = None, notes: Sequence[str] = ()
+    ) -> None:
+        """List the queries of the run, those too that failed: with it the run is complete. Then merge parts and write views."""
         self.flush()
+        asked, lost = self._asked or self._requests.newest["fingerprint"], {one["query_id"] for one in failed}
+        wanted, ledger = wanted_of(asked), self.ledger
+        end = PartNote(failed=failed, notes=[*notes, *self._compare_doubled()], **({} if cut is None else {"cut": cut}))
+
+        def count(query_id: str) -> int | None:
+            return None if query_id in lost else sum(map(wanted, ledger.numbers(query_id)))
+
         with explaining_os_errors(self.folder):
-            # A part at a time: a run may be larger than memory.
-            write_tables(self.folder / SCORES_FILE, score_schema(), join(self._shards(), order))
-            write_tables(self.folder / QUERIES_FILE, query_schema(), query_tables(queries))
-            self._keep_unfinished()
-            shutil.rmtree(self.folder / SHARDS_FOLDER, ignore_errors=True)
-            if adds_permutations(self.record):  # what readers wrote speaks of too few of them
-                (self.folder / OUTPUTS_FILE).unlink(missing_ok=True)
-                self.record["files"] = [name for name in self.record.get("files", []) if name != OUTPUTS_FILE]
-            for session in self.record.get("sessions", []):
-                session.pop("parts", None)  # the parts are gone: what they cost is not summed again
-            self.record.pop("before_growth", None)
-            self.record["status"], self.record["coverage"] = "complete", coverage
-            self._list_tables(QUERIES_FILE, SCORES_FILE)
-            (self.folder / EARLIER_FILE).unlink(missing_ok=True)  # only now: until then the growth can be undone
+            write_list(self._lists, asked_digest(asked), queries, count, end)
+            self._record = None
+            self._compact()
+            self._write_views()
 
-    def _keep_unfinished(self) -> None:
-        """Have queries that failed when the run grew keep what was scored of them, for the command that tries them again."""
-        if not (files := self._earlier_files()):
+    def _compare_doubled(self) -> list[str]:
+        """What is said of rows that two processes scored; a deterministic scorer gives them twice alike."""
+        if not self.ledger.doubled:
+            return []
+        try:
+            count, largest, between = self.ledger.conflicts()
+        except FileNotFoundError:  # merged with others meanwhile
+            self._ledger = None
+            return self._compare_doubled()
+        if between is None:
+            return []
+        if self._requests.first.get("capabilities", {}).get("deterministic") and largest > EQUAL:
+            raise UnusableScorer(
+                f"two processes scored the same presentations, and {count} scores differ by up to {largest:.3g}, though the "
+                f"scorer is declared deterministic. Delete {between[0]} or {between[1]}, and run the same command again."
+            )
+        return [f"{count} scores were made by two processes and differ by up to {largest:.3g}; those of one of them are taken."]
+
+    def _compact(self) -> None:
+        """Merge the parts that sessions and workers wrote: first the merged ones are written, then the others go."""
+        ledger = self.ledger
+        loose = [(file, note) for file, note in zip(ledger.files, ledger.notes, strict=True) if not is_compacted(file)]
+        if not loose:
             return
-        scored = self.scored_ids()
-        if unfinished := [query_id for query_id in locate(files) if query_id not in scored]:
-            write_tables(self.folder / UNFINISHED_FILE, score_schema(), join(files, unfinished))
-        else:
-            (self.folder / UNFINISHED_FILE).unlink(missing_ok=True)
+        listed = self._own_list()
+        order = dict.fromkeys([*([] if listed is None else (query_id for query_id, _ in listed.scored())), *ledger.where])
+        note = merged_note(note for _, note in loose)
+        is_noted = False
+        for table in ledger.tables(order, is_of=lambda file: not is_compacted(file)):
+            keys = table.select(KEY_COLUMNS).group_by(KEY_COLUMNS).aggregate([]).num_rows
+            self.parts.put(COMPACTED, table, PartNote(keys=keys) if is_noted else PartNote(keys=keys) | note)
+            is_noted = True
+        if not is_noted and (note.get("sessions") or note.get("shrunk")):
+            self.parts.put(COMPACTED, score_schema().empty_table(), PartNote(keys=0) | note)
+        for file, _ in loose:
+            file.unlink(missing_ok=True)
+        self._ledger = None
 
-    def update_record(self, **about: Any) -> None:
-        """Set some keys of run.json, which is written if they change."""
-        if any(self.record.get(key) != value for key, value in about.items()):
-            self.record = cast("RunRecord", {**self.record, **about})
-            self._write_record()
+    # -- views
 
-    # -- reading
+    def _write_views(self) -> None:
+        """Tables and status for people. Nothing of this package reads them."""
+        write_tables(self.folder / SCORES_FILE, score_schema(), self.score_tables())
+        write_tables(self.folder / QUERIES_FILE, query_schema(), self.query_tables())
+        write_record(self.folder / STATUS_FILE, self.record)
 
-    def has(self, name: str) -> bool:
-        """Whether a table belongs to this run: it is there, or it was and must be."""
-        return name in self.record.get("files", []) or (self.folder / name).exists()
+    def _restore_views(self) -> None:
+        """Write the views of a complete run again where they are missing, damaged or those of another request, and merge parts
+        that a worker wrote after it was complete.
+        """
+        if not self.is_complete:
+            return
+        try:
+            told = read_json(self.folder / STATUS_FILE)
+            states = {record_state(told), *(check_file(self.folder / name) for name in TABLES)}
+            is_own = all(told.get(key) == self.record.get(key) for key in ("fingerprint", "coverage"))
+        except (FileNotFoundError, DamagedFile):
+            states, is_own = set(), False
+        if not is_own or "damaged" in states:
+            self._write_views()
+        if not all(map(is_compacted, self.parts.files())):
+            self._compact()
 
-    def read(self, name: str) -> pa.Table:
-        """A table of this run, or what repairs it."""
-        return read_table(self.folder / name, remedy=self._remedy(name))
-
-    def _remedy(self, name: str) -> str:
-        return f"To repair the run: {repair_command(self.record, name)}"
+    # -- tables beside the scores
 
     def write(self, name: str, table: pa.Table) -> None:
-        """Write a table beside the scores."""
-        write_parquet(self.folder / name, table)
-        self._list_tables(name)
-
-    def _list_tables(self, *names: str) -> None:
-        """Have run.json name tables that must be there from now on."""
-        self.record["files"] = sorted({*self.record.get("files", []), *names})
-        self._write_record()
-
-    def read_noise(self) -> list[Scored]:
-        """One presentation of each query scored repeatedly; empty where no noise floor was asked for."""
-        return list(from_table(self.read(NOISE_FILE))) if self.has(NOISE_FILE) else []
+        """Add rows to a table beside the scores, in place of those of equal keys."""
+        with explaining_os_errors(self.folder):
+            write_beside(self._parts_of(name), self.folder, name, table)
 
     def write_noise(self, queries: list[Scored]) -> None:
         import pyarrow as pa
 
         self.write(NOISE_FILE, pa.concat_tables([to_table(query) for query in queries]))
 
-    def read_perturbed(self, query_ids: Sequence[str]) -> dict[str, Array]:
-        """Measure -> (Q,) of what perturbations moved, NaN where a query was not perturbed."""
-        place = {query_id: i for i, query_id in enumerate(query_ids)}
-        moved: dict[str, Array] = {}
-        names = {*self.record.get("files", []), *(file.name for file in self.folder.glob(perturbed_file("*")))}
-        for name in sorted(filter(perturbation_of, names)):
-            for row in self.read(name).to_pylist():
-                values = moved.setdefault(row["measure"], np.full(len(place), np.nan))
-                if row["query_id"] in place:  # one that failed when the run grew has no scores beside it
-                    values[place[row["query_id"]]] = row["value"]
-        return moved
 
-    def read_queries(self) -> CompactQueries:
-        """Every query of a complete run, held in memory."""
-        return CompactQueries(self.iter_queries())
-
-    def queries(self) -> ScoredQueries:
-        """The queries of a complete run, for callers that iterate more than once and hold none of them."""
-        return ScoredQueries(self)
-
-    def iter_queries(self) -> Iterator[Scored]:
-        """The queries of a complete run one by one, so that a run may be larger than memory."""
-        if not self.is_complete:
-            raise InputError(f"{self.folder} is not complete. Run the command that made it again; it resumes where it stopped.")
-        queries = iter_queries(self.folder / SCORES_FILE, self._remedy(SCORES_FILE))
-        judged = iter_judged(self.folder / QUERIES_FILE, self._remedy(QUERIES_FILE))
-        return with_ideals(queries, judged)
-
-
-class ScoredQueries:
-    """The queries of a run, read anew by every iteration."""
-
-    def __init__(self, run: Run):
-        self._run = run
-
-    def __iter__(self) -> Iterator[Scored]:
-        return self._run.iter_queries()
-
-
-def read_run_record(folder: Path) -> RunRecord:
-    """run.json of a folder, as it was written and of the kinds that this version reads, without its checksum."""
-    file = folder / RECORD_FILE
-    restore = "Copy it back from a backup, or score into another --out."
-    try:
-        record = read_json(file)
-    except FileNotFoundError:
-        raise InputError(f"{folder} is not a run folder: it has no run.json.") from None
-    except DamagedFile as damage:
-        raise DamagedFile(file, damage.what, restore) from damage
-    if record.get("format") != FORMAT:
-        raise InputError(f"{folder} has format {record.get('format')}, this version reads {FORMAT}. Score it again.")
-    if record_state(record) == "damaged":
-        remedy = f'If you changed it on purpose, delete its line "sha256" and it is taken as it stands; if not: {restore}'
-        raise DamagedFile(file, "was changed since it was written", remedy)
-    check_run_record(record, f"{file} cannot be used", restore)
-    forget_code(record)
-    return cast("RunRecord", {key: value for key, value in record.items() if key != "sha256"})
-
-
-def find_folders(places: Sequence[Place]) -> list[Path]:
-    """The run folders in and below some folders; a folder's own run is the first of its runs."""
-    runs = []
-    for place in places:
-        folder = local_folder(place)
-        below = sorted((file.parent for file in folder.glob(f"**/{RECORD_FILE}")), key=lambda run: (run != folder, run))
-        if not below:
-            raise InputError(f"{name_of(folder)} holds no run: neither it nor a folder below it has a run.json.")
-        runs += below
-    return runs
-
-
-def find_runs(places: Sequence[Place]) -> list[Run]:
-    """The runs in and below some folders; those of an attack, which are to be read together, only where each is named."""
-    folders = [local_folder(place) for place in places]
-    clean = [file.parent.parent for folder in folders for file in sorted(folder.glob(f"**/{CLEAN}/{RECORD_FILE}"))]
-    if attacks := [folder for folder in clean if (folder / ATTACKS_FOLDER).is_dir()]:
-        raise InputError(
-            [
-                f"{attack} is the folder of an attack: `steadyscore attack --runs {attack}` measures it, writes its page and "
-                f"checks bounds. Name single runs of it, such as {attack / CLEAN}, to read them as runs."
-                for attack in attacks
-            ]
-        )
-    return [Run.open(folder) for folder in find_folders(folders)]
-
-
-def find_run(place: Place) -> Run:
-    """The run of a folder: its own, or the only one below it."""
-    folder = local_folder(place)
-    return Run.open(own_or_only(folder, find_folders([folder])))
-
-
-def own_or_only(folder: Path, runs: Sequence[Path]) -> Path:
-    """Of the run folders in and below a folder, the one that is meant by its name."""
-    if folder in runs or len(runs) == 1:
-        return folder if folder in runs else runs[0]
-    named = ", ".join(str(run.relative_to(folder)) for run in runs[:5]) + ", ..." * (len(runs) > 5)
-    raise InputError(f"{name_of(folder)} holds {len(runs)} runs, and one is asked for here. Name one of them: {named}.")
+def _costs(session: SessionNote | None) -> dict[str, Any]:
+    """What a session did and what it was charged."""
+    done = {} if session is None else {"windows": session.get("windows", 0), **session.get("spent", {})}
+    return {name: value for name, value in done.items() if value}
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def new_record(fingerprint: dict[str, Any], about: Mapping[str, Any]) -> RunRecord:
-    """run.json of a run in which nothing was scored yet."""
-    begun = {"format": FORMAT, "status": "scoring", "created": _now(), "fingerprint": fingerprint}
-    return cast("RunRecord", {**begun, **about, "versions": versions()})
-
-
-def check_same_command(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Refuse to go on in a folder whose record was made with other settings."""
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    if keys:
-        differing = "; ".join(describe_difference(key, old.get(key), new.get(key)) for key in keys)
-        raise RunMismatch(f"{folder} was made by another command: {differing}. Choose another --out, or delete the folder.")
-
-
-def versions() -> dict[str, str]:
-    """What produced a run: this package, Python, the machine, and the libraries that were installed."""
-    return dict(_versions())
-
-
-@cache
-def _versions() -> dict[str, str]:
-    """Looked up once: a worker notes them with every part."""
-    import importlib.metadata
-
-    known = {"python": platform.python_version(), "machine": f"{platform.machine()}, {os.cpu_count()} cores"}
-    for name in ("steadyscore", "numpy", "torch", "transformers", "tokenizers", "peft", "vllm", "llama-cpp-python", "httpx2"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            known[name] = importlib.metadata.version(name)
-    return known

@@ -1,29 +1,30 @@
-"""What is wrong with the files of a run folder: `doctor` prints it, and a run that is resumed repairs it."""
+"""What is wrong with the files of a run folder, for `doctor`."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from ..errors import DamagedFile
+from ..errors import DamagedFile, SteadyscoreError
 from ..machine.checksums import State, record_state
-from ..machine.disk import read_json
+from ..machine.disk import is_there, list_files, read_json
+from ..machine.places import Place
+from .folder import Run
 from .layout import (
     DAMAGED_FOLDER,
     DERIVED_FILE,
-    MADE_ANEW,
-    QUERIES_FILE,
     RECORD_FILE,
+    REQUESTS_FOLDER,
     SCORES_FILE,
-    SHARDS_FOLDER,
+    STATUS_FILE,
     SUMMARY_FILE,
-    TABLES,
-    RunRecord,
-    flag_of,
+    remedy_for,
 )
-from .table import check_file, read_table, table_mistakes
+from .parts import list_parts, read_part
+from .records import read_run_record
+from .table import check_file, table_mistakes
+
+ANEW = "Run the command that made it again: it is written anew."
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,115 +37,67 @@ class Finding:
     remedy: str = ""
 
 
-# -- for doctor
-
-
-def inspect_run(folder: Path, record: RunRecord) -> list[Finding]:
-    """Every file of a run folder, and whether its rows are what run.json says."""
-    findings = [Finding(RECORD_FILE, record_state(read_json(folder / RECORD_FILE)))]
-    findings += [_inspect_table(folder, name, record.get("files", [])) for name in _table_names(folder, record)]
+def inspect_run(folder: Place) -> list[Finding]:
+    """Every file of a run folder, and whether its rows are what was asked for."""
+    read_run_record(folder)  # without it nothing else can be judged
+    files = list_files(folder)
+    findings = [_inspect_json(folder, folder / RECORD_FILE)]
+    findings += [_inspect_json(folder, file) for file in files if file.parent == folder / REQUESTS_FOLDER]
+    findings += [_inspect_part(folder, table, file) for table, file in list_parts(folder)]
     findings += inspect_results(folder)
-    if record["status"] == "complete" and all(finding.state != "damaged" for finding in findings):
-        findings += [Finding("rows", "damaged", mistake) for mistake in _row_mistakes(folder, record)] or [Finding("rows", "OK")]
-    scratch, set_aside = _names(folder, "**/.*.tmp*"), _names(folder, f"{DAMAGED_FOLDER}/**/*.parquet*")
-    findings += [Finding(name, "OK", "left by a process that was killed; nothing reads it") for name in scratch]
-    findings += [Finding(name, "OK", "set aside earlier; nothing reads it") for name in set_aside]
-    return findings
+    if all(finding.state != "damaged" for finding in findings):
+        findings += [Finding("rows", "damaged", mistake) for mistake in _row_mistakes(folder)] or [Finding("rows", "OK")]
+    if not hasattr(folder, "address"):  # a store has no scratch files
+        scratch = sorted(str(file.relative_to(folder)) for file in folder.glob("**/.*.tmp*"))
+        findings += [Finding(name, "OK", "left by a process that was killed; nothing reads it") for name in scratch]
+    aside = [_name(folder, file) for file in files if _name(folder, file).startswith(f"{DAMAGED_FOLDER}/")]
+    return findings + [Finding(name, "OK", "set aside earlier; nothing reads it") for name in aside]
 
 
-def inspect_results(folder: Path) -> list[Finding]:
-    """What an audit made from its runs and wrote beside them: tables and summary, each made anew by the next one."""
-    tables = [_inspect_table(folder, name) for name in MADE_ANEW if (folder / name).exists()]
-    return tables + [_inspect_json(folder / name) for name in (SUMMARY_FILE, DERIVED_FILE) if (folder / name).exists()]
+def inspect_results(folder: Place) -> list[Finding]:
+    """Tables and records that a command made from parts: each is made anew by the next one."""
+    tables = [file for file in list_files(folder) if file.parent == folder and file.suffix == ".parquet"]
+    records = [file for name in (STATUS_FILE, SUMMARY_FILE, DERIVED_FILE) if is_there(file := folder / name)]
+    return [_inspect_table(file) for file in tables] + [_inspect_json(folder, file) for file in records]
 
 
-def _names(folder: Path, pattern: str) -> list[str]:
-    return sorted(str(file.relative_to(folder)) for file in folder.glob(pattern))
+def _name(folder: Place, file: Place) -> str:
+    return str(file.relative_to(folder))  # type: ignore[arg-type]
 
 
-def _inspect_json(file: Path) -> Finding:
-    remedy = "Run the command that made it again: it is written anew."
+def _inspect_part(folder: Place, table: str, file: Place) -> Finding:
+    try:
+        read_part(file)
+        return Finding(_name(folder, file), "OK")
+    except DamagedFile as damage:
+        return Finding(_name(folder, file), "damaged", damage.what, remedy_for(f"{table}.parquet"))
+
+
+def _inspect_table(file: Place) -> Finding:
+    try:
+        return Finding(file.name, check_file(file))
+    except DamagedFile as damage:
+        return Finding(file.name, "damaged", damage.what, ANEW)
+
+
+def _inspect_json(folder: Place, file: Place) -> Finding:
     try:
         state = record_state(read_json(file))
     except DamagedFile as damage:
-        return Finding(file.name, "damaged", damage.what, remedy)
+        return Finding(_name(folder, file), "damaged", damage.what, ANEW)
     changed = state == "damaged"
-    return Finding(file.name, state, "was changed since it was written" if changed else "", remedy if changed else "")
+    return Finding(_name(folder, file), state, "was changed since it was written" if changed else "", ANEW if changed else "")
 
 
-def _row_mistakes(folder: Path, record: RunRecord) -> list[str]:
-    """Where the rows of a complete run are not what run.json says of them."""
-    scores, queries = (read_table(folder / name) for name in TABLES)
-    if mistakes := table_mistakes(scores):
-        return mistakes
-    coverage, asked = record["coverage"], record["fingerprint"]
-    scored, known = (set(table.column("query_id").to_pylist()) for table in (scores, queries))
-    wanted = asked["permutations"] + bool(asked.get("canonical")) if asked.get("permutations") else None
-    counts = scores.group_by("query_id").aggregate([("permutation", "count_distinct")])["permutation_count_distinct"].to_pylist()
-    return [
-        *_count_mistake("queries in scores.parquet", len(scored), coverage["scored"]),
-        *_count_mistake("queries in queries.parquet", queries.num_rows, coverage["queries"]),
-        *([f"{len(scored - known)} queries of scores.parquet are not in queries.parquet"] if scored - known else []),
-        *(_count_mistake("permutations of a query", min(counts), wanted) if wanted and set(counts) != {wanted} else []),
-    ]
-
-
-def _count_mistake(what: str, there: int, wanted: int) -> list[str]:
-    return [] if there == wanted else [f"{what}: {there}, run.json says {wanted}"]
-
-
-# -- damage
-
-
-def damage_of(folder: Path, record: RunRecord) -> list[Finding]:
-    """The tables of a run that are damaged or missing, with what the same command does about each."""
-    findings = [_inspect_table(folder, name, record.get("files", [])) for name in _table_names(folder, record)]
-    return [finding for finding in findings if finding.state == "damaged"]
-
-
-def _table_names(folder: Path, record: RunRecord) -> list[str]:
-    """The tables that are in a run folder, and those that must be."""
-    there = {file.name for file in folder.glob("*.parquet")} | {f"shards/{file.name}" for file in folder.glob("shards/*.parquet")}
-    listed = set(record.get("files", [])) | set(TABLES)
-    if record["status"] != "complete":  # they come at the end
-        listed -= set(TABLES)
-    return sorted((there | listed) - set(MADE_ANEW))
-
-
-def _inspect_table(folder: Path, name: str, listed: Sequence[str] = ()) -> Finding:
-    """`listed`: the tables that run.json names. They were written with a checksum."""
-    file = folder / name
+def _row_mistakes(folder: Place) -> Sequence[str]:
+    """Where the rows of a run that was complete are not what was asked for."""
     try:
-        state = check_file(file)
-        if state == "not checksummed":
-            if name in listed:
-                raise DamagedFile(file, "is damaged: its checksum is gone")
-            _read_whole(file)
-        return Finding(name, state)
-    except DamagedFile as damage:
-        return Finding(name, "damaged", damage.what, _remedy_for(name))
-
-
-def _read_whole(file: Path) -> None:
-    """Without a checksum, damage shows only where it breaks the format or the rows."""
-    table = read_table(file)
-    holds_scores = file.name == SCORES_FILE or file.parent.name == SHARDS_FOLDER
-    if holds_scores and (mistakes := table_mistakes(table)):
-        raise DamagedFile(file, f"is damaged: {'; '.join(mistakes)}")
-
-
-def _remedy_for(name: str) -> str:
-    """What happens, or has to be asked for, to get a table back."""
-    if name in MADE_ANEW:
-        return "Run the command that made it again: it is written anew."
-    if flag := flag_of(name):
-        return f"It is set aside; pass {flag} to make it again."
-    what = "its rows are written again" if name == QUERIES_FILE else "its queries are scored again"
-    return f"It is set aside, and {what}."
-
-
-def repair_command(record: RunRecord, name: str) -> str:
-    """The command that made a run, with the flag that makes a table of it again."""
-    command, flag = record.get("command") or ["steadyscore", "audit", "..."], flag_of(name)
-    asked = flag.split()[0] in command if flag else True
-    return shlex.join(command) + ("" if asked else f" {flag}")
+        run = Run.open(folder)
+        for name in run.record.get("files", {}):
+            run.read(name)
+        if run.is_complete:
+            return table_mistakes(run.read(SCORES_FILE))
+        was_complete = is_there(file := run.folder / STATUS_FILE) and read_json(file).get("status") == "complete"
+        return ["the run was complete, and rows of it are missing"] if was_complete else []
+    except SteadyscoreError as refusal:
+        return [str(refusal)]

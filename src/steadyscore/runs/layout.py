@@ -1,6 +1,16 @@
 """What the files of a run folder are called and what they hold. `folder.py` writes and reads them.
 
-    run.json             RunRecord: format, status, fingerprint, command, starts, sessions, coverage
+    run.json             RunRecord: what was asked first, by whom, of what; written once
+    requests/*.json      Request: what was asked later, and how a table is read; numbered, each written once
+    parts/<table>/       rows, written once, each part named after its content (`parts.py`); tables are
+        scores           score_schema, keyed by query and permutation
+        queries          index_schema: the queries of a request in their order, written when all were scored or had failed
+        noise, outputs-M, timings, perturbed-KIND  the schemas below
+    damaged/             parts that were not what had been written, set aside before their rows were made again
+
+Views, written for people when a run is complete and never read back:
+
+    status.json          RunRecord as a whole: status, coverage, sessions, starts
     scores.parquet       score_schema: one row per query, permutation and candidate, queries in the order of the collection
     queries.parquet      query_schema: text, answers and verdict of every query, and the relevance of every judged document
     noise.parquet        score_schema: one presentation of some queries scored repeatedly (--noise-floor)
@@ -9,18 +19,15 @@
     outputs.parquet      output_schema: what readers wrote under every permutation (--reader)
     measures.parquet     measure_schema: every measure of every query; made anew by each audit
     summary.json         the figures as `--json` prints them; made anew by each audit
-    labels.parquet       label_schema: the grades that `label` makes of the scores, beside derived.json
-    shards/              whole queries, appended while scoring or written by workers as parts (`parts.py`); removed once
-                         scores.parquet is there
-    earlier.parquet      score_schema: a table of fewer permutations, while the run grows
-    unfinished.parquet   score_schema: queries that failed when the run grew, under the permutations that they had before
-    damaged/             files that were not what had been written, set aside before they were made again
 
-Every table and JSON object carries its checksum (`machine/checksums.py`).
+    labels.parquet       label_schema: the grades that `label` makes of the scores, beside derived.json; read by `train`
+
+Every JSON object, and every table that is no part, carries its checksum (`machine/checksums.py`).
 """
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -33,7 +40,7 @@ from ..terms import Readout, Ties
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT = 1
+FORMAT = 2
 
 RECORD_FILE, SUMMARY_FILE, DERIVED_FILE = "run.json", "summary.json", "derived.json"
 SCORES_FILE, QUERIES_FILE, NOISE_FILE, OUTPUTS_FILE = "scores.parquet", "queries.parquet", "noise.parquet", "outputs.parquet"
@@ -41,11 +48,11 @@ TIMINGS_FILE = "timings.parquet"
 CLEAN, ATTACKS_FOLDER, HARMLESS = "clean", "attacks", "harmless"
 """Folders below that of an attack, which hold its runs."""
 MEASURES_FILE, LABELS_FILE = "measures.parquet", "labels.parquet"
-EARLIER_FILE, UNFINISHED_FILE = "earlier.parquet", "unfinished.parquet"
-SHARDS_FOLDER, DAMAGED_FOLDER = "shards", "damaged"
+STATUS_FILE = "status.json"
+PARTS_FOLDER, REQUESTS_FOLDER, DAMAGED_FOLDER = "parts", "requests", "damaged"
 
 TABLES = (SCORES_FILE, QUERIES_FILE)
-"""What every complete run has."""
+"""Views that every complete run has."""
 MADE_ANEW = (LABELS_FILE, MEASURES_FILE)
 """Made from the run's own tables by every command that writes them, so that damage needs no repair."""
 
@@ -67,7 +74,21 @@ def flag_of(name: str) -> str:
     """The flag of `audit` that makes a table beside the scores; empty for the tables that every run has."""
     if kind := perturbation_of(name):
         return f"--perturb {kind}"
-    return {NOISE_FILE: "--noise-floor", OUTPUTS_FILE: "--reader ADDRESS"}.get(name, "")
+    return "--reader ADDRESS" if name.startswith("outputs") else {NOISE_FILE: "--noise-floor"}.get(name, "")
+
+
+def remedy_for(name: str) -> str:
+    """What happens, or has to be asked for, to get the rows of a damaged table back."""
+    if flag := flag_of(name):
+        return f"It is set aside; pass {flag} to make it again."
+    what = "its rows are written again" if name == QUERIES_FILE else "its queries are scored again"
+    return f"It is set aside, and {what}."
+
+
+def repair_command(command: list[str] | None, name: str) -> str:
+    """The command that made a run, with the flag that makes a table of it again."""
+    words, flag = command or ["steadyscore", "audit", "..."], flag_of(name)
+    return shlex.join(words) + ("" if not flag or flag.split()[0] in words else f" {flag}")
 
 
 # -- columns
@@ -104,6 +125,13 @@ def query_schema() -> pa.Schema:
             ("judged", pa.list_(pa.int32())),
         ]
     )
+
+
+def index_schema() -> pa.Schema:
+    """The columns of queries.parquet, and how many permutations of a query were scored; null where it failed."""
+    import pyarrow as pa
+
+    return query_schema().append(pa.field("orders", pa.int32()))
 
 
 class QueryRow(TypedDict):
@@ -159,14 +187,6 @@ def label_schema() -> pa.Schema:
 # -- run.json
 
 
-def forget_code(record: dict[str, Any]) -> None:
-    """Earlier versions kept the code of a Python scorer in its identity; whether it is the same scorer is asked of it now."""
-    for made in (record, record.get("before_growth", {})):
-        scorer = made.get("fingerprint", {}).get("scorer")
-        if isinstance(scorer, dict) and scorer.get("kind") == "python":
-            made["fingerprint"] |= {"scorer": {key: value for key, value in scorer.items() if key not in ("source", "state")}}
-
-
 class FailedQuery(TypedDict):
     query_id: str
     reason: str
@@ -198,8 +218,6 @@ class Session(TypedDict, total=False):
 
     start: int
     """Its place among `starts`."""
-    parts: int
-    """Of workers that found the same: their sessions on the parts in `shards/`, summed here until the run is complete."""
     seconds: float
     windows: int
     tokens: int
@@ -250,13 +268,63 @@ class SetAside(TypedDict):
     time: str
 
 
-class BeforeGrowth(TypedDict):
-    """What a run was, while it grows: what its own command goes back to if the growth does not end."""
+class SessionNote(Session):
+    """A session in the note of a part: what it had cost when the part was written."""
+
+    id: str
+    number: int
+    """One more than that of any session that was there when it began."""
+    time: str
+    puts: int
+    """Parts that it had written."""
+    scored_by: dict[str, Any]
+    """`scoring.starts.Start`: what scored."""
+
+
+class PartNote(TypedDict, total=False):
+    """What a part says beside its rows."""
+
+    sessions: list[SessionNote]
+    shrunk: dict[str, list[ShrunkWindow]]
+    """By session and number of its part: windows of these rows that were cut."""
+    keys: int
+    """Of a compacted part: pairs of query and permutation in it."""
+    # of a part of table `queries`
+    asked: str
+    """What is asked for, as a digest."""
+    number: int
+    """One more than that of the list of queries before."""
+    first: int
+    """Place of its first query."""
+    rows: int
+    total: int
+    """Of the last part of a list: how many queries there are in all."""
+    wanted: int
+    """Pairs of query and permutation of all these queries."""
+    cut: int
+    failed: list[FailedQuery]
+    notes: list[str]
+    order: int
+    """Of other tables: rows of a later part count instead of equal keys before."""
+
+
+class Request(TypedDict, total=False):
+    """What one command asked of a run, and how its table was read: the newest counts."""
 
     fingerprint: dict[str, Any]
+    """The keys that may grow: permutations, queries, query_ids."""
     command: list[str]
-    sessions: int
-    """How many there were."""
+    name: str
+    notes: list[str]
+    threshold: StoredThreshold
+    reading: StoredReading
+    files: dict[str, int]
+    """Rows of the tables beside the scores; fewer are damage."""
+    accepted: list[str]
+    """Changes of the scorer that the user let pass."""
+    start: dict[str, Any]
+    """`scoring.starts.Start` that came after such a change, where nothing was left to score."""
+    set_aside: list[SetAside]
 
 
 class RunRecord(TypedDict):
@@ -270,7 +338,6 @@ class RunRecord(TypedDict):
     task: str
     fingerprint: dict[str, Any]
     """What must be equal to resume the run: the scorer's identity, the data, the presentation."""
-    before_growth: NotRequired[BeforeGrowth]
     created: NotRequired[str]
     source: NotRequired[str]
     """The collection as it was asked for: a name or a file."""
@@ -287,8 +354,9 @@ class RunRecord(TypedDict):
     coverage: NotRequired[Coverage]
     threshold: NotRequired[StoredThreshold]
     reading: NotRequired[StoredReading]
-    files: NotRequired[list[str]]
-    """Tables that must be there."""
+    files: NotRequired[dict[str, int] | list[str]]
+    """Tables beside the scores that must be there, and how many rows they have; a list of names in format 1."""
+    accepted: NotRequired[list[str]]
     notes: NotRequired[list[str]]
     """What is odd in the data and was read all the same, a sentence each."""
     set_aside: NotRequired[list[SetAside]]
@@ -324,7 +392,7 @@ def check_run_record(record: dict[str, Any], intro: str, remedy: str) -> None:
         mistakes += kind_mistakes(_FingerprintKeys, record["fingerprint"], "fingerprint")
     if isinstance(task := record.get("task"), str) and task not in TASKS:
         mistakes.append(f"task: use one of {', '.join(TASKS)}")
-    if isinstance(files := record.get("files"), list):
+    if isinstance(files := record.get("files"), dict | list):
         elsewhere = [name for name in files if isinstance(name, str) and not is_plain_name(name)]
         mistakes += [f"files: {name[:80]!r} is not the name of a table in this folder" for name in elsewhere]
     for name, kind in (("threshold", StoredThreshold), ("reading", StoredReading)):

@@ -1,113 +1,325 @@
-"""Parts of a run that workers write without a lock: `shards/part-<hash>.parquet`, whole queries of one stretch of a collection.
+"""Parts of a run's tables: `parts/<table>/<group>-<digest>.parquet`, written once, each with what its rows cost.
 
-A part's name is a hash of what is in it, so workers that never spoke to each other mean the same by the same name. A part
-appears by one rename, with its checksum, and carries in its metadata what it cost, what failed and what scored it; run.json is
-written by the first worker and by nobody else until the parts are collected.
+The second half of a part's name is the SHA-256 of its bytes, so a part that is not what was written shows it, and two processes
+never write over each other. The first half says who wrote it: `c` a compaction, `s` a session, `w` a worker on one stretch of a
+collection. Rows of one key may be in several parts; the first part by name counts, so a compacted one goes first.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
-import logging
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, cast
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from typing_extensions import TypedDict
+import numpy as np
 
-from ..errors import DamagedFile, RunMismatch
-from ..machine.disk import remove_leftovers, set_aside, write_parquet, write_record_once
-from ..machine.mirrors import fetch, name_of
-from .folder import Run, check_same_command, new_record
-from .growth import is_growth
-from .layout import DAMAGED_FOLDER, RECORD_FILE, SHARDS_FOLDER, FailedQuery, Session, score_schema
-from .table import Scored, check_file, from_table, read_table, to_table
+from ..errors import DamagedFile
+from ..machine.disk import list_files, write_bytes
+from ..machine.places import Place
+from ..terms import Array
+from .layout import PARTS_FOLDER, PartNote, SessionNote, score_schema
 
-METADATA_KEY = b"steadyscore.part"
-
-log = logging.getLogger("steadyscore")
-
-
-class PartSession(TypedDict):
-    """One worker's work on a part."""
-
-    session: Session
-    start: dict[str, Any]
-    """`scoring.starts.Start`: what scored it."""
-
-
-class PartRecord(TypedDict):
-    """What a part says of itself."""
-
-    sessions: list[PartSession]
-    failed: list[FailedQuery]
-    """Queries of the part that its scorer failed on."""
-
-
-def part_id(fingerprint: dict[str, Any], query_ids: Sequence[str]) -> str:
-    """The name of a part: the same on every machine that scores the same queries in the same way."""
-    content = json.dumps([fingerprint, list(query_ids)], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:24]
-
-
-def part_file(folder: Path, part: str) -> Path:
-    return folder / SHARDS_FOLDER / f"part-{part}.parquet"
-
-
-def is_record(name: str) -> bool:
-    """Whether a worker needs a file of the folder from the beginning; parts it gets one by one, when it comes to them."""
-    return name.rpartition("/")[2] == RECORD_FILE
-
-
-def join_run(folder: Path, fingerprint: dict[str, Any], **about: Any) -> Run:
-    """The run that workers share: the first one writes run.json, the others find it, and none changes it."""
-    (folder / SHARDS_FOLDER).mkdir(parents=True, exist_ok=True)
-    remove_leftovers(folder / SHARDS_FOLDER)
-    write_record_once(folder / RECORD_FILE, new_record(fingerprint, about))
-    run = Run.open(folder)
-    there = run.record["fingerprint"]
-    if (run.is_growing and there == fingerprint) or (run.is_complete and is_growth(there, fingerprint)):
-        raise RunMismatch(f"{folder} holds a part of what is asked for, and shares cannot add to it. Leave out --shard and --on.")
-    check_same_command(folder, there, fingerprint)
-    return run
-
-
-def read_part(folder: Path, part: str) -> tuple[list[Scored], PartRecord]:
-    """The queries of a part that are on disk; a damaged file is set aside, and its queries are scored again."""
-    file = part_file(folder, part)
-    fetch(file)
-    if not file.exists():
-        return [], PartRecord(sessions=[], failed=[])
-    try:
-        check_file(file)
-        return list(from_table(read_table(file))), _record(file)
-    except DamagedFile as damage:
-        kept = set_aside(file, folder / DAMAGED_FOLDER / SHARDS_FOLDER)
-        log.warning("%s %s. It was moved to %s, and its queries are scored again.", name_of(file), damage.what, name_of(kept))
-        return [], PartRecord(sessions=[], failed=[])
-
-
-def write_part(folder: Path, part: str, queries: Sequence[Scored], record: PartRecord) -> None:
-    """Write a part whole, in place of one that had fewer queries."""
+if TYPE_CHECKING:
     import pyarrow as pa
 
-    table = pa.concat_tables([to_table(query) for query in queries]) if queries else score_schema().empty_table()
-    metadata = {METADATA_KEY: json.dumps(record, ensure_ascii=False).encode()}
-    # Without a look for leftovers: among a million parts, the list of the folder would take longer than the part.
-    write_parquet(part_file(folder, part), table.replace_schema_metadata(metadata), sweep=False)
+NOTE = b"steadyscore.part"
+"""Name of a part's note in the metadata of its file."""
+COMPACTED, WORKER = "c", "w"
+"""How the names of parts begin that a compaction or a worker wrote; those of a session begin with `s`."""
+KEY_COLUMNS = ["query_id", "permutation"]
+GROUP_ROWS = 50_000
+"""Rows of a compacted part, and of a row group of a view: what is held at once."""
+ATTEMPTS = 5
+"""Times that the parts are listed again, as one went between the listing and its reading."""
+
+REMEDY = "Run the command that made it again: it sets the part aside and makes its rows anew."
 
 
-def part_records(folder: Path) -> Iterator[tuple[str, PartRecord]]:
-    """What the parts on disk say of themselves, by name."""
-    for file in sorted((folder / SHARDS_FOLDER).glob("part-*.parquet")):
-        yield file.stem.removeprefix("part-"), _record(file)
+T = TypeVar("T")
 
 
-def _record(file: Path) -> PartRecord:
-    import pyarrow.parquet as pq
+class Parts:
+    """The parts of one table."""
 
-    stored = (pq.read_schema(file).metadata or {}).get(METADATA_KEY)
-    if stored is None:
-        raise RunMismatch(f"{file} carries no record of what scored it. Delete it and score it again.")
-    return cast("PartRecord", json.loads(stored))
+    def __init__(self, folder: Place, table: str, remedy: str = REMEDY):
+        self.folder, self._remedy = folder / PARTS_FOLDER / table, remedy
+
+    def files(self, group: str = "") -> list[Place]:
+        """The parts that are there, by name; those of a group alone."""
+        return [file for file in list_files(self._folder_of(group), group) if file.suffix == ".parquet"]
+
+    def _folder_of(self, group: str) -> Place:
+        """Parts of workers, of which there may be a million, stand in 256 folders: one is soon listed."""
+        return self.folder / group[:3] if group.startswith(WORKER) else self.folder
+
+    def put(self, group: str, rows: pa.Table, note: PartNote) -> Place:
+        """Write a part; in a store, by one request. Equal rows with an equal note are one part, whoever writes them."""
+        import pyarrow.parquet as pq
+
+        stream = io.BytesIO()
+        pq.write_table(rows.replace_schema_metadata({NOTE: json.dumps(note, ensure_ascii=False).encode()}), stream)
+        content = stream.getvalue()
+        file = self._folder_of(group) / f"{group}-{_digest(content)}.parquet"
+        write_bytes(file, content)
+        return file
+
+    def read(self, file: Place, columns: list[str] | None = None) -> tuple[pa.Table, PartNote]:
+        """The rows of a part and its note, or DamagedFile; FileNotFoundError of one that is gone is the caller's to word."""
+        import pyarrow.parquet as pq
+
+        content = read_part(file, self._remedy)
+        with self._naming_damage(file):
+            table = pq.read_table(io.BytesIO(content), columns=columns, use_threads=False)  # of a small file
+            return table.replace_schema_metadata(None), cast("PartNote", json.loads((table.schema.metadata or {})[NOTE]))
+
+    def note(self, file: Place) -> PartNote:
+        """What a part says beside its rows."""
+        import pyarrow.parquet as pq
+
+        content = read_part(file, self._remedy)
+        with self._naming_damage(file):
+            return cast("PartNote", json.loads((pq.read_schema(io.BytesIO(content)).metadata or {})[NOTE]))
+
+    @contextmanager
+    def _naming_damage(self, file: Place) -> Iterator[None]:
+        """A file that its digest fits and that is no part of this version, in one sentence."""
+        import pyarrow as pa
+
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError, KeyError) as damage:
+            words = (str(damage).splitlines() or [type(damage).__name__])[0]
+            raise DamagedFile(file, f"is damaged and cannot be read ({words})", self._remedy) from damage
+
+    def each(self, columns: list[str] | None = None) -> Iterator[tuple[Place, pa.Table, PartNote]]:
+        """Every part: file, rows, note."""
+        return ((file, *read) for file, read in self._all(lambda file: self.read(file, columns)))
+
+    def notes(self) -> list[tuple[Place, PartNote]]:
+        return list(self._all(self.note))
+
+    def _all(self, read: Callable[[Place], T]) -> Iterator[tuple[Place, T]]:
+        done: set[Place] = set()
+        for attempt in range(ATTEMPTS):
+            try:
+                for file in self.files():
+                    if file not in done:
+                        yield file, read(file)
+                        done.add(file)
+                return
+            except FileNotFoundError:  # merged with others by another process; what it was merged into is there
+                if attempt + 1 == ATTEMPTS:
+                    raise
+
+    def ledger(self) -> Ledger:
+        """Where the rows of every key are."""
+        ledger = Ledger(self)
+        for file, (keys, note) in self._all(lambda file: self.read(file, KEY_COLUMNS)):
+            ledger.add(file, keys, note)
+        return ledger
+
+
+def read_part(file: Place, remedy: str = REMEDY) -> bytes:
+    """The bytes of a part, which are those it is named after."""
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as refusal:
+        raise DamagedFile(file, f"cannot be read ({refusal.strerror or refusal})", remedy) from refusal
+    if not file.stem.endswith(f"-{_digest(content)}"):
+        raise DamagedFile(file, "is damaged: it is not what was written", remedy)
+    return content
+
+
+def list_parts(folder: Place) -> list[tuple[str, Place]]:
+    """(table, part) of every part of a run."""
+    parts = folder / PARTS_FOLDER
+    return [(file.relative_to(parts).parts[0], file) for file in list_files(parts) if file.suffix == ".parquet"]
+
+
+def is_compacted(file: Place) -> bool:
+    """Whether a part holds keys that no other compacted part has."""
+    return file.name.startswith(f"{COMPACTED}-")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:24]
+
+
+class Piece(NamedTuple):
+    """Where rows of one query are: a part and the rows in it, under each of these permutations equally many."""
+
+    file: int
+    start: int
+    stop: int
+    numbers: tuple[int, ...]
+
+
+class Span(NamedTuple):
+    """Rows of a part."""
+
+    file: int
+    start: int
+    stop: int
+
+
+def join_spans(spans: Iterable[Span]) -> list[Span]:
+    """Rows that follow one another in a part are taken at once."""
+    joined: list[Span] = []
+    for span in spans:
+        if joined and joined[-1].file == span.file and joined[-1].stop == span.start:
+            joined[-1] = joined[-1]._replace(stop=span.stop)
+        else:
+            joined.append(span)
+    return joined
+
+
+Wanted = Callable[[int], bool]
+"""Whether the rows of a permutation are asked for."""
+IsOf = Callable[[Place], bool]
+"""Whether the rows of a part are."""
+
+
+class Ledger:
+    """Query -> where its rows are, of a table keyed by query and permutation."""
+
+    def __init__(self, parts: Parts):
+        self._parts = parts
+        self.files: list[Place] = []
+        self.notes: list[PartNote] = []
+        self.where: dict[str, tuple[int, ...]] = {}
+        """Query -> its pieces, by their number."""
+        self._pieces = array("q")
+        """Every piece: part, rows from and to, and which permutations. As objects they would take more than the scores."""
+        self.doubled: set[str] = set()
+        """Queries of which some rows are in more than one part."""
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._number_sets: list[tuple[int, ...]] = []
+        # Each start of a run goes through the collection in order, so few parts are needed at once.
+        self._table = lru_cache(maxsize=2)(lambda number: parts.read(self.files[number])[0])
+
+    def add(self, file: Place, keys: pa.Table, note: PartNote) -> None:
+        """Note where the rows of a part are, from its columns of keys."""
+        number = len(self.files)
+        self.files.append(file)
+        self.notes.append(note)
+        if not keys.num_rows:
+            return
+        ids = keys.column("query_id").combine_chunks().dictionary_encode()
+        codes, permutations = ids.indices.to_numpy(), keys.column("permutation").to_numpy()
+        is_new = np.r_[True, codes[1:] != codes[:-1]]
+        starts: Array = np.flatnonzero(is_new)
+        changes = np.flatnonzero(is_new | np.r_[True, permutations[1:] != permutations[:-1]])
+        ends: Any = np.searchsorted(changes, np.r_[starts[1:], len(codes)]).tolist()
+        seen, names, first = permutations[changes].tolist(), ids.dictionary.to_pylist(), 0
+        stops = [*starts[1:].tolist(), len(codes)]
+        for code, start, stop, last in zip(codes[starts].tolist(), starts.tolist(), stops, ends, strict=True):
+            numbers = tuple(seen[first:last])
+            if numbers not in self._numbers:
+                self._numbers[numbers] = len(self._number_sets)
+                self._number_sets.append(numbers)
+            first, query_id = last, names[code]
+            if query_id in self.where and not self.numbers(query_id).isdisjoint(numbers):
+                self.doubled.add(query_id)
+            self.where[query_id] = (*self.where.get(query_id, ()), len(self._pieces) // 4)
+            self._pieces.extend((number, start, stop, self._numbers[numbers]))
+
+    def numbers(self, query_id: str) -> set[int]:
+        """The permutations under which a query has rows."""
+        return {number for piece in self.pieces(query_id) for number in piece.numbers}
+
+    def pieces(self, query_id: str) -> Iterator[Piece]:
+        """Where the rows of a query are, in the order of the parts."""
+        for place in self.where.get(query_id, ()):
+            part, start, stop, numbers = self._pieces[4 * place : 4 * place + 4]
+            yield Piece(part, start, stop, self._number_sets[numbers])
+
+    def spans(self, query_id: str, wanted: Wanted, is_of: IsOf = bool) -> list[Span]:
+        """Where the rows of a query are, by permutation, each one once: of some parts, in the first that has it."""
+        rows: dict[int, Span] = {}
+        for piece in self.pieces(query_id):
+            each = (piece.stop - piece.start) // len(piece.numbers)
+            for place, number in enumerate(piece.numbers):
+                if wanted(number):
+                    start = piece.start + place * each
+                    rows.setdefault(number, Span(piece.file, start, start + each))
+        return join_spans(span for _, span in sorted(rows.items()) if is_of(self.files[span.file]))
+
+    def rows(self, span: Span) -> pa.Table:
+        return self._table(span.file).slice(span.start, span.stop - span.start)
+
+    def tables(self, order: Iterable[str], wanted: Wanted = lambda number: True, is_of: IsOf = bool) -> Iterator[pa.Table]:
+        """The rows of the queries in this order, about GROUP_ROWS at a time; equal rows give equal tables, however they came."""
+        queries: list[str] = []
+        rows = 0
+        for query_id in order:
+            if spans := self.spans(query_id, wanted, is_of):
+                queries.append(query_id)
+                rows += sum(span.stop - span.start for span in spans)
+            if rows >= GROUP_ROWS:
+                yield self._gather(queries, wanted, is_of)
+                queries, rows = [], 0
+        if queries:
+            yield self._gather(queries, wanted, is_of)
+
+    def _gather(self, queries: Iterable[str], wanted: Wanted, is_of: IsOf) -> pa.Table:
+        """The rows of some queries. Where another process has merged a part with others meanwhile, they are looked for again."""
+        import pyarrow as pa
+
+        for _ in range(ATTEMPTS):
+            try:
+                spans = join_spans(span for query_id in queries for span in self.spans(query_id, wanted, is_of))
+                return pa.concat_tables([score_schema().empty_table(), *map(self.rows, spans)]).combine_chunks()
+            except FileNotFoundError:
+                self._look_again()
+        raise DamagedFile(self._parts.folder, f"changed while it was read, {ATTEMPTS} times", "Run the command again.")
+
+    def _look_again(self) -> None:
+        there = self._parts.ledger()
+        self.files, self.notes, self.where, self.doubled = there.files, there.notes, there.where, there.doubled
+        self._pieces, self._numbers, self._number_sets = there._pieces, there._numbers, there._number_sets
+        self._table.cache_clear()
+
+    def conflicts(self) -> tuple[int, float, tuple[Place, Place] | None]:
+        """How many rows several parts score otherwise, by how much at most, and the two parts that differ most."""
+        count, largest, between = 0, 0.0, None
+        for query_id in sorted(self.doubled):
+            first: dict[int, tuple[int, Any]] = {}
+            for piece in self.pieces(query_id):
+                scores = (
+                    self.rows(Span(piece.file, piece.start, piece.stop))
+                    .column("score")
+                    .to_numpy()
+                    .reshape(len(piece.numbers), -1)
+                )
+                for number, row in zip(piece.numbers, scores, strict=True):
+                    file, known = first.setdefault(number, (piece.file, row))
+                    moved = np.abs(known - row)
+                    count += int((moved > 0).sum())
+                    if moved.max() > largest:
+                        largest, between = float(moved.max()), (self.files[file], self.files[piece.file])
+        return count, largest, between
+
+
+def merged_note(notes: Iterable[PartNote]) -> PartNote:
+    """What several parts say of their sessions, each session as it last stood and each cut of a text once."""
+    sessions: dict[str, Any] = {}
+    cuts: dict[str, Any] = {}
+    for note in notes:
+        for session in note.get("sessions", []):
+            known = sessions.get(session["id"])
+            if known is None or session["puts"] > known["puts"]:
+                sessions[session["id"]] = session
+        cuts |= note.get("shrunk", {})
+    return PartNote(sessions=sorted(sessions.values(), key=session_order), shrunk=cuts)
+
+
+def session_order(session: SessionNote) -> tuple[int, bool, str]:
+    """Of sessions that began at once, one that found the scorer changed since comes after the others."""
+    return session["number"], "changed" in session["scored_by"], session["id"]

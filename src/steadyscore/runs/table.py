@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from ..errors import DamagedFile
 from ..machine.checksums import State, parquet_state
 from ..machine.names import short_repr
+from ..machine.places import Place, open_whole
 from ..terms import Array, Partition, Ties
 from ..window.presentation import count_orders
 from .layout import GRADE_COLUMNS, score_schema
@@ -146,30 +146,31 @@ def to_table(scored: Scored) -> pa.Table:
 MAKE_AGAIN = "Run the command that made it again: it sets the file aside and makes it anew."
 
 
-def read_table(file: Path, columns: list[str] | None = None, remedy: str = MAKE_AGAIN) -> pa.Table:
+def read_table(file: Place, columns: list[str] | None = None, remedy: str = MAKE_AGAIN) -> pa.Table:
     """A table of ours, or DamagedFile with the remedy."""
     import pyarrow.parquet as pq
 
     check_file(file, remedy)
-    with _name_damage(file, remedy):
-        return pq.read_table(file, columns=columns, page_checksum_verification=True)
+    with _name_damage(file, remedy), open_whole(file) as stream:
+        return pq.read_table(stream, columns=columns, page_checksum_verification=True)
 
 
-def row_groups(
-    file: Path, columns: list[str] | None = None, only: int | None = None, remedy: str = MAKE_AGAIN
-) -> Iterator[pa.Table]:
-    """The row groups of a table one after the other; or only one of them, of a file that was gone through before."""
+def row_groups(file: Place, columns: list[str] | None = None, remedy: str = MAKE_AGAIN) -> Iterator[pa.Table]:
+    """The row groups of a table one after the other."""
     import pyarrow.parquet as pq
 
-    if only is None:
-        check_file(file, remedy)
-    with _name_damage(file, remedy), pq.ParquetFile(file, page_checksum_verification=True) as opened:
-        for group in range(opened.num_row_groups) if only is None else [only]:
+    check_file(file, remedy)
+    with (
+        _name_damage(file, remedy),
+        open_whole(file) as stream,
+        pq.ParquetFile(stream, page_checksum_verification=True) as opened,
+    ):
+        for group in range(opened.num_row_groups):
             yield opened.read_row_group(group, columns=columns)
 
 
 @contextmanager
-def _name_damage(file: Path, remedy: str) -> Iterator[None]:
+def _name_damage(file: Place, remedy: str) -> Iterator[None]:
     """What Arrow cannot read, in one sentence."""
     import pyarrow as pa
 
@@ -179,7 +180,7 @@ def _name_damage(file: Path, remedy: str) -> Iterator[None]:
         raise DamagedFile(file, f"is damaged and cannot be read ({str(damage).splitlines()[0]})", remedy) from damage
 
 
-def check_file(file: Path, remedy: str = MAKE_AGAIN) -> State:
+def check_file(file: Place, remedy: str = MAKE_AGAIN) -> State:
     """Refuse a table that is missing or is not what was written."""
     try:
         state = parquet_state(file)

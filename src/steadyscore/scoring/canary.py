@@ -19,7 +19,6 @@ import numpy as np
 from ..engines import Backend, Engine, Grader, Recording
 from ..errors import SteadyscoreError, UnusableScorer
 from ..machine.disk import cache_folder
-from ..machine.mirrors import name_of
 from ..runs.folder import Run
 from ..runs.layout import ScoredAgain
 from ..runs.table import Scored
@@ -134,7 +133,7 @@ def keep_answers(run: Run, backend: Backend, canary: Canary | None) -> Iterator[
     if backend.endpoint is None:
         yield
         return
-    name = f"{name_of(run.folder.absolute())} {run.record.get('created')}"
+    name = f"{run.folder.absolute()} {run.record.get('created')}"
     folder = cache_folder() / "responses" / hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
     if canary is None or canary.is_changed:
         if folder.exists():

@@ -1,29 +1,33 @@
 """A collection in parts that workers score side by side, on one machine or many, into one run folder.
 
 Every worker plans the same parts: stretches of the collection of about PART_WINDOWS windows, named by a hash of what is in them.
-A worker takes every n-th part (`Share`) or the parts that a scheduler hands it, passes over what is on disk, and writes each
-part once, whole. Nobody waits for anybody and nothing is locked: two workers on the same part write the same file. The command
-without a share collects the parts, scores what is still missing, and completes the run; queries are scored one by one in every
-case, so its table is the same bit for bit, whoever scored what.
+A worker takes every n-th part (`Share`) or the parts that a scheduler hands it, passes over what is on disk, and writes what it
+scored of each as a part of the run. Nobody waits for anybody and nothing is locked: rows that two workers wrote count once. The
+command without a share scores what is still missing and completes the run; queries are scored one by one in every case, so its
+table is the same bit for bit, whoever scored what.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..collection import Data, Source, open_collection
 from ..errors import DamagedFile, InputError, RunMismatch
+from ..machine.places import Place
 from ..machine.stopping import finishing
-from ..runs.layout import FailedQuery, Session
-from ..runs.parts import PartSession, join_run, part_file, part_id, read_part, write_part
+from ..runs.folder import Run
+from ..runs.layout import SessionNote
+from ..runs.parts import WORKER
 from ..terms import Failure, Instance
 from .canary import Canary
 from .score import (
@@ -33,12 +37,13 @@ from .score import (
     count_shown,
     cut_instances,
     fingerprint_of,
+    missing_numbers,
     naming_failures,
     score_query,
     windows_of,
 )  # fmt: skip
 from .scorer import PoolScorer
-from .starts import Start, refusal, start_of
+from .starts import refusal, start_of
 
 T = TypeVar("T")
 
@@ -97,6 +102,12 @@ class PartResult:
     failed: tuple[Failure, ...] = ()
 
 
+def part_id(fingerprint: dict[str, Any], query_ids: Sequence[str]) -> str:
+    """The name of a part: the same on every machine that scores the same queries in the same way."""
+    content = json.dumps([fingerprint, list(query_ids)], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:15]
+
+
 def plan_parts(scorer: PoolScorer, source: Source, config: AuditConfig, *, windows: int = PART_WINDOWS) -> list[Part]:
     """The parts of a collection under a scorer, in order; every worker plans the same ones."""
     fingerprint = fingerprint_of(scorer, source, config)
@@ -126,69 +137,77 @@ class Worker:
         self,
         scorer: PoolScorer,
         data: Data,
-        folder: Path,
+        folder: Place,
         config: AuditConfig,
         command: Iterable[str] = (),
         *,
         allow_scorer_change: bool = False,
     ):
-        self._scorer, self._source, self._folder, self._config = scorer, open_collection(data), folder, config
+        self._scorer, self._source, self._config = scorer, open_collection(data), config
         self._allow_scorer_change = allow_scorer_change
         self.parts = plan_parts(scorer, self._source, config)
-        about = about_run(scorer, self._source, list(command))
-        self._run = join_run(folder, fingerprint_of(scorer, self._source, config), **about)
+        self._run = Run.join(
+            folder, fingerprint_of(scorer, self._source, config), **about_run(scorer, self._source, list(command))
+        )
         self._canary: Canary | None = None
+        self._session: SessionNote | None = None
         self._own: list[str] = []
         """Files of the parts that this worker wrote."""
         self._instances: Iterator[Instance] = iter(())
         self._next = len(self.parts)
+        self._last: tuple[int, list[Instance]] | None = None
 
     def score(self, number: int) -> PartResult:
         """Score what of a part is not on disk, and write it. A stop in between keeps what was scored."""
-        part = self.parts[number]
-        if self._run.is_complete:
-            return PartResult(part.id, len(part.query_ids), 0, 0, 0.0)
-        queries, record = read_part(self._folder, part.id)
-        there = {query.query_id for query in queries}
-        if there.issuperset(part.query_ids):
+        part, group = self.parts[number], f"{WORKER}{self.parts[number].id}"
+        self._run.join_stretch(group)
+        ledger, config = self._run.ledger, self._config
+        waiting = {i.id for i in self._read(number) if missing_numbers(self._scorer, i, config, ledger.numbers(i.id))}
+        if not waiting:
             return PartResult(part.id, len(part.query_ids), 0, 0, 0.0)
         failed: list[Failure] = []
-        session = Session(windows=0, tokens=0, shrunk=[])
         began, spent = time.monotonic(), self._scorer.backend.spent()
-        start = self._compare()
-        first = sum(len(before.query_ids) for before in self.parts[:number])
+        session = self._begin()
+        seconds, windows, charged = session.get("seconds", 0.0), session.get("windows", 0), Counter(session.get("spent", {}))
+        first, scored = sum(len(before.query_ids) for before in self.parts[:number]), 0
         try:
             for place, instance in enumerate(self._read(number), first):
-                if instance.id not in there:
+                if instance.id in waiting:
                     with finishing(f"query {instance.id}"), naming_failures(failed, instance.id):
-                        queries.append(score_query(self._scorer, instance, self._config, session, place=place))
+                        known = ledger.numbers(instance.id)
+                        self._run.hold(score_query(self._scorer, instance, config, session, known, place=place))
+                        scored += 1
         finally:
-            session["seconds"] = round(time.monotonic() - began, 1)
-            session["spent"] = self._scorer.backend.spent_since(spent)
-            record["sessions"].append(PartSession(session=session, start=start.to_json()))
-            record["failed"] = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
+            session["seconds"] = round(seconds + time.monotonic() - began, 1)
+            session["spent"] = dict(charged + Counter(self._scorer.backend.spent_since(spent)))
             with finishing("writing what was scored"):
-                write_part(self._folder, part.id, queries, record)
-            self._own.append(part_file(self._folder, part.id).name)
-        scored = len(queries) - len(there)
-        return PartResult(part.id, len(part.query_ids), scored, session["windows"], session["seconds"], tuple(failed))
+                if (file := self._run.flush(group)) is not None:
+                    self._own.append(file.name)
+        took = round(session["seconds"] - seconds, 1)
+        return PartResult(part.id, len(part.query_ids), scored, session.get("windows", 0) - windows, took, tuple(failed))
 
-    def _compare(self) -> Start:
-        """What scores now. Once, when there are parts of others, it scores windows of theirs again, and must not be another."""
+    def _begin(self) -> SessionNote:
+        """The session of this worker. Where others wrote parts, it scores windows of theirs again, and must not be another."""
         if self._canary is None and len(self._own) < LOOKED:
-            with suppress(DamagedFile):  # whoever has that part sets it aside
+            with suppress(DamagedFile, FileNotFoundError):  # whoever has that part sets it aside, or it was merged
                 self._canary = ask_stored(self._run, self._scorer, self._source, self._config, self._own)
             if self._canary is not None and self._canary.is_changed and self._scorer.backend.endpoint is not None:
                 log.warning("%s: %s.", self._scorer.name, self._canary.words)
         start = start_of(self._scorer.backend, self._canary)
         if start.changed and not self._allow_scorer_change:
             raise RunMismatch(refusal(self._run, start.changed))
-        return start
+        if self._session is None or self._session["scored_by"] != start.to_json():
+            self._session = self._run.begin_session(start.to_json())
+        return self._session
 
     def _read(self, number: int) -> list[Instance]:
         """The instances of a part. Parts that come in order cost one pass over the collection."""
+        if self._last is not None and self._last[0] == number:
+            return self._last[1]
         if number < self._next:
             self._instances, self._next = cut_instances(self._source.instances(), self._config.cut), 0
         skipped = sum(len(part.query_ids) for part in self.parts[self._next : number])
         self._next = number + 1
-        return list(islice(self._instances, skipped, skipped + len(self.parts[number].query_ids)))
+        read = list(islice(self._instances, skipped, skipped + len(self.parts[number].query_ids)))
+        self._last = (number, read)
+        return read

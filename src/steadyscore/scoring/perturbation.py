@@ -43,8 +43,6 @@ HELD_OUT_SEEDS = (0, 1)
 """Each scheme is shown with its labels shuffled over the slots by each of these."""
 NOISE_SCALE = 0.3
 """Noise on the first stage's scores, in their standard deviations."""
-PAUSE = 1.0
-"""Seconds of work between two writes."""
 MAX_QUERIES = 100
 
 
@@ -84,19 +82,16 @@ def _score_kind(
     import pyarrow as pa
 
     name = perturbed_file(kind)
-    sample = set(sampled_queries(list(scored), MAX_QUERIES, seed=config.seed))
-    kept = run.read(name).to_pylist() if run.has(name) else []
-    rows: list[dict[str, Any]] = [row for row in kept if row["query_id"] in sample]  # a run that grew has another sample
+    sample = set(perturbed_sample(list(scored), config.seed))
+    missing = sample - (set(run.read(name).column("query_id").to_pylist()) if run.has(name) else set())
+    rows: list[dict[str, Any]] = []
     failed: list[Failure] = []
-    missing = sample - {row["query_id"] for row in rows}
+    if not missing:
+        return failed
 
     def keep() -> None:
         run.write(name, pa.Table.from_pylist(rows, schema=perturbed_schema()))
 
-    if not missing:
-        if len(rows) < len(kept):
-            keep()
-        return failed
     todo = (instance for instance in open_collection(source).instances(reserve=True) if instance.id in missing)
     written = time.monotonic()
     try:
@@ -104,7 +99,7 @@ def _score_kind(
             with naming_failures(failed, instance.id):
                 values = _values(scorer, scored[instance.id], instance, config, kind)
                 rows += [{"query_id": instance.id, "measure": measure, "value": float(x)} for measure, x in values.items()]
-            if time.monotonic() - written > PAUSE:  # a kill loses a second's work, or the query at work
+            if time.monotonic() - written > run.pause:  # a kill loses a second's work, or the query at work
                 keep()
                 written = time.monotonic()
     finally:
@@ -272,6 +267,11 @@ def pool_replace(depth: int, rank: int, *, in_place: bool = False) -> Order:
 def sampled_queries(query_ids: Sequence[str], count: int, *, seed: int) -> list[str]:
     """Up to `count` queries in the order of their hash: a sample that grows without changing as `count` does."""
     return sorted(query_ids, key=lambda query_id: _digest(seed, query_id, "sample"))[:count]
+
+
+def perturbed_sample(query_ids: Sequence[str], seed: int) -> list[str]:
+    """The queries of a run that are perturbed; one that grows has another sample, and rows of others stay unread."""
+    return sampled_queries(query_ids, MAX_QUERIES, seed=seed)
 
 
 def neighbour_swaps(n: int, swaps: int, rng: np.random.Generator) -> Order:

@@ -6,7 +6,6 @@ are read off it one query at a time, so that a collection may be larger than mem
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,11 +16,12 @@ from typing import Any, NamedTuple
 from ..collection import Data, Source, open_collection
 from ..engines import EngineOptions
 from ..errors import InputError
+from ..machine.disk import remove_tree
+from ..machine.places import Place as Folder
+from ..machine.places import parse_place
 from ..machine.progress import bar
-from ..machine.working_copies import local_folder, open_folder
 from ..models.embedded import DEFAULT, FIRST_STAGE_SHARE
 from ..runs.folder import Run
-from ..runs.parts import is_record
 from ..runs.table import Scored
 from ..tasks import TASKS
 from ..terms import Failure
@@ -46,7 +46,7 @@ class RankingWork:
 
     scorer: str
     data: Data
-    folder: str | Path | None
+    folder: str | Folder | None
     """Where scores are kept until all are there; None: in a temporary one."""
     config: AuditConfig
     options: EngineOptions = field(default_factory=EngineOptions)
@@ -71,7 +71,7 @@ class RankingWork:
         source = open_collection(self.data)
         scorer = self.open_scorer(source)
         name = f"{self.scorer} on {source.collection.name}"
-        folder, allowed = local_folder(self.folder, is_record), self.allow_scorer_change
+        folder, allowed = parse_place(self.folder), self.allow_scorer_change
         yield name, Worker(scorer, source, folder, self.one_order, self.command, allow_scorer_change=allowed)
 
 
@@ -124,10 +124,8 @@ def rank_collection(work: RankingWork, top: int | None = None) -> Iterator[Ranki
     """
     source = open_collection(work.data)
     scorer = work.open_scorer(source)
-    with (
-        tempfile.TemporaryDirectory(prefix="steadyscore-") as temporary,
-        open_folder(work.folder or Path(temporary) / "run") as folder,
-    ):
+    with tempfile.TemporaryDirectory(prefix="steadyscore-") as temporary:
+        folder = Path(temporary) / "run" if work.folder is None else parse_place(work.folder)
         run = score_collection(
             scorer, source, folder, work.one_order, command=list(work.command), progress=bar(work.scorer, work.quiet),
             allow_scorer_change=work.allow_scorer_change,
@@ -137,4 +135,4 @@ def rank_collection(work: RankingWork, top: int | None = None) -> Iterator[Ranki
         rankings = Rankings(run, top)
         yield rankings
         if work.folder is not None and not rankings.failed:
-            shutil.rmtree(folder)
+            remove_tree(folder)

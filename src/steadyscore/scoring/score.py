@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -26,16 +26,17 @@ from ..machine.bounds import Positive, changed_fields, check_fields
 from ..machine.console import one_line
 from ..machine.credentials import redact
 from ..machine.disk import is_there, lock_folder
+from ..machine.places import Place
 from ..machine.stopping import finishing
 from ..measures.planning import balanced_orders
 from ..measures.reading import Reading
 from ..measures.threshold import Threshold
 from ..models.adapter import prompt_mistakes, refuse_mismatches
 from ..models.card import TrainedSettings
-from ..runs.folder import Run, versions
-from ..runs.growth import is_growth, join_presentations
-from ..runs.layout import RECORD_FILE, Coverage, FailedQuery, QueryRow, Session, ShrunkWindow
+from ..runs.folder import Run
+from ..runs.layout import RECORD_FILE, FailedQuery, QueryRow, Session, ShrunkWindow
 from ..runs.table import FIRST_STAGE, Scored
+from ..runs.versions import versions
 from ..tasks import TASKS
 from ..terms import Candidate, Collection, Failure, Instance, Prompt, Window
 from ..window.presentation import count_orders, generator, permutations
@@ -43,7 +44,7 @@ from ..window.prompt import shown
 from .canary import SHUFFLED_POOLS, WINDOWS, Canary, is_claimed_order_free, keep_answers, note_canary, score_again, score_shuffled
 from .mitigations import count_windows
 from .scorer import PoolScorer, Scorer, Settings, ideal_gains, resolve_settings
-from .starts import Start, accepted_answers, collect_parts, note_start, start_of, sum_sessions
+from .starts import Start, accepted_answers, check_start, start_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,7 @@ def refuse_none_scored(name: str, failed: Sequence[Failure], queries: int) -> No
 def score_collection(
     scorer: PoolScorer,
     data: Data,
-    folder: Path,
+    folder: Place,
     config: AuditConfig,
     *,
     command: list[str] | None = None,
@@ -223,21 +224,21 @@ def score_collection(
     with lock_folder(folder):
         fingerprint, about = fingerprint_of(scorer, source, config), about_run(scorer, source, command or [])
         run = Run.create_or_resume(folder, fingerprint, **about)
-        collect_parts(run, allow_scorer_change=allow_scorer_change)
         spent = scorer.backend.spent()
-        is_whole = run.is_complete and not run.record["coverage"]["failed"]
-        goes_on = not is_whole or is_growth(run.record["fingerprint"], fingerprint)
+        goes_on = not run.is_complete or bool(run.record["coverage"]["failed"])
         # A whole run is mixed with nothing. But a function or a program, of which only the name is known, must still be its own.
         is_only_a_name = scorer.backend.endpoint is None and not scorer.capabilities.deterministic
         canary = ask_stored(run, scorer, source, config) if goes_on or is_only_a_name else None
-        note_start(run, start_of(scorer.backend, canary), allow_scorer_change=allow_scorer_change)
-        run.grow(fingerprint, about["command"])  # only now: a run whose scorer is refused stays as it is
+        start = check_start(run, start_of(scorer.backend, canary), allow_scorer_change=allow_scorer_change)
+        run.ask(fingerprint, about["command"])  # only now: a run whose scorer is refused stays as it is
         if goes_on:
-            session = run.begin_session()
+            session = run.begin_session(start.to_json())
             if canary is not None:
                 session["scored_again"] = note_canary(canary, run)
             with keep_answers(run, scorer.backend, canary):
                 _score_missing(run, scorer, source, config, progress, session, spent, may_fail)
+        elif start.changed:
+            run.note_start(start.to_json())
         return run
 
 
@@ -310,9 +311,7 @@ def _score_missing(
 
     The session's account begins with what was spent `before`.
     """
-    if run.is_complete:
-        run.reopen()
-    done, earlier, order = run.scored_ids(), run.earlier_queries(), []
+    ledger, queries = run.ledger, 0
     cut, risen, chars = 0, 0, None if isinstance(scorer.backend, Recording) else scorer.settings.chars
     failed: list[Failure] = []
     began = time.monotonic()
@@ -322,19 +321,20 @@ def _score_missing(
         session["seconds"], session["spent"] = round(time.monotonic() - began, 1), scorer.backend.spent_since(before)
 
     def missing() -> Iterator[Instance]:
-        nonlocal cut, risen
+        nonlocal cut, risen, queries
         for instance in cut_instances(source.instances(), config.cut):
-            order.append(instance.id)
+            queries += 1
             cut += sum(len(shown(candidate, None)) > chars for candidate in instance.pool) if chars else 0
             risen += bool((np.diff(np.array([candidate.score for candidate in instance.pool], float)) > 0).any())
-            if instance.id not in done:
+            if missing_numbers(scorer, instance, config, ledger.numbers(instance.id)):
                 yield instance
 
-    everyone = _count(source.collection, config.cut)
+    everyone, done = _count(source.collection, config.cut), len(ledger.where) if run.is_of_one_request else 0
     try:
-        for instance in progress(missing(), everyone and max(everyone - len(done), 0)) if progress else missing():
+        for instance in progress(missing(), everyone and max(everyone - done, 0)) if progress else missing():
             with finishing(f"query {instance.id}"), naming_failures(failed, instance.id):
-                scored = score_query(scorer, instance, config, session, earlier.take(instance.id), place=len(order) - 1)
+                known = ledger.numbers(instance.id)
+                scored = score_query(scorer, instance, config, session, known, place=queries - 1)
                 account()
                 run.append(scored, at_once=charges)
     finally:  # what was scored before a mistake or a stop stays, and so does what it cost
@@ -342,17 +342,20 @@ def _score_missing(
         with finishing("writing what was scored"):
             run.flush()
     if not may_fail:
-        refuse_none_scored(scorer.name, failed, len(order))
+        refuse_none_scored(scorer.name, failed, queries)
     named = [FailedQuery(query_id=failure.query_id, reason=failure.reason) for failure in failed]
-    counts = Coverage(queries=len(order), scored=len(order) - len(failed), failed=named, cut=cut)
-    coverage: Coverage = {**counts, **sum_sessions(run.record["sessions"])}
-    told = f"the first-stage scores of {risen} of {len(order)} queries contradict the order of the pool; the order was taken."
+    told = f"the first-stage scores of {risen} of {queries} queries contradict the order of the pool; the order was taken."
     notes = [told] if risen else []
-    if config.cut.queries is not None and config.cut.queries > len(order):
-        notes.append(f"{config.cut.queries} queries were asked for, and {len(order)} are all there are.")
-    run.record.pop("notes", None)  # of an earlier start, which may have asked for other queries
-    run.record.update({"notes": notes} if notes else {})
-    run.finish(coverage, order, map(_query_row, cut_instances(source.instances(), config.cut)))
+    if config.cut.queries is not None and config.cut.queries > queries:
+        notes.append(f"{config.cut.queries} queries were asked for, and {queries} are all there are.")
+    run.finish(map(_query_row, cut_instances(source.instances(), config.cut)), named, cut=cut, notes=notes)
+
+
+def missing_numbers(scorer: PoolScorer, instance: Instance, config: AuditConfig, known: AbstractSet[int]) -> list[int]:
+    """The permutations of a query that are still to be scored; a table of given scores has no first-stage row, or has it."""
+    wanted = [*([FIRST_STAGE] if config.canonical else []), *range(count_shown(config, len(instance.pool)) - config.canonical)]
+    missing = [number for number in wanted if number not in known]
+    return [] if known and missing == [FIRST_STAGE] and isinstance(scorer.backend, Recording) else missing
 
 
 def score_query(
@@ -360,34 +363,30 @@ def score_query(
     instance: Instance,
     config: AuditConfig,
     session: Session,
-    known: Scored | None = None,
+    known: AbstractSet[int] = frozenset(),
     *,
     place: int = SHUFFLED_POOLS,
 ) -> Scored:
-    """A query under all its orders, of which some may be known; windows, tokens and cuts go to the session's account.
+    """A query under those of its orders that are not known, at least one; windows, tokens and cuts go to the session's account.
 
     By its place in the collection it is shuffled too, where the scorer says that no order moves its scores; without one not.
     """
+    missing = missing_numbers(scorer, instance, config, known)
     n, cuts, shown = len(instance.pool), len(scorer.shrunk), scorer.tokens
     orders = draw_orders(instance, config, scorer.width or n)
-    permutation = [*range(len(orders))]
-    if config.canonical:
-        orders, permutation = np.vstack([np.arange(n)[None], orders]), [FIRST_STAGE, *permutation]
-    missing = [row for row, number in enumerate(permutation) if known is None or number not in known.permutations]
-    if known is not None and not missing:
-        return known
-    scored = scorer.score_orders(instance, orders[missing], [permutation[row] for row in missing])
+    rows = np.stack([np.arange(n) if number == FIRST_STAGE else orders[number] for number in missing])
+    scored = scorer.score_orders(instance, rows, missing)
     shrunk = [ShrunkWindow(query_id=q, window=w + 1, chars=c) for q, w, c in scorer.shrunk[cuts:]]
-    if known is None and place < SHUFFLED_POOLS and n > 1 and config.permutations > 1 and is_claimed_order_free(scorer):
+    if not known and place < SHUFFLED_POOLS and n > 1 and config.permutations > 1 and is_claimed_order_free(scorer):
         moved = score_shuffled(scorer, instance, scored)
         session["shuffled_pools"] = session.get("shuffled_pools", 0) + 1
         session["shuffled_difference"] = max(session.get("shuffled_difference", 0.0), moved)
     session["windows"] = session.get("windows", 0) + windows_of(scorer, instance, len(missing))
     session["tokens"] = session.get("tokens", 0) + scorer.tokens - shown
-    if known is not None:
-        shrunk = [ShrunkWindow(**cut, known=len(known.permutations)) for cut in shrunk]
+    if known:
+        shrunk = [ShrunkWindow(**cut, known=len(known)) for cut in shrunk]
     session["shrunk"] = [*session.get("shrunk", []), *shrunk]
-    return scored if known is None else join_presentations(known, scored)
+    return scored
 
 
 def windows_of(scorer: PoolScorer, instance: Instance, orders: int) -> int:
@@ -397,23 +396,22 @@ def windows_of(scorer: PoolScorer, instance: Instance, orders: int) -> int:
 
 
 def keep_scores(
-    queries: Sequence[Scored], name: str, digests: Sequence[str], folder: Path, command: list[str] | None = None
+    queries: Sequence[Scored], name: str, digests: Sequence[str], folder: Place, command: list[str] | None = None
 ) -> Run:
     """Scores that somebody else gave, as a run folder like any other: for a page, a gate, a comparison."""
     fingerprint = {"scores": list(digests)}
     about = {"name": name, "collection": GIVEN, "task": "passage_reranking"}
     with lock_folder(folder):
         run = Run.create_or_resume(folder, fingerprint, **about, command=command or [])
-        note_start(run, Start(versions()))
         if run.is_complete:
             return run
         done = run.scored_ids()
+        run.begin_session(Start(versions()).to_json())
         for query in queries:
             if query.query_id not in done:
                 run.append(query)
         rows = (QueryRow(query_id=q.query_id, judged=None if q.ideal is None else q.ideal.astype(int).tolist()) for q in queries)
-        coverage = Coverage(queries=len(queries), scored=len(queries), failed=[])
-        run.finish(coverage, [query.query_id for query in queries], rows)
+        run.finish(rows, [])
     return run
 
 

@@ -1,4 +1,4 @@
-"""What scored a run, start by start: noted in run.json, compared before a run goes on, and said in its report.
+"""What scored a run, start by start: noted in every part, compared before a run goes on, and said in its report.
 
 A fingerprint holds what was asked for. What answers to the same words may change between two starts: the code of a
 scorer, the address of an endpoint, the weights behind a name. Such a change, be it one of a watched file or one that stored
@@ -9,20 +9,15 @@ package or of a library is noted and said: an upgrade should not cost a run.
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import UTC, datetime
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 from ..engines import Backend
 from ..errors import RunMismatch
-from ..runs.folder import Run, versions
-from ..runs.layout import RunRecord, Session, ShrunkWindow
-from ..runs.parts import part_records
+from ..runs.folder import Run
+from ..runs.layout import RunRecord
+from ..runs.versions import versions
 from .canary import Canary
 
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
@@ -47,7 +42,7 @@ class Start:
     answers: dict[str, dict[str, float]] = field(default_factory=dict)
     """Query -> candidate -> its score after such a change: what later starts are compared with."""
     times: tuple[str, ...] = ()
-    """When; one for every start that found the same."""
+    """When; one for every session of it."""
 
     def to_json(self) -> dict[str, Any]:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items() if value}
@@ -69,19 +64,22 @@ def start_of(backend: Backend, canary: Canary | None = None) -> Start:
     return replace(now, changed=(canary.words,), answers=canary.answers) if canary and is_another else now
 
 
-def note_start(run: Run, now: Start, *, allow_scorer_change: bool = False, is_part: bool = False) -> None:
-    """Write a start into the run; one whose scorer is not that of the last start is refused, or let pass and said."""
-    noted = starts_of(run.record)
-    if changed := [*(scorer_changes(noted[-1], now) if noted else []), *now.changed]:
+def check_start(run: Run, now: Start, *, allow_scorer_change: bool = False) -> Start:
+    """The start as it is noted: one whose scorer is not that of the session before, or a run of workers who found several, is
+    refused, or let pass and said.
+    """
+    noted, sessions = starts_of(run.record), run.record.get("sessions", [])
+    before = noted[sessions[-1].get("start", 0)] if sessions else None
+    accepted = run.record.get("accepted", [])
+    of_workers = [change for start in noted for change in start.changed if change not in accepted]
+    own = [*(scorer_changes(before, now) if before else []), *now.changed]
+    if changed := list(dict.fromkeys([*own, *of_workers])):
         if not allow_scorer_change:
             raise RunMismatch(refusal(run, changed))
-        now = replace(now, changed=tuple(changed), queries_before=0 if is_part else len(run.known_ids()))
-    time = datetime.now(UTC).isoformat(timespec="seconds")
-    if noted and not now.changed and _is_same(now, noted[-1]):
-        noted[-1] = replace(noted[-1], times=(*noted[-1].times, time))
-    else:
-        noted.append(replace(now, times=(time,)))
-    run.update_record(starts=[start.to_json() for start in noted])
+        run.update_record(accepted=[*accepted, *changed])
+    if own:
+        return replace(now, changed=tuple(own), queries_before=len(run.scored_ids()))
+    return replace(before, times=()) if before is not None and _is_same(now, before) else now
 
 
 def _is_same(one: Start, other: Start) -> bool:
@@ -90,76 +88,25 @@ def _is_same(one: Start, other: Start) -> bool:
     return one == replace(other, **found)  # type: ignore[arg-type]
 
 
-def _is_noted(one: Start, noted: Start) -> bool:
-    """Whether a start of the run is that of a worker: the same scorer, or one that changed in the same way."""
-    return _is_same(one, noted) and (not one.changed or set(one.changed) <= set(noted.changed))
-
-
 def accepted_answers(record: RunRecord) -> dict[str, dict[str, float]]:
     """What stored windows scored when a change was last let pass; empty where none was."""
     return next((start.answers for start in reversed(starts_of(record)) if start.answers), {})
 
 
-def collect_parts(run: Run, *, allow_scorer_change: bool = False) -> None:
-    """Take what workers did into the run's own record: what scored the parts, and what that cost, summed for each start.
-
-    The sums are made anew from the parts as long as these are on disk, so each session counts once, however often a command
-    begins to collect; and run.json stays small, however many parts there are.
-    """
-    if run.is_complete:
-        return
-    by_start: dict[str, list[Session]] = {}
-    for _, record in part_records(run.folder):
-        for work in record["sessions"]:
-            by_start.setdefault(json.dumps(work["start"], sort_keys=True), []).append(work["session"])
-    if not by_start:
-        return
-    run.update_record(sessions=[session for session in run.record.get("sessions", []) if "parts" not in session])
-    for text, sessions in by_start.items():
-        start = Start.from_json(json.loads(text))
-        if not any(_is_noted(start, noted) for noted in starts_of(run.record)):
-            note_start(run, start, allow_scorer_change=allow_scorer_change, is_part=True)
-        place = next(i for i, noted in enumerate(starts_of(run.record)) if _is_noted(start, noted))
-        run.begin_session().update({**sum_sessions(sessions), "start": place, "parts": len(sessions)})
-
-
-def sum_sessions(sessions: Iterable[Session]) -> Session:
-    """What all sessions cost. A query that was scored again, as its shard was lost, has the cuts of the last time; those of
-    permutations that were added to it join those of the ones before."""
-    shrunk: dict[str, list[ShrunkWindow]] = {}
-    charged: Counter[str] = Counter()
-    seconds, windows, tokens, shuffled, moved = 0.0, 0, 0, 0, 0.0
-    for session in sessions:
-        for query_id, cuts in groupby(session.get("shrunk", []), key=itemgetter("query_id")):
-            last = list(cuts)
-            stays = [cut for cut in shrunk.get(query_id, []) if cut.get("known", 0) < last[0].get("known", 0)]
-            shrunk[query_id] = [*stays, *last]
-        charged.update(session.get("spent", {}))
-        seconds += session.get("seconds", 0)
-        windows += session.get("windows", 0)
-        tokens += session.get("tokens", 0)
-        shuffled += session.get("shuffled_pools", 0)
-        moved = max(moved, session.get("shuffled_difference", 0.0))
-    return {
-        "shrunk": [cut for cuts in shrunk.values() for cut in cuts],
-        "seconds": round(seconds, 1),
-        "windows": windows,
-        "tokens": tokens,
-        **({"spent": dict(charged)} if charged else {}),
-        **({"shuffled_pools": shuffled, "shuffled_difference": moved} if shuffled else {}),
-    }
-
-
 def starts_of(record: RunRecord) -> list[Start]:
-    """The starts of a run. One that was scored before they were noted has its first versions."""
-    if "starts" in record:
-        return [Start.from_json(start) for start in record["starts"]]
-    return [Start(record["versions"], times=(record["created"],))] if "sessions" in record else []
+    """The starts of a run, one after the other. What differs between two of workers, who let nothing pass, is named too."""
+    noted: list[Start] = []
+    for each in record.get("starts", []):
+        start = Start.from_json(each)
+        if noted and not start.changed and (changed := scorer_changes(noted[-1], start)):
+            start = replace(start, changed=tuple(changed))
+        noted.append(start)
+    return noted
 
 
 def refusal(run: Run, changed: Sequence[str]) -> str:
     """What is said of a run whose scorer has changed."""
-    state = "holds the scores of" if run.is_complete else "was begun with"
+    state = "holds the scores of" if run.was_complete else "was begun with"
     return (
         f"{run.folder} {state} another version of its scorer: {'; '.join(changed)}. Score into another --out, delete the "
         "folder, or pass --allow-scorer-change to keep what was scored and have the run say so."

@@ -13,7 +13,7 @@ from ..collection import open_collection
 from ..collection.splits import shared_mistakes
 from ..errors import InputError, SteadyscoreError
 from ..machine.disk import is_there, read_json
-from ..machine.mirrors import is_address
+from ..machine.places import is_address
 from ..models.embedded import base_address_mistake, base_shape
 from ..scoring.score import Cut, cut_instances
 from .examples import TRAINING_MARKERS, Data, training_data

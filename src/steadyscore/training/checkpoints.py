@@ -22,7 +22,7 @@ from typing import Any
 from ..machine.disk import atomic, atomic_folder, explaining_os_errors, read_json, remove_folder, remove_leftovers, write_json
 from ..models.adapter import FILES, WEIGHTS, load_tensors
 from ..models.card import Card, write_card
-from ..runs.folder import check_same_command
+from ..runs.requests import check_same_command
 from .held_out import HeldOut
 from .labels import label_contents
 

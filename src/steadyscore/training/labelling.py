@@ -15,13 +15,11 @@ from ..errors import InputError
 from ..machine import console
 from ..machine.bounds import Positive, changed_fields, check_fields
 from ..machine.disk import is_there
-from ..machine.mirrors import Place, name_of, parse_place
 from ..machine.names import short_repr
+from ..machine.places import Place, parse_place
 from ..machine.progress import bar
-from ..machine.working_copies import local_folder, open_folder
 from ..runs.folder import Run
 from ..runs.layout import RECORD_FILE
-from ..runs.parts import is_record
 from ..scoring.parts import Worker
 from ..scoring.ray_launcher import Cluster
 from ..scoring.score import AuditConfig, Cut, cut_instances, open_scorer
@@ -89,7 +87,7 @@ class LabelSettings(ShownSettings, total=False):
 class Labelled:
     """A label folder, what is in it and how good it is."""
 
-    folder: Path
+    folder: Place
     labels: list[Label]
     quality: dict[str, float | None]
     """Silver quality against judgements and silver-beta, by the names that `label` prints."""
@@ -99,10 +97,10 @@ class Labelled:
     """Queries that were to be labelled."""
 
     def __repr__(self) -> str:
-        return short_repr(self, f"{len(self.labels)} of {self.queries} queries: {name_of(self.folder)}")
+        return short_repr(self, f"{len(self.labels)} of {self.queries} queries: {self.folder!s}")
 
     def to_json(self) -> dict[str, Any]:
-        return self.quality | {"failed": [failure.to_json() for failure in self.failed], "out": name_of(self.folder)}
+        return self.quality | {"failed": [failure.to_json() for failure in self.failed], "out": str(self.folder)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ class _Work:
     teacher: Any
     start: Place | None
     source: Source
-    out: Path
+    out: Place
     config: LabelConfig
     shown: AuditConfig
     options: EngineOptions
@@ -130,9 +128,9 @@ class _Work:
 def label(
     scorer: Any = None,
     data: Data = None,
-    out: str | Path = "",
+    out: str | Place = "",
     *,
-    start: str | Path | None = None,
+    start: str | Place | None = None,
     config: LabelConfig | None = None,
     shown: AuditConfig | None = None,
     options: EngineOptions | None = None,
@@ -168,21 +166,20 @@ def label(
     say = say or console.say
     if on is not None:
         score_on(on, LabelWork(scorer, data, place, how, shown, options, quiet, command, allow_scorer_change), say)
-    with open_folder(place) as folder:
-        work = _Work(
-            teacher=scorer,
-            start=beginning,
-            source=source,
-            out=folder,
-            config=how,
-            shown=shown,
-            options=options,
-            quiet=quiet,
-            command=command,
-            allow_scorer_change=allow_scorer_change,
-            say=say,
-        )
-        return _label(work)
+    work = _Work(
+        teacher=scorer,
+        start=beginning,
+        source=source,
+        out=place,
+        config=how,
+        shown=shown,
+        options=options,
+        quiet=quiet,
+        command=command,
+        allow_scorer_change=allow_scorer_change,
+        say=say,
+    )
+    return _label(work)
 
 
 def _split_settings(settings: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -223,7 +220,7 @@ def _is_same(one: Place, other: Place) -> bool:
 def _label(work: _Work) -> Labelled:
     is_derived = work.start is not None or work.teacher == "judgements"
     if is_derived and is_there(work.out / RECORD_FILE):
-        raise InputError(f"{name_of(work.out)} holds a run, whose labels would be replaced by others. Choose another --out.")
+        raise InputError(f"{work.out!s} holds a run, whose labels would be replaced by others. Choose another --out.")
     labels, failed = (_derive(work), []) if is_derived else _score(work)
     changed, unmatched = _change(labels, work)
     if is_derived or changed is not labels:
@@ -259,7 +256,7 @@ class LabelWork:
         source = open_collection(self.data)
         shown = orders_of(self.config, self.shown)
         scorer = open_scorer(self.teacher, source.collection, shown, self.options)
-        folder = local_folder(self.out, is_record)
+        folder = parse_place(self.out)
         allowed = self.allow_scorer_change
         worker = Worker(scorer, source, folder, shown, self.command, allow_scorer_change=allowed)
         yield f"labels of {scorer.name} for {source.collection.name}", worker

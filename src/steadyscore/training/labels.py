@@ -18,8 +18,7 @@ import numpy as np
 from ..collection import Data, open_collection
 from ..errors import InputError
 from ..machine.disk import explaining_os_errors, is_there, read_json, sha256, write_parquet, write_record
-from ..machine.mirrors import Place
-from ..machine.working_copies import local_folder
+from ..machine.places import Place, parse_place
 from ..measures.decomposition import silver_beta
 from ..measures.ranking import ndcg, unless_nan
 from ..runs.folder import Run
@@ -74,7 +73,7 @@ def target(label: Label, teacher_orders: int | None = None) -> np.ndarray:
 def label_collection(
     scorer: Scorer,
     source: Data,
-    folder: Path,
+    folder: Place,
     config: AuditConfig,
     *,
     scale: Scale = "unit",
@@ -191,7 +190,7 @@ def nested_subset(labels: Sequence[Label], queries: int, seed: int = 0) -> list[
 # -- on disk
 
 
-def write_labels(folder: Path, labels: Sequence[Label], record: dict[str, Any] | None = None) -> None:
+def write_labels(folder: Place, labels: Sequence[Label], record: dict[str, Any] | None = None) -> None:
     """`labels.parquet`, and for a derived set the record of what it was made from."""
     import pyarrow as pa
 
@@ -215,12 +214,12 @@ def write_labels(folder: Path, labels: Sequence[Label], record: dict[str, Any] |
         write_parquet(folder / LABELS_FILE, pa.Table.from_pylist(rows, schema=label_schema()))
 
 
-def has_labels(place: Place) -> bool:
-    return is_there(local_folder(place) / LABELS_FILE)
+def has_labels(place: str | Place) -> bool:
+    return is_there(parse_place(place) / LABELS_FILE)
 
 
-def read_labels(place: Place) -> list[Label]:
-    folder = local_folder(place)
+def read_labels(place: str | Place) -> list[Label]:
+    folder = parse_place(place)
     if not is_there(folder / LABELS_FILE):
         raise InputError(f"{place} holds no labels.parquet. Make it with: steadyscore label ... --out {place}")
     remedy = "Make it again with the `steadyscore label` command that made it."
@@ -242,9 +241,9 @@ def read_labels(place: Place) -> list[Label]:
     return labels
 
 
-def is_subset(place: Place) -> bool:
+def is_subset(place: str | Place) -> bool:
     """Whether a label folder was made with --subset: queries without a label are then left out, not missing."""
-    file = local_folder(place) / DERIVED_FILE
+    file = parse_place(place) / DERIVED_FILE
     return is_there(file) and read_json(file).get("subset") is not None
 
 
@@ -260,7 +259,7 @@ def labels_identity(source: str) -> dict[str, Any]:
     """What a training card says about its labels."""
     if source == "judgements":
         return {"source": "judgements"}
-    folder = local_folder(source)
+    folder = parse_place(source)
     record: dict[str, Any] = {"source": Path(source).name, "sha256": sha256(folder / LABELS_FILE)[:16]}
     has_run = is_there(folder / RECORD_FILE)
     if is_there(folder / DERIVED_FILE):
@@ -275,9 +274,9 @@ def labels_identity(source: str) -> dict[str, Any]:
     return record
 
 
-def labelled_data(place: Place) -> dict[str, Any] | None:
+def labelled_data(place: str | Place) -> dict[str, Any] | None:
     """Name and digest of the collection that a teacher scored for these labels; None where no run is beside them."""
-    folder = local_folder(place)
+    folder = parse_place(place)
     return Run.open(folder).record["fingerprint"].get("data") if is_there(folder / RECORD_FILE) else None
 
 
@@ -286,7 +285,7 @@ def label_contents(identity: dict[str, Any]) -> dict[str, Any]:
     return {key: identity[key] for key in ("sha256", "teacher_orders_used") if key in identity}
 
 
-def _stored_orders(folder: Path) -> int:
+def _stored_orders(folder: Place) -> int:
     """Teacher orders, T, of the labels that are there."""
     first = next(row_groups(folder / LABELS_FILE, ["vector"]))
     return len(first.column("vector")[0])

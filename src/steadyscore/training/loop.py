@@ -24,7 +24,7 @@ from ..errors import InputError, ModelError, WindowTooLong
 from ..machine.disk import lock_folder, write_json
 from ..machine.progress import job
 from ..models.card import Card, read_card
-from ..runs.folder import versions
+from ..runs.versions import versions
 from ..scoring.score import AuditConfig, score_query
 from ..scoring.scorer import Scorer
 from ..window.presentation import windows

@@ -15,7 +15,7 @@ from ..engines.local.model import TransformersEngine
 from ..machine.disk import atomic, explaining_os_errors, sha256
 from ..models.adapter import WEIGHTS, card_for_base
 from ..models.card import Card, TrainedSettings
-from ..runs.folder import versions
+from ..runs.versions import versions
 from ..scoring.estimate import remember_speed
 from ..scoring.scorer import Scorer, Settings
 from .cost import TrainingEstimate, estimate, rate_name

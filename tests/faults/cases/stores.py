@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import fsspec
 
-from steadyscore.machine.working_copies import close_copies, local_folder, open_folder
+from steadyscore.machine.places import StorePath
 from tests.faults.audits import audit, make_collection, score_share
 from tests.faults.counting import compare_runs
 from tests.faults.fault import Counts, fault
-from tests.helpers.stores import flip_bit, is_cut_before, without_holders
-
-
-def own_cache(folder: Path) -> AbstractContextManager[Any]:
-    return mock.patch.dict(os.environ, {"STEADYSCORE_CACHE": str(folder / "cache")})
-
-
-def audit_in_store(data: Path, address: str) -> None:
-    with open_folder(address) as folder:
-        audit(data, folder, seconds=0.0)
-
+from tests.helpers.stores import flip_bit, is_cut_before
 
 HOW = "before every n-th write or removal in the store, and again while another machine resumes"
 
@@ -34,17 +20,14 @@ def cut_store(folder: Path, times: int) -> Counts:
     data = make_collection(folder, 4)
     audit(data, folder / "whole")
     counts, n = Counts(), 1
-    with without_holders(), own_cache(folder):
-        while counts.times < times:
-            address = f"memory://cut-{folder.name}/{n}"
-            cuts = [is_cut_before(at, lambda: audit_in_store(data, address)) for at in (n, max(n // 2, 1))]  # noqa: B023
-            if not cuts[0]:  # it has fewer changes
-                break
-            audit_in_store(data, address)
-            close_copies()
-            counts += Counts(sum(cuts)) + compare_runs(local_folder(address), folder / "whole")
-            close_copies()
-            n += 1 if times > 10 else 6
+    while counts.times < times:
+        out = StorePath(f"memory://cut-{folder.name}/{n}")
+        cuts = [is_cut_before(at, lambda: audit(data, out, seconds=0.0)) for at in (n, max(n // 2, 1))]  # noqa: B023
+        if not cuts[0]:  # it has fewer changes
+            break
+        audit(data, out, seconds=0.0)
+        counts += Counts(sum(cuts)) + compare_runs(out, folder / "whole")
+        n += 1 if times > 10 else 6
     return counts
 
 
@@ -53,15 +36,12 @@ def flip_in_store(folder: Path, times: int) -> Counts:
     data, files = make_collection(folder), fsspec.filesystem("memory")
     audit(data, folder / "whole")
     counts = Counts()
-    with own_cache(folder):
-        for number in range(times):
-            address = f"memory://flip-{folder.name}/{number}"
-            score_share(data, local_folder(address), 1, 1)
-            parts = sorted(files.find(f"{address}/shards"))
-            flip_bit(files, parts[number % len(parts)])
-            close_copies()
-            audit_in_store(data, address)
-            assert files.find(f"{address}/damaged"), "the part was not set aside"
-            counts += Counts(1) + compare_runs(local_folder(address), folder / "whole")
-            close_copies()
+    for number in range(times):
+        out = StorePath(f"memory://flip-{folder.name}/{number}")
+        score_share(data, out, 1, 1)
+        parts = sorted(files.find(f"{out}/parts/scores"))
+        flip_bit(files, parts[number % len(parts)])
+        audit(data, out)
+        assert files.find(f"{out}/damaged"), "the part was not set aside"
+        counts += Counts(1) + compare_runs(out, folder / "whole")
     return counts

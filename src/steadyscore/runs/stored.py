@@ -1,0 +1,251 @@
+"""What a run holds, for whoever reads it: its record, its queries, the tables beside its scores."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ..errors import DamagedFile, InputError
+from ..machine.names import short_repr
+from ..machine.places import Place
+from ..terms import Array
+from .beside import read_beside, table_of
+from .compact import CompactQueries
+from .layout import (
+    NOISE_FILE,
+    OUTPUTS_FILE,
+    QUERIES_FILE,
+    SCORES_FILE,
+    TABLES,
+    Coverage,
+    Request,
+    RunRecord,
+    perturbation_of,
+    query_schema,
+    repair_command,
+    score_schema,
+)
+from .lists import QueryList, whole_lists
+from .parts import Ledger, Parts, Wanted, is_compacted, list_parts
+from .records import Requests
+from .requests import asked_digest, asked_of
+from .sessions import sessions_of, sum_sessions
+from .table import Scored, from_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class StoredRun:
+    """A run as it is on disk. What is complete counts: of several requests the newest one that is."""
+
+    def __init__(self, folder: Place, first: RunRecord, *, stored: Place | None = None):
+        self.folder = folder
+        self._stored = stored or folder
+        """Where the parts are: elsewhere for a run of an earlier version that is only read."""
+        self._requests = Requests(self._stored, first)
+        self._asked: dict[str, Any] | None = None
+        """What a command asks for; None: whatever is complete."""
+        self._record: RunRecord | None = None
+        self._ledger: Ledger | None = None
+
+    def __repr__(self) -> str:
+        first = self._requests.first
+        return short_repr(self, f"{self.folder}: {first['name']} on {first['collection']}")
+
+    # -- the record
+
+    @property
+    def record(self) -> RunRecord:
+        """What was asked, what it cost, and whether it is complete."""
+        if self._record is None:
+            self._record = self._make_record()
+        return self._record
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.record["status"] == "complete")
+
+    @property
+    def was_complete(self) -> bool:
+        """Whether it is, or was under fewer queries or permutations than are asked for now."""
+        return bool(whole_lists(self._lists))
+
+    def _make_record(self) -> RunRecord:
+        requests, newest = self._requests.all(), self._requests.newest
+        notes = [note for _, note in self.parts.notes()] if self._ledger is None else self._ledger.notes
+        starts, sessions = sessions_of(notes, requests)
+        lists = whole_lists(self._lists)
+        asked = [self._asked] if self._asked is not None else [request["fingerprint"] for request in reversed(requests)]
+        whole = next((one for one in asked if (own := lists.get(asked_digest(one))) and self._holds(one, own)), None)
+        record: dict[str, Any] = {**self._requests.first, "status": "scoring" if whole is None else "complete"}
+        record |= {key: value for key, value in newest.items() if key in Request.__annotations__ and key != "start"}
+        record |= {"fingerprint": self._requests.fingerprint(asked[0] if whole is None else whole)}
+        record |= {"starts": starts, "sessions": sessions}
+        if whole is not None:
+            note = lists[asked_digest(whole)].note
+            counts = Coverage(queries=note["total"], scored=note["total"] - len(note["failed"]), failed=note["failed"])
+            counts |= {"cut": note["cut"]} if "cut" in note else {}
+            is_paid = any("seconds" in session for session in sessions)  # scores that were given cost nothing
+            record["coverage"] = {**counts, **(sum_sessions(sessions) if is_paid else {})}
+            if said := list(dict.fromkeys([*note.get("notes", []), *record.get("notes", [])])):
+                record["notes"] = said
+        return cast("RunRecord", record)
+
+    def _holds(self, asked: dict[str, Any], listed: QueryList) -> bool:
+        """Whether the rows of every key that a list of queries counts are there."""
+        if self._ledger is None:
+            notes = self.parts.notes()
+            if all(is_compacted(file) for file, _ in notes) and sum(note["keys"] for _, note in notes) == listed.note["wanted"]:
+                return True  # compacted parts share no key
+        wanted, ledger = wanted_of(asked), self.ledger
+        return all(sum(map(wanted, ledger.numbers(query_id))) >= orders for query_id, orders in listed.scored())
+
+    # -- scores
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of the score table."""
+        return Parts(self._stored, "scores", self._remedy(SCORES_FILE))
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where the rows of every key are."""
+        if self._ledger is None:
+            self._ledger = self.parts.ledger()
+        return self._ledger
+
+    @property
+    def _lists(self) -> Parts:
+        return Parts(self._stored, "queries", self._remedy(QUERIES_FILE))
+
+    def _own_list(self) -> QueryList | None:
+        return whole_lists(self._lists).get(asked_digest(asked_of(self.record["fingerprint"])))
+
+    def scored_ids(self) -> set[str]:
+        """Ids of the queries of which scores are on disk."""
+        return set(self.ledger.where)
+
+    def read_queries(self) -> CompactQueries:
+        """Every query of a complete run, held in memory."""
+        return CompactQueries(self.iter_queries())
+
+    def iter_queries(self) -> Iterator[Scored]:
+        """The queries of a complete run one by one, so that a run may be larger than memory."""
+        listed = self._own_list()
+        if not self.is_complete or listed is None:
+            raise InputError(f"{self.folder} is not complete. Run the command that made it again; it resumes where it stopped.")
+        return self._iter_queries(listed)
+
+    def _iter_queries(self, listed: QueryList) -> Iterator[Scored]:
+        ideals: dict[str, Array] = {}
+        expected: dict[str, int] = {}
+
+        def order() -> Iterator[str]:
+            for table in listed.tables(["query_id", "judged", "orders"]):
+                for query_id, judged, orders in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                    if orders:
+                        expected[query_id] = orders
+                        if judged is not None:
+                            ideals[query_id] = np.asarray(judged, dtype=float)
+                        yield query_id
+
+        ledger = self.parts.ledger() if self._ledger is None else self._ledger
+        for table in ledger.tables(order(), wanted_of(self.record["fingerprint"])):
+            for query in from_table(table, ideals):
+                ideals.pop(query.query_id, None)
+                if len(query.permutations) < expected.pop(query.query_id):
+                    raise DamagedFile(self.folder, f"lacks scores of query {query.query_id}", self._remedy(SCORES_FILE))
+                yield query
+        if expected:
+            raise DamagedFile(self.folder, f"lacks scores of query {next(iter(expected))}", self._remedy(SCORES_FILE))
+
+    def score_tables(self) -> Iterator[pa.Table]:
+        """The score table, some queries at a time."""
+        listed = self._own_list()
+        order = [] if listed is None else (query_id for query_id, _ in listed.scored())
+        return self.ledger.tables(order, wanted_of(self.record["fingerprint"]))
+
+    def query_tables(self) -> Iterator[pa.Table]:
+        """The queries in the order of the collection, some at a time."""
+        listed = self._own_list()
+        return iter(()) if listed is None else listed.tables(query_schema().names)
+
+    def digest(self) -> str:
+        """What tells the scores of this run from others, wherever they are and however they are laid out."""
+        content = hashlib.sha256()
+        for query in self.iter_queries():
+            content.update(json.dumps([query.query_id, query.candidate_ids, query.permutations.tolist()]).encode())
+            content.update(np.ascontiguousarray(query.scores, dtype="<f8").tobytes())
+        return content.hexdigest()
+
+    # -- tables beside the scores
+
+    @property
+    def _permutations(self) -> int | None:
+        asked = self._asked if self._asked is not None else self.record["fingerprint"]
+        number: int | None = asked.get("permutations")
+        return number
+
+    def _parts_of(self, name: str) -> Parts:
+        return Parts(self._stored, table_of(name, self._permutations), self._remedy(name))
+
+    def _count_files(self) -> dict[str, int]:
+        """The tables beside the scores, and their rows."""
+        own = {table_of(OUTPUTS_FILE, self._permutations): OUTPUTS_FILE}
+        tables = sorted({table for table, _ in list_parts(self._stored)} - {"scores", "queries"})
+        counts: dict[str, int] = {}
+        for table in tables:
+            if table in own or not table.startswith("outputs-"):
+                name = own.get(table, f"{table}.parquet")
+                notes = [note for _, note in Parts(self._stored, table, self._remedy(name)).notes()]
+                counts[name] = max(notes, key=lambda note: note["order"])["rows"]
+        return counts
+
+    def _remedy(self, name: str) -> str:
+        return f"To repair the run: {repair_command(self._requests.newest.get('command'), name)}"
+
+    def has(self, name: str) -> bool:
+        """Whether a table belongs to this run: it is there, or it was and must be."""
+        is_listed = name in self._requests.newest.get("files", {}) and name != OUTPUTS_FILE
+        return is_listed or bool(self._parts_of(name).files())
+
+    def read(self, name: str) -> pa.Table:
+        """A table of this run, or what repairs it."""
+        import pyarrow as pa
+
+        if name in TABLES:
+            is_scores = name == SCORES_FILE
+            schema, tables = (score_schema(), self.score_tables()) if is_scores else (query_schema(), self.query_tables())
+            return pa.concat_tables([schema.empty_table(), *tables])
+        rows, _, _ = read_beside(self._parts_of(name), name)
+        if rows is None or rows.num_rows < self._requests.newest.get("files", {}).get(name, 0):
+            raise DamagedFile(self.folder / name, "is missing", self._remedy(name))
+        return rows
+
+    def read_noise(self) -> list[Scored]:
+        """One presentation of each query scored repeatedly; empty where no noise floor was asked for."""
+        return list(from_table(self.read(NOISE_FILE))) if self.has(NOISE_FILE) else []
+
+    def read_perturbed(self, query_ids: Sequence[str], sample: Iterable[str] | None = None) -> dict[str, Array]:
+        """Measure -> (Q,) of what perturbations moved, NaN where a query was not perturbed, or is not in a sample."""
+        place = {query_id: i for i, query_id in enumerate(query_ids)}
+        kept = place.keys() if sample is None else place.keys() & set(sample)
+        moved: dict[str, Array] = {}
+        names = {*self._requests.newest.get("files", {}), *self._count_files()}
+        for name in sorted(filter(perturbation_of, names)):
+            for row in self.read(name).to_pylist():
+                values = moved.setdefault(row["measure"], np.full(len(place), np.nan))
+                if row["query_id"] in kept:  # one that failed when the run grew has no scores beside it
+                    values[place[row["query_id"]]] = row["value"]
+        return moved
+
+
+def wanted_of(asked: dict[str, Any]) -> Wanted:
+    """Whether a permutation is asked for."""
+    limit = asked.get("permutations")
+    return (lambda number: True) if limit is None else (lambda number: number < limit)
