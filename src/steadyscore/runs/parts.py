@@ -74,7 +74,7 @@ class Parts:
 
         content = read_part(file, self._remedy)
         with self._naming_damage(file):
-            table = pq.read_table(io.BytesIO(content), columns=columns, use_threads=False)  # of a small file
+            table = pq.ParquetFile(io.BytesIO(content)).read(columns=columns, use_threads=False)  # of a small file
             return table.replace_schema_metadata(None), cast("PartNote", json.loads((table.schema.metadata or {})[NOTE]))
 
     def note(self, file: Place) -> PartNote:
