@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from steadyscore.engines.wire import Malformed
 
+from steadyscore.engines.answers import Malformed
 from steadyscore.engines.chat import parse_grade_logprobs
 
 
