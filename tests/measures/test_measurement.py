@@ -331,7 +331,7 @@ def test_measuring_a_batch_at_a_time_gives_the_same_numbers(tmp_path, monkeypatc
         whole = measure(run.read_queries(), by)
         with monkeypatch.context() as patch:
             patch.setattr("steadyscore.measures.measurement.BATCH", 3)
-            parts = measure(run.queries(), by)
+            parts = measure(run.read_queries(), by)
         assert parts.values.keys() == whole.values.keys()
         for name, values in whole.values.items():
             np.testing.assert_array_equal(parts.values[name], values, err_msg=name)
