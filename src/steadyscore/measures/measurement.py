@@ -75,7 +75,7 @@ BATCH = 1_000
 def measure(queries: Iterable[Scored], threshold_by: Threshold | None = None, only: Collection[str] | None = None) -> Measured:
     """Every measure that the score table allows, or `only` these of single queries.
 
-    `queries` is gone through twice (a list, `Run.queries()`), never held.
+    `queries` is gone through twice (a list, `Run.read_queries()`), never held.
     """
     queries, survey = _survey_alike(queries, threshold_by := threshold_by or Threshold())
     if not survey.ids:
