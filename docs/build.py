@@ -60,7 +60,8 @@ weighs the same; how intervals are made is in [intervals](../intervals.md).
 COMMANDS = """\
 # Commands
 
-What `steadyscore VERB --help` prints, 100 columns wide. Results go to stdout, progress to stderr: a bar on a terminal and in a
+What `steadyscore VERB --help` prints, 100 columns wide; a group of options that several commands share is printed under the first
+of them, and the others name it. Results go to stdout, progress to stderr: a bar on a terminal and in a
 notebook, elsewhere a line a minute with rate and remaining time, also with `--json`. Exit codes: 0 done, 1 an error the user can
 fix, 2 wrong usage, 3 a gate failed, 4 finished with rows that could not be scored;
 130, 143 and 129 stopped by SIGINT, SIGTERM and SIGHUP.
@@ -160,7 +161,7 @@ def _facts(measure: Measure) -> str:
     more = "".join(ELSEWHERE.get(need, "") for need in measure.needs)
     unit = "One value per query." if measure.value or more else "One value per collection."
     asks = f"Needs {', '.join(needs[:-1])}{' and ' if needs[:-1] else ''}{needs[-1]}." if needs else "Needs scores only."
-    floor = "`audit --noise-floor` prints the engine's own movement beside it." if measure.name in FLOORED else ""
+    floor = "`audit --noise-floor` also prints what the engine moves by itself." if measure.name in FLOORED else ""
     return " ".join(filter(None, [DIRECTIONS[measure.better], unit, asks, more, floor]))
 
 
@@ -182,17 +183,18 @@ def commands_page() -> str:
     before = {name: os.environ.get(name) for name in pinned}
     os.environ.update(pinned)
     try:
-        sections = [_section(2, cli.parser()), *(section for verb in cli.VERBS for section in verb_sections(verb))]
+        shown: dict[str, str] = {}
+        sections = [_section(2, cli.parser(), shown), *(each for verb in cli.VERBS for each in verb_sections(verb, shown))]
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
     return GENERATED + COMMANDS + "\n" + "\n".join(sections)
 
 
-def verb_sections(verb: str) -> list[str]:
+def verb_sections(verb: str, shown: dict[str, str]) -> list[str]:
     """The help of a verb, then of each of its actions."""
     parser = actions(cli.parser(verb))[verb]
-    return [_section(2, parser), *(_section(3, action) for action in actions(parser).values())]
+    return [_section(2, parser, shown), *(_section(3, action, shown) for action in actions(parser).values())]
 
 
 def actions(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -201,8 +203,14 @@ def actions(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParse
     return dict(found[0].choices) if found else {}
 
 
-def _section(level: int, parser: argparse.ArgumentParser) -> str:
-    return f"{'#' * level} {parser.prog}\n\n```text\n{parser.format_help().rstrip()}\n```\n"
+def _section(level: int, parser: argparse.ArgumentParser, shown: dict[str, str]) -> str:
+    """The help of a command. `shown` has the command under which each named group of options is printed."""
+    blocks = parser.format_help().rstrip().split("\n\n")
+    for place, block in enumerate(blocks):
+        if re.match(r"(?!options:).*:\n  -", block) and (first := shown.setdefault(block, parser.prog)) != parser.prog:
+            blocks[place] = f"{re.split(r'[(:]', block)[0].rstrip()}: as in {first}"
+    text = "\n\n".join(blocks)
+    return f"{'#' * level} {parser.prog}\n\n```text\n{text}\n```\n"
 
 
 # ---- writing and checking
