@@ -64,7 +64,7 @@ for the embedded model, `--scale paper` for the paper's own; `steadyscore reprod
 Nothing here has been run at the paper's scale. `steadyscore reproduce list` prints how much of each a store holds.
 
 A store (`--store DIR`) keeps runs, labels, adapters and derived collections, each in a folder named by a hash of what it is, with
-`what.json` that says so in words: a run that two tables need is scored once, and a command that was stopped resumes. A run of more
+`what.json` that says so in words: a run that two tables need is scored once, and a stopped command resumes. A run of more
 permutations serves every table that needs fewer. `show` prints text, HTML (with the figure drawn), LaTeX for `\\input` with
 booktabs, or CSV with one row per cell; each says what a cell is made from, and `--paper` adds the paper's values. `gallery`
 writes them all as one static site ([below](#the-gallery)).
