@@ -90,39 +90,6 @@ first = "hf:ibm-granite/granite-4.1-8b"
 """
 
 
-GALLERY = """
-## The gallery
-
-`make gallery` writes every table and figure as one static site, from finished runs alone. It is short for:
-
-```
-steadyscore reproduce run all --scale tiny --store runs/paper
-steadyscore reproduce gallery --scale tiny --store runs/paper --out site/gallery
-```
-
-The first command scores what the store does not hold yet. The second needs no model and writes the site whole or not at all, in
-place of an older one; a folder that holds other files is refused. `gallery NAME ...` takes some artifacts instead of all.
-
-![The index of the gallery](images/gallery-index.png)
-
-More pictures: [a figure in the dark scheme](images/gallery-figure.png), [a table on a phone](images/gallery-phone.png). They
-are made by `STEADYSCORE_SHOTS=docs/images STEADYSCORE_GALLERY=site/gallery pytest tests/reproduce/test_browser.py -k docs` and
-show the tiny scale: **planted graders, not models**. Each grader is told the judgements and adds effects of known size through
-slot, company, marker, placeholder and width, through the windows, partitions and files of a language model. Its collections are
-parts of the embedded ones, and one part stands for several of the paper's, so equal columns are the same part twice. No number
-there is a result about a model, and every page, figure and description says so. Figure 5 keeps empty cells: windows of four
-candidates have no slots 5 to 20. `--base smollm2-135m` or `--scale laptop` takes the embedded model instead, trains every
-adapter and takes hours on a CPU; it has not been run for all artifacts.
-
-A page has the figure with its intervals and a description in words; the tables in the paper's shape, with switches for interval
-and seed SD, for the basis of a cell or why it is empty, and for the paper's own value; what each row is (address, objective,
-penalty, views, labels, teacher, prompt, reader); and `NAME.tex` and `NAME.csv` to take away. In the CSV a text that a
-spreadsheet would compute begins with an apostrophe. `status.json` is the list of all artifacts for programs. The pages load and
-send nothing, which their content policy enforces, and work from files, on a phone, in print and with a keyboard and a screen
-reader.
-"""
-
-
 def index_page() -> str:
     """docs/paper-index.md."""
     rows = ["| artifact | title | NAME | needs |", "|---|---|---|---|"]
@@ -133,4 +100,4 @@ def index_page() -> str:
             rows.append(f"| {artifact.number} ({artifact.label}) | {artifact.title} | - | a diagram: nothing to measure |")
             continue
         rows.append(f"| {artifact.number} ({artifact.label}) | {artifact.title} | `{artifact.name}` | {needs} |")
-    return PAGE + "\n".join(rows) + "\n\nEvery cell has code that measures it.\n" + GALLERY
+    return PAGE + "\n".join(rows) + "\n\nEvery cell has code that measures it.\n"
