@@ -60,10 +60,44 @@ weighs the same; how intervals are made is in [intervals](../intervals.md).
 COMMANDS = """\
 # Commands
 
-What `steadyscore VERB --help` prints, 100 columns wide. Results go to stdout, progress to stderr: a bar on a terminal and in a
+What `steadyscore VERB --help` prints, 100 columns wide; a group of options that several commands share is printed under the first
+of them, and the others name it. Results go to stdout, progress to stderr: a bar on a terminal and in a
 notebook, elsewhere a line a minute with rate and remaining time, also with `--json`. Exit codes: 0 done, 1 an error the user can
 fix, 2 wrong usage, 3 a gate failed, 4 finished with rows that could not be scored;
 130, 143 and 129 stopped by SIGINT, SIGTERM and SIGHUP.
+"""
+
+
+GALLERY = """
+## The gallery
+
+`make gallery` writes every table and figure as one static site, from finished runs alone. It is short for:
+
+```
+steadyscore reproduce run all --scale tiny --store runs/paper
+steadyscore reproduce gallery --scale tiny --store runs/paper --out site/gallery
+```
+
+The first command scores what the store does not hold yet. The second needs no model and writes the site whole or not at all, in
+place of an older one; a folder that holds other files is refused. `gallery NAME ...` takes some artifacts instead of all.
+
+![The index of the gallery](images/gallery-index.png)
+
+More pictures: [a figure in the dark scheme](images/gallery-figure.png), [a table on a phone](images/gallery-phone.png). They
+are made by `STEADYSCORE_SHOTS=docs/images STEADYSCORE_GALLERY=site/gallery pytest tests/reproduce/test_browser.py -k docs` and
+show the tiny scale: **planted graders, not models**. Each grader is told the judgements and adds effects of known size through
+slot, company, marker, placeholder and width, through the windows, partitions and files of a language model. Its collections are
+parts of the embedded ones, and one part stands for several of the paper's, so equal columns are the same part twice. No number
+there is a result about a model, and every page, figure and description says so. Figure 5 keeps empty cells: windows of four
+candidates have no slots 5 to 20. `--base smollm2-135m` or `--scale laptop` takes the embedded model instead, trains every
+adapter and takes hours on a CPU; it has not been run for all artifacts.
+
+A page has the figure with its intervals and a description in words; the tables in the paper's shape, with switches for interval
+and seed SD, for the basis of a cell or why it is empty, and for the paper's own value; what each row is (address, objective,
+penalty, views, labels, teacher, prompt, reader); and `NAME.tex` and `NAME.csv` to take away. In the CSV a text that a
+spreadsheet would compute begins with an apostrophe. `status.json` is the list of all artifacts for programs. The pages load and
+send nothing, which their content policy enforces, and work from files, on a phone, in print and with a keyboard and a screen
+reader.
 """
 
 
@@ -75,7 +109,7 @@ def pages() -> dict[Path, str]:
         **found,
         DOCS / "measures" / "README.md": index_page(texts),
         DOCS / "commands.md": commands_page(),
-        DOCS / "paper-index.md": GENERATED + paper_index.index_page(),
+        DOCS / "paper-index.md": GENERATED + paper_index.index_page() + GALLERY,
     }
 
 
@@ -160,7 +194,7 @@ def _facts(measure: Measure) -> str:
     more = "".join(ELSEWHERE.get(need, "") for need in measure.needs)
     unit = "One value per query." if measure.value or more else "One value per collection."
     asks = f"Needs {', '.join(needs[:-1])}{' and ' if needs[:-1] else ''}{needs[-1]}." if needs else "Needs scores only."
-    floor = "`audit --noise-floor` prints the engine's own movement beside it." if measure.name in FLOORED else ""
+    floor = "`audit --noise-floor` also prints what the engine moves by itself." if measure.name in FLOORED else ""
     return " ".join(filter(None, [DIRECTIONS[measure.better], unit, asks, more, floor]))
 
 
@@ -182,17 +216,18 @@ def commands_page() -> str:
     before = {name: os.environ.get(name) for name in pinned}
     os.environ.update(pinned)
     try:
-        sections = [_section(2, cli.parser()), *(section for verb in cli.VERBS for section in verb_sections(verb))]
+        shown: dict[str, str] = {}
+        sections = [_section(2, cli.parser(), shown), *(each for verb in cli.VERBS for each in verb_sections(verb, shown))]
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
     return GENERATED + COMMANDS + "\n" + "\n".join(sections)
 
 
-def verb_sections(verb: str) -> list[str]:
+def verb_sections(verb: str, shown: dict[str, str]) -> list[str]:
     """The help of a verb, then of each of its actions."""
     parser = actions(cli.parser(verb))[verb]
-    return [_section(2, parser), *(_section(3, action) for action in actions(parser).values())]
+    return [_section(2, parser, shown), *(_section(3, action, shown) for action in actions(parser).values())]
 
 
 def actions(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -201,8 +236,14 @@ def actions(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParse
     return dict(found[0].choices) if found else {}
 
 
-def _section(level: int, parser: argparse.ArgumentParser) -> str:
-    return f"{'#' * level} {parser.prog}\n\n```text\n{parser.format_help().rstrip()}\n```\n"
+def _section(level: int, parser: argparse.ArgumentParser, shown: dict[str, str]) -> str:
+    """The help of a command. `shown` has the command under which each named group of options is printed."""
+    blocks = parser.format_help().rstrip().split("\n\n")
+    for place, block in enumerate(blocks):
+        if re.match(r"(?!options:).*:\n  -", block) and (first := shown.setdefault(block, parser.prog)) != parser.prog:
+            blocks[place] = f"{re.split(r'[(:]', block)[0].rstrip()}: as in {first}"
+    text = "\n\n".join(blocks)
+    return f"{'#' * level} {parser.prog}\n\n```text\n{text}\n```\n"
 
 
 # ---- writing and checking

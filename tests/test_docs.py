@@ -119,6 +119,11 @@ def test_relative_links_lead_somewhere(page):
     assert broken == []
 
 
+def test_the_index_lists_every_page():
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"]({page.name})" not in index] == ["README.md"]
+
+
 # ---- pointers into the code
 
 

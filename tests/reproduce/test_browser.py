@@ -1,6 +1,6 @@
 """The gallery in a real browser: Debian's chromium, from files, light and dark, on a desk, on a phone and on paper.
 
-With STEADYSCORE_SHOTS=docs/images and STEADYSCORE_GALLERY=site/gallery the pictures of docs/gallery.md are made anew.
+With STEADYSCORE_SHOTS=docs/images and STEADYSCORE_GALLERY=site/gallery the pictures of docs/paper-index.md are made anew.
 """
 
 from __future__ import annotations

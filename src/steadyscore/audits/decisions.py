@@ -162,7 +162,7 @@ def audit_decisions(
     """Audit a decision model on a file of states and questions; a run that was stopped goes on where it was.
 
     scorer        systemone:<model>@<base url> or decisions:<model>@<base url>
-    file          JSONL or JSON (docs/decisions-file.md), or the embedded `tickets`
+    file          JSONL or JSON (docs/decision-models.md), or the embedded `tickets`
     name          what the model is called in tables; otherwise its address
     permutations  other presentations per state and channel; fewer where there are fewer
     """

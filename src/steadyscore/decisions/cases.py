@@ -1,6 +1,6 @@
 """A decisions file: states with typed questions, what may be reordered in them, and gold where it is known.
 
-JSONL with a state a line, or one JSON object whose `states` share the other fields (docs/decisions-file.md). Every mistake of a
+JSONL with a state a line, or one JSON object whose `states` share the other fields (docs/decision-models.md). Every mistake of a
 file is reported at once.
 """
 

@@ -58,16 +58,16 @@ def needs_of(artifact: Artifact) -> list[str]:
 PAGE = """\
 # Paper index
 
-Every table and figure of the paper, the command that makes it, what of it can be measured, and what that needs. Add
+Every table and figure of the paper, and what it needs. `steadyscore reproduce run NAME` makes one, `show NAME` prints it. Add
 `--scale tiny` for parts of the embedded collections and graders with planted effects (shapes, not results), `--scale laptop`
 for the embedded model, `--scale paper` for the paper's own; `steadyscore reproduce plan NAME` says what is missing on a machine.
 Nothing here has been run at the paper's scale. `steadyscore reproduce list` prints how much of each a store holds.
 
 A store (`--store DIR`) keeps runs, labels, adapters and derived collections, each in a folder named by a hash of what it is, with
-`what.json` in words beside it: a run that two tables need is scored once, and a command that was stopped resumes. A run of more
+`what.json` that says so in words: a run that two tables need is scored once, and a stopped command resumes. A run of more
 permutations serves every table that needs fewer. `show` prints text, HTML (with the figure drawn), LaTeX for `\\input` with
-booktabs, or CSV with one row per cell; each says what a cell stands on, and `--paper` puts the paper's values beside. `gallery`
-writes them all as one static site ([gallery](gallery.md)).
+booktabs, or CSV with one row per cell; each says what a cell is made from, and `--paper` adds the paper's values. `gallery`
+writes them all as one static site ([below](#the-gallery)).
 
 What the user names takes the place of the paper's, by flags or in a file for `--choices`:
 
@@ -92,13 +92,12 @@ first = "hf:ibm-granite/granite-4.1-8b"
 
 def index_page() -> str:
     """docs/paper-index.md."""
-    rows = ["| artifact | title | command | status | needs |", "|---|---|---|---|---|"]
+    rows = ["| artifact | title | NAME | needs |", "|---|---|---|---|"]
     for artifact in ARTIFACTS.values():
-        command = f"`steadyscore reproduce run {artifact.name}`, `show {artifact.name}`"
         is_scored = any(not cell.text and cell.statistic != "size" for cell in artifact.cells())
         needs = ", ".join(needs_of(artifact)) or ("scores" if is_scored else "nothing")
         if artifact.is_diagram:
-            rows.append(f"| {artifact.number} ({artifact.label}) | {artifact.title} | - | a diagram: nothing to measure | - |")
+            rows.append(f"| {artifact.number} ({artifact.label}) | {artifact.title} | - | a diagram: nothing to measure |")
             continue
-        rows.append(f"| {artifact.number} ({artifact.label}) | {artifact.title} | {command} | runs | {needs} |")
+        rows.append(f"| {artifact.number} ({artifact.label}) | {artifact.title} | `{artifact.name}` | {needs} |")
     return PAGE + "\n".join(rows) + "\n\nEvery cell has code that measures it.\n"
