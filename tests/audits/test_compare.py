@@ -426,6 +426,6 @@ def test_every_setting_that_differs_is_said_and_how_many_queries_are_shared(tmp_
 
 def test_one_winner_by_both_measures_is_said_as_such():
     alike = Disagreement("passage_reranking", "ndcg@10", "overlap", 0, 2, 0.0, {})
-    assert str(alike) == "The best by ndcg@10 is also the best by overlap on all 2 collections."
+    assert str(alike) == "The best by ndcg@10 is also the best by overlap on 2 of 2 collections."
     apart = Disagreement("passage_reranking", "ndcg@10", "overlap", 1, 2, 0.5, {"a": ("one", "two")})
     assert str(apart) == "The best by ndcg@10 is not the best by overlap on 1 of 2 collections (a: one, two)."

@@ -57,6 +57,14 @@ def test_the_bound_is_on_the_first_decision_that_all_runs_have(tmp_path, monkeyp
     assert main(gate) == 0
 
 
+def test_the_bound_is_on_a_measure_that_the_table_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_collection(tmp_path / "pairs.jsonl", some_instances(12, candidates=2), task="response_ranking")
+    gate = following(capsys, *AUDIT, "--data", "pairs.jsonl", "--scorer", "synthetic:none", "--out", "run")
+    assert gate == ["gate", "run", "--max", "swap_flip=0.2"]
+    assert main(gate) == 0
+
+
 def test_scores_that_nothing_has_kept_are_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rows = [f"q{q},{m},d{c},{c + q}" for q in range(12) for m in range(2) for c in range(4)]
@@ -74,6 +82,11 @@ def test_labels_are_trained_on(pools, capsys):
         "--out", "adapters/a",
     ]  # fmt: skip
     assert main([*train, "--print-launch", "ddp", "--processes", "2"]) == 0
+
+
+def test_a_teacher_that_can_be_trained_is_the_base_of_its_student(pools, tiny_folder, capsys):
+    train = following(capsys, "label", "--scorer", f"hf:{tiny_folder}", *pools, "--width", "2", "--out", "labels")
+    assert train[:3] == ["train", "--base", f"hf:{tiny_folder}"]
 
 
 @pytest.mark.parametrize("words", [

@@ -22,6 +22,7 @@ from steadyscore.machine import disk
 from steadyscore.machine.disk import atomic
 from steadyscore.runs.find import find_run, find_runs
 from steadyscore.runs.folder import Run
+from steadyscore.runs.layout import DECISIONS_FILE
 from steadyscore.runs.table import read_table
 from steadyscore.scoring.score import AuditConfig, Cut, open_scorer, score_collection
 from steadyscore.scoring.scorer import Settings
@@ -325,6 +326,10 @@ def test_runs_are_found_below_a_folder(collection_file, tmp_path):
     audit(collection_file, tmp_path / "a" / "two", "synthetic:none")
     assert [run.record["name"] for run in find_runs([tmp_path / "a"])] == ["synthetic:slot:0.2", "synthetic:none:0.2"]
     with pytest.raises(InputError, match="holds no run"):
+        find_runs([tmp_path / "b"])
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / DECISIONS_FILE).touch()
+    with pytest.raises(InputError, match="b holds an audit of decisions, and no scores"):
         find_runs([tmp_path / "b"])
 
 

@@ -69,9 +69,9 @@ class Disagreement:
     """Of the discordant collections: the best by quality, the best by decision."""
 
     def __str__(self) -> str:
-        verdict, share = ("is not", f"{self.discordant} of") if self.discordant else ("is also", "all")
+        verdict, share = ("is not", self.discordant) if self.discordant else ("is also", self.collections)
         named = ", ".join(f"{name}: {first}, {second}" for name, (first, second) in self.winners.items())
-        where = f"{share} {self.collections} collections" + (f" ({named})." if named else ".")
+        where = f"{share} of {self.collections} collections" + (f" ({named})." if named else ".")
         return f"The best by {self.quality} {verdict} the best by {self.decision} on {where}"
 
 
@@ -156,7 +156,7 @@ class Comparison:
     def __str__(self) -> str:
         parts = [
             *(f"{title}\n" * bool(title) + text_table(header, rows) for title, header, rows in self._tables()),
-            *(f"{remark}\n" for remark in self._remarks()),
+            *self._remarks(),
         ]
         return "\n".join(parts).rstrip("\n")
 

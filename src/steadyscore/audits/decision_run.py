@@ -19,10 +19,11 @@ from ..machine.checksums import record_state
 from ..machine.disk import is_there, list_files, read_json, write_record
 from ..machine.places import Place, parse_place
 from ..measures.decisions import Shown
+from ..runs.layout import DECISIONS_FILE
 from ..runs.requests import check_same_command
 from ..runs.versions import versions
 
-RECORD_FILE, STATES_FOLDER = "decision-run.json", "states"
+STATES_FOLDER = "states"
 FORMAT = 1
 AS_GIVEN = "as_given"
 """The channel of the presentation of the file."""
@@ -39,7 +40,7 @@ class DecisionRun:
 
     @classmethod
     def create_or_resume(cls, folder: Place, fingerprint: dict[str, Any], **about: Any) -> DecisionRun:
-        if is_there(folder / RECORD_FILE):
+        if is_there(folder / DECISIONS_FILE):
             run = cls.open(folder)
             check_same_command(folder, run.record["fingerprint"], fingerprint)
             return run
@@ -52,12 +53,12 @@ class DecisionRun:
     @classmethod
     def open(cls, folder: Place) -> DecisionRun:
         try:
-            record = read_json(folder / RECORD_FILE)
+            record = read_json(folder / DECISIONS_FILE)
         except FileNotFoundError:
-            raise InputError(f"{folder} holds no audit of decisions: it has no {RECORD_FILE}.") from None
+            raise InputError(f"{folder} holds no audit of decisions: it has no {DECISIONS_FILE}.") from None
         missing = [key for key in ("status", "fingerprint", "name", "collection", "states") if key not in record]
         if record_state(record) != "OK" or missing or record.get("format") != FORMAT:
-            raise DamagedFile(folder / RECORD_FILE, "is not what was written", "Delete the folder and run the command again.")
+            raise DamagedFile(folder / DECISIONS_FILE, "is not what was written", "Delete the folder and run the command again.")
         return cls(folder, record)
 
     @property
@@ -66,7 +67,7 @@ class DecisionRun:
 
     def write_record(self, **about: Any) -> None:
         self.record |= about
-        write_record(self.folder / RECORD_FILE, self.record)
+        write_record(self.folder / DECISIONS_FILE, self.record)
 
     def _file(self, number: int) -> Place:
         return self.folder / STATES_FOLDER / f"{number:06d}.json"
@@ -122,4 +123,4 @@ def _read_answer(given: dict[str, Any]) -> Answer:
 
 def find_decision_folders(places: Sequence[str | Place]) -> list[Place]:
     """Folders of audits of decisions in and below some folders; none where these hold other runs."""
-    return [file.parent for place in places for file in list_files(parse_place(place)) if file.name == RECORD_FILE]
+    return [file.parent for place in places for file in list_files(parse_place(place)) if file.name == DECISIONS_FILE]

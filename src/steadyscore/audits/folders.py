@@ -8,8 +8,7 @@ from ..collection import Source
 from ..errors import InputError
 from ..machine.names import slug
 from ..machine.places import Place
-from ..runs.layout import RECORD_FILE
-from .decision_run import RECORD_FILE as DECISION_RECORD
+from ..runs.layout import DECISIONS_FILE, RECORD_FILE
 
 
 def run_folders(out: Place, scorers: Iterable[str], sources: Sequence[Source]) -> dict[tuple[str, str], Place]:
@@ -32,7 +31,7 @@ def run_folders(out: Place, scorers: Iterable[str], sources: Sequence[Source]) -
 
 def decision_folders(out: Place, scorers: Sequence[str]) -> list[Place]:
     """Where the audit of decisions of each scorer goes; one that an earlier version began in `out` itself goes on there."""
-    if len(scorers) == 1 and (out / DECISION_RECORD).exists():
+    if len(scorers) == 1 and (out / DECISIONS_FILE).exists():
         return [out]
     return [out / slug(scorer) for scorer in scorers]
 

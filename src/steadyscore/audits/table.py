@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from html import escape
 from itertools import zip_longest
@@ -56,6 +56,11 @@ def screen_measures(audits: Sequence[Audit]) -> list[str]:
     return [name for name in names if name not in given_up][:FIRST_LOOK]
 
 
+def first_decision(audits: Sequence[Audit], names: Collection[str]) -> str | None:
+    """What the audits of a task are held to first, of some measures: a decision of the task, or of pairs."""
+    return next((name for name in (*audits[0].task.decisions, *PAIRS) if name in names), None)
+
+
 def measured_by(audits: Iterable[Audit]) -> list[str]:
     """Every measure that one of them has."""
     return list(dict.fromkeys(name for audit in audits for name in audit.figures))
@@ -79,7 +84,7 @@ def figures_table(audits: Iterable[Audit], *, html: bool = False) -> str:
 
 def _first_look(audits: list[Audit], html: bool) -> str:
     names, task = screen_measures(audits), audits[0].task
-    decision = next((name for name in (*task.decisions, *PAIRS) if name in names), None)
+    decision = first_decision(audits, names)
     labels, figures = zip(*_labelled(audits), strict=True)
     cells = [[_shown(row.get(name), name in (task.quality, decision)) for name in names] for row in figures]
     if html:

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from ..audits.remarks import failed_remark, failed_remarks
 from ..audits.result import Audits
-from ..audits.table import text_table
+from ..audits.table import by_collection, first_decision, screen_measures, text_table
 from ..engines import EngineOptions, Price
 from ..errors import UsageError
 from ..machine.bounds import parse_number
@@ -248,9 +248,9 @@ def note_next(args: argparse.Namespace, *words: object) -> None:
 
 
 def note_gate(args: argparse.Namespace, audits: Audits, *runs: Place) -> None:
-    """A gate on the first decision that all audits have, or on their rankings."""
-    shared = (name for name in (*audits[0].task.decisions, "tau_psi") if all(name in audit.figures for audit in audits))
-    if name := next(shared, None):
+    """A gate on the first decision that every table of the audits shows, or on their rankings."""
+    shown = set.intersection(*(set(screen_measures(members)) for members in by_collection(audits)))
+    if (name := first_decision(audits, shown) or "tau_psi") in shown:
         bound = ("--min", f"{name}=0.8") if MEASURES[name].better == "higher" else ("--max", f"{name}=0.2")
         note_next(args, "gate", *runs, *bound, *measured_by_flags(args))
 

@@ -9,6 +9,7 @@ from ..audits.audit import Additions
 from ..collection import name_columns
 from ..machine.names import slug
 from ..machine.places import parse_place
+from ..models.embedded import base_address_mistake
 from ..scoring.score import AuditConfig, Cut
 from ..training.labelling import LabelConfig, LabelWork, label, orders_of
 from . import (
@@ -100,5 +101,6 @@ def run(args: argparse.Namespace) -> int:
     cut = {"--columns": columns, "--queries": args.queries, "--pool": args.pool}
     same = [str(word) for flag, value in cut.items() if value is not None for word in (flag, value)]
     adapter = f"adapters/{slug(Path(args.out).name)}"
-    note_next(args, "train", "--base", "smollm2-135m", "--data", args.data, *same, "--labels", args.out, "--out", adapter)
+    base = args.scorer if args.scorer and not base_address_mistake(args.scorer) else "smollm2-135m"
+    note_next(args, "train", "--base", base, "--data", args.data, *same, "--labels", args.out, "--out", adapter)
     return 0

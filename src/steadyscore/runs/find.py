@@ -8,14 +8,17 @@ from ..errors import InputError
 from ..machine.disk import is_there, list_files
 from ..machine.places import Place, parse_place
 from .folder import Run
-from .layout import ATTACKS_FOLDER, CLEAN, RECORD_FILE
+from .layout import ATTACKS_FOLDER, CLEAN, DECISIONS_FILE, RECORD_FILE
 
 
 def find_folders(places: Sequence[str | Place]) -> list[Place]:
     """The run folders in and below some folders; a folder's own run is the first of its runs."""
     runs: list[Place] = []
     for folder in map(parse_place, places):
-        below = [file.parent for file in list_files(folder) if file.name == RECORD_FILE]
+        files = list_files(folder)
+        below = [file.parent for file in files if file.name == RECORD_FILE]
+        if not below and any(file.name == DECISIONS_FILE for file in files):
+            raise InputError(f"{folder} holds an audit of decisions, and no scores. `report`, `gate` and `compare` read it.")
         if not below:
             raise InputError(f"{folder} holds no run: neither it nor a folder below it has a run.json.")
         runs += sorted(below, key=lambda run: (run != folder, run))

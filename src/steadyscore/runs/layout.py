@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 FORMAT = 2
 
 RECORD_FILE, SUMMARY_FILE, DERIVED_FILE = "run.json", "summary.json", "derived.json"
+DECISIONS_FILE = "decision-run.json"
+"""What an audit of decisions has in place of a run's record."""
 SCORES_FILE, QUERIES_FILE, NOISE_FILE, OUTPUTS_FILE = "scores.parquet", "queries.parquet", "noise.parquet", "outputs.parquet"
 TIMINGS_FILE = "timings.parquet"
 CLEAN, ATTACKS_FOLDER, HARMLESS = "clean", "attacks", "harmless"
