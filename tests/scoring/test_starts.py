@@ -164,6 +164,13 @@ def test_another_version_of_a_library_is_said(begun, monkeypatch):
     assert remark.endswith("then 9.9.9.")
 
 
+def test_another_library_that_carries_requests_is_no_other_scorer(begun, monkeypatch):
+    file, data, out = begun
+    before = {name: version for name, version in versions().items() if name != "httpx2"} | {"httpx": "0.28.1"}
+    monkeypatch.setattr("steadyscore.scoring.starts.versions", lambda: before)
+    assert start_remarks(score(Program(file), data, out).record) == []
+
+
 def test_another_address_of_the_same_model_is_another_scorer(tmp_path):
     data = write_collection(tmp_path / "few.jsonl", some_instances(queries=2))
     config = AuditConfig(permutations=2)

@@ -21,6 +21,8 @@ from ..runs.versions import versions
 from .canary import Canary
 
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
+CARRIERS = ("httpx", "httpx2")
+"""Libraries that carry requests and answers: no version of them changes a score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ def _endpoint_remarks(record: RunRecord, noted: Sequence[Start]) -> list[str]:
 
 
 def _version_remarks(scored: Sequence[Start]) -> list[str]:
-    names = dict.fromkeys(name for start in scored for name in start.versions)
+    names = dict.fromkeys(name for start in scored for name in start.versions if name not in CARRIERS)
     seen = {name: list(dict.fromkeys(start.versions.get(name, "not installed") for start in scored)) for name in names}
     changes = [f"{name} {', then '.join(values)}" for name, values in seen.items() if len(values) > 1]
     return [f"scored under several versions of what it runs on: {'; '.join(changes)}."] if changes else []
