@@ -148,6 +148,11 @@ def is_compacted(file: Place) -> bool:
     return file.name.startswith(f"{COMPACTED}-")
 
 
+def count_keys(rows: pa.Table) -> int:
+    """Pairs of query and permutation."""
+    return int(rows.select(KEY_COLUMNS).group_by(KEY_COLUMNS).aggregate([]).num_rows)
+
+
 def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:24]
 
@@ -267,6 +272,7 @@ class Ledger:
                 queries, rows = [], 0
         if queries:
             yield self._gather(queries, wanted, is_of)
+        self._table.cache_clear()
 
     def _gather(self, queries: Iterable[str], wanted: Wanted, is_of: IsOf) -> pa.Table:
         """The rows of some queries. Where another process has merged a part with others meanwhile, they are looked for again."""
