@@ -70,11 +70,13 @@ class Parts:
 
     def read(self, file: Place, columns: list[str] | None = None) -> tuple[pa.Table, PartNote]:
         """The rows of a part and its note, or DamagedFile; FileNotFoundError of one that is gone is the caller's to word."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         content = read_part(file, self._remedy)
         with self._naming_damage(file):
-            table = pq.ParquetFile(io.BytesIO(content)).read(columns=columns, use_threads=False)  # of a small file
+            opened = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)  # which needs a thread, and memory for it
+            table = opened.read(columns=columns, use_threads=False)
             return table.replace_schema_metadata(None), cast("PartNote", json.loads((table.schema.metadata or {})[NOTE]))
 
     def note(self, file: Place) -> PartNote:
@@ -92,7 +94,7 @@ class Parts:
 
         try:
             yield
-        except (pa.ArrowException, OSError, ValueError, KeyError) as damage:
+        except (pa.ArrowNotImplementedError, OSError, ValueError, KeyError) as damage:  # lack of memory is no damage
             words = (str(damage).splitlines() or [type(damage).__name__])[0]
             raise DamagedFile(file, f"is damaged and cannot be read ({words})", self._remedy) from damage
 
