@@ -9,7 +9,7 @@ from unittest import mock
 
 from steadyscore.machine.places import StorePath
 
-CHANGES = ("write_bytes", "create", "move", "unlink")
+CHANGES = ("write_bytes", "create", "replace", "unlink")
 
 
 class PowerLoss(BaseException):

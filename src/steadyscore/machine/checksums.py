@@ -60,23 +60,23 @@ def _find_seal(stream: IO[bytes]) -> tuple[int, bytes] | None:
         raise ValueError("the file does not end as a Parquet file does")
     stream.seek(start)
     # The last one: a text of a column may look like it, and statistics of columns stand before the metadata.
-    found = list(_SEAL.finditer(stream.read(length)))
-    return (start + found[-1].start(1), found[-1][1]) if found else None
+    seals = list(_SEAL.finditer(stream.read(length)))
+    return (start + seals[-1].start(1), seals[-1][1]) if seals else None
 
 
 def _digest_without(stream: IO[bytes], place: int) -> bytes:
     """SHA-256 of a file with BLANK in the place of its digest."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     stream.seek(0)
     left = place
     while left and (chunk := stream.read(min(left, _CHUNK))):
-        found.update(chunk)
+        digest.update(chunk)
         left -= len(chunk)
-    found.update(BLANK.encode())
+    digest.update(BLANK.encode())
     stream.seek(place + len(BLANK))
     while chunk := stream.read(_CHUNK):
-        found.update(chunk)
-    return found.hexdigest().encode()
+        digest.update(chunk)
+    return digest.hexdigest().encode()
 
 
 def seal_record(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -325,17 +325,11 @@ def write_record_once(file: Place, record: Mapping[str, Any]) -> bool:
 
 def set_aside(file: Place, folder: Place) -> Place:
     """Move a file into a folder of damaged ones, under a name that is free there; gives where it is now."""
-    if isinstance(file, StorePath) and isinstance(folder, StorePath):
-        target = next(place for n in count(1) if not (place := folder / (file.name if n == 1 else f"{file.name}.{n}")).exists())
-        file.move(target)
-        return target
-    assert isinstance(file, Path)
-    assert isinstance(folder, Path)
     with explaining_os_errors(file):
         folder.mkdir(parents=True, exist_ok=True)
         names = (file.name if n == 1 else f"{file.name}.{n}" for n in count(1))
         kept = next(folder / name for name in names if not (folder / name).exists())
-        os.replace(file, kept)
+        file.replace(kept)  # type: ignore[arg-type]  # both of one kind
     return kept
 
 
@@ -381,11 +375,11 @@ def list_files(folder: Place, beginning: str = "") -> list[Any]:
     if isinstance(folder, StorePath):
         files = folder.files(beginning)
         return [file for file in files if not any(part.startswith(".") for part in file.relative_to(folder).parts)]
-    found: list[Path] = []
+    below: list[Path] = []
     for root, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(root, name) for name in names if not name.startswith(".") and name.startswith(beginning)]
-    return sorted(found)
+        below += [Path(root, name) for name in names if not name.startswith(".") and name.startswith(beginning)]
+    return sorted(below)
 
 
 def remove_tree(folder: Place) -> None:

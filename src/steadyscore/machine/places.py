@@ -187,7 +187,7 @@ class StorePath:
                     time.sleep(0.2 * 2**attempt)
         return self.read_bytes() == content  # a request that was sent twice is refused the second time
 
-    def move(self, target: StorePath) -> None:
+    def replace(self, target: StorePath) -> None:
         files, path = _open(self.address)
         with explaining_refusals(self.address):
             files.copy(path, _open(target.address)[1])

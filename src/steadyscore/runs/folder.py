@@ -54,7 +54,7 @@ from .layout import (
     score_schema,
 )
 from .lists import write_list
-from .parts import COMPACTED, KEY_COLUMNS, WORKER, Ledger, is_compacted, list_parts, merged_note, read_part
+from .parts import COMPACTED, KEY_COLUMNS, WORKER, Ledger, count_keys, is_compacted, list_parts, merged_note, read_part
 from .records import read_run_record
 from .requests import asked_digest, asked_of
 from .stored import StoredRun, wanted_of
@@ -68,6 +68,8 @@ log = logging.getLogger("steadyscore")
 
 HELD_HERE, HELD_FOR_A_STORE = 1.0, 20.0
 """Seconds of work that are held before they are written: a kill loses less. A store is paid for each object that is written."""
+HELD_ROWS = 200_000
+"""Rows that are held before they are written, however soon."""
 EQUAL = 1e-3
 """Difference up to which two scores of a scorer that declares itself deterministic are one."""
 
@@ -106,7 +108,7 @@ class Run(StoredRun):
         """
         if links := [name for name in (PARTS_FOLDER, DAMAGED_FOLDER) if (folder / name).is_symlink()]:
             raise InputError(f"{folder / links[0]} leads out of the run folder, and scores would go there. Remove the link.")
-        first = {"format": FORMAT, "created": _now(), "fingerprint": fingerprint, **about, "versions": versions()}
+        first = _first_record(fingerprint, about)
         with explaining_os_errors(folder):
             if is_there(folder / RECORD_FILE):
                 run = cls._open_to_write(folder)
@@ -120,24 +122,16 @@ class Run(StoredRun):
                 write_record(folder / RECORD_FILE, first)
             elif not write_record_once(folder / RECORD_FILE, first):  # another process began it meanwhile
                 return cls.create_or_resume(folder, fingerprint, **about)
-        return cls(folder, cast("RunRecord", first))
+        return cls(folder, first)
 
     @classmethod
-    def join(cls, folder: Place, fingerprint: dict[str, Any], command: list[str], **about: Any) -> Run:
+    def join(cls, folder: Place, fingerprint: dict[str, Any], **about: Any) -> Run:
         """The run that workers share: the first one writes what is asked, the others find it."""
-        first = {
-            "format": FORMAT,
-            "created": _now(),
-            "fingerprint": fingerprint,
-            **about,
-            "command": command,
-            "versions": versions(),
-        }
         with explaining_os_errors(folder):
-            write_record_once(folder / RECORD_FILE, first)
+            write_record_once(folder / RECORD_FILE, _first_record(fingerprint, about))
             run = cls._open_to_write(folder)
         run._pin(fingerprint)
-        run.ask(fingerprint, command)
+        run.ask(fingerprint, about["command"])
         return run
 
     @classmethod
@@ -204,12 +198,12 @@ class Run(StoredRun):
         """Queries of which scores are on disk, of several parts where there are several; none of the parts named `besides`."""
         files = [file for file in self.parts.files() if file.name not in besides]
         of_each = -(-count // max(len(files), 1))
-        found: list[Scored] = []
+        queries: list[Scored] = []
         for file in files:
-            if len(found) < count:
+            if len(queries) < count:
                 with suppress(FileNotFoundError):  # merged with others meanwhile
-                    found += islice(from_table(self.parts.read(file)[0]), of_each)
-        return found[:count]
+                    queries += islice(from_table(self.parts.read(file)[0]), of_each)
+        return queries[:count]
 
     def join_stretch(self, group: str) -> None:
         """Note what of one stretch other workers wrote; of parts of other stretches a worker never asks."""
@@ -229,28 +223,27 @@ class Run(StoredRun):
 
     def begin_session(self, scored_by: dict[str, Any] | None = None) -> SessionNote:
         """What this session costs, for the caller to fill in; it stands in every part that is written."""
-        number = 1 + max((session["number"] for session in self._sessions()), default=0)
-        self._noted_costs = {}
+        self._noted_costs, number = {}, self._next_session()
         self._session = SessionNote(id=uuid.uuid4().hex[:15], number=number, time=_now(), puts=0, scored_by=scored_by or {})
         return self._session
 
     def note_start(self, scored_by: dict[str, Any]) -> None:
         """Keep a start at which nothing was left to score, and a change of the scorer was let pass."""
-        number = 1 + max((session["number"] for session in self._sessions()), default=0)
-        self.update_record(start={"scored_by": scored_by, "after": number, "time": _now()})
+        self.update_record(start={"scored_by": scored_by, "after": self._next_session(), "time": _now()})
 
-    def _sessions(self) -> list[SessionNote]:
+    def _next_session(self) -> int:
+        """One more than the number of any session before."""
         notes = self._ledger.notes if self._ledger is not None else [note for _, note in self.parts.notes()]
-        return merged_note(notes).get("sessions", [])
+        return 1 + max((session["number"] for session in merged_note(notes).get("sessions", [])), default=0)
 
-    def append(self, scored: Scored, *, at_once: bool = False, seconds: float | None = None, rows: int = 200_000) -> None:
+    def append(self, scored: Scored, *, at_once: bool = False, seconds: float | None = None) -> None:
         """Keep a query, written out as a part once a second's work is held: a kill loses less, and files stay few.
 
         A query that took longer is written by itself, and so is each one of a scorer that charges (`at_once`).
         """
         self.hold(scored)
         held = time.monotonic() - self._flushed
-        if at_once or held >= (self.pause if seconds is None else seconds) or sum(t.num_rows for t in self._buffer) >= rows:
+        if at_once or held >= (self.pause if seconds is None else seconds) or sum(t.num_rows for t in self._buffer) >= HELD_ROWS:
             self.flush()
 
     def hold(self, scored: Scored) -> None:
@@ -303,6 +296,7 @@ class Run(StoredRun):
             self._record = None
             self._compact()
             self._write_views()
+        self._ledger = None  # measures need its memory
 
     def _compare_doubled(self) -> list[str]:
         """What is said of rows that two processes scored; a deterministic scorer gives them twice alike."""
@@ -333,7 +327,7 @@ class Run(StoredRun):
         note = merged_note(note for _, note in loose)
         is_noted = False
         for table in ledger.tables(order, is_of=lambda file: not is_compacted(file)):
-            keys = table.select(KEY_COLUMNS).group_by(KEY_COLUMNS).aggregate([]).num_rows
+            keys = count_keys(table)
             self.parts.put(COMPACTED, table, PartNote(keys=keys) if is_noted else PartNote(keys=keys) | note)
             is_noted = True
         if not is_noted and (note.get("sessions") or note.get("shrunk")):
@@ -378,6 +372,12 @@ class Run(StoredRun):
         import pyarrow as pa
 
         self.write(NOISE_FILE, pa.concat_tables([to_table(query) for query in queries]))
+
+
+def _first_record(fingerprint: dict[str, Any], about: dict[str, Any]) -> RunRecord:
+    """What run.json of a new run says."""
+    record = {"format": FORMAT, "created": _now(), "fingerprint": fingerprint, **about, "versions": versions()}
+    return cast("RunRecord", record)
 
 
 def _costs(session: SessionNote | None) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from .layout import (
     repair_command,
 )
 from .lists import write_list
-from .parts import COMPACTED, Parts, merged_note
+from .parts import COMPACTED, Parts, count_keys, merged_note
 from .requests import asked_digest, asked_of
 from .table import read_table, row_groups, table_mistakes
 
@@ -114,7 +114,7 @@ class _Import:
             try:
                 for rows in _whole_queries(file, self._remedy(SCORES_FILE)):
                     if file.name == SCORES_FILE and not begun:
-                        parts.put(COMPACTED, rows, PartNote(keys=_count_keys(rows)) | note)
+                        parts.put(COMPACTED, rows, PartNote(keys=count_keys(rows)) | note)
                     else:
                         parts.put(f"s{number:06d}", rows, note)
                     note = PartNote()
@@ -204,10 +204,6 @@ def _whole_queries(file: Place, remedy: str) -> Iterator[pa.Table]:
         carried = rows.slice(last)
     if carried is not None and carried.num_rows:
         yield carried
-
-
-def _count_keys(rows: pa.Table) -> int:
-    return int(rows.select(["query_id", "permutation"]).group_by(["query_id", "permutation"]).aggregate([]).num_rows)
 
 
 def _part_sessions(file: Place) -> list[dict[str, Any]]:

@@ -55,8 +55,6 @@ PARTS_FOLDER, REQUESTS_FOLDER, DAMAGED_FOLDER = "parts", "requests", "damaged"
 
 TABLES = (SCORES_FILE, QUERIES_FILE)
 """Views that every complete run has."""
-MADE_ANEW = (LABELS_FILE, MEASURES_FILE)
-"""Made from the run's own tables by every command that writes them, so that damage needs no repair."""
 
 GRADE_COLUMNS = ("grade_0", "grade_1", "grade_2", "grade_3")
 

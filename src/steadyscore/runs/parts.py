@@ -70,11 +70,13 @@ class Parts:
 
     def read(self, file: Place, columns: list[str] | None = None) -> tuple[pa.Table, PartNote]:
         """The rows of a part and its note, or DamagedFile; FileNotFoundError of one that is gone is the caller's to word."""
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         content = read_part(file, self._remedy)
         with self._naming_damage(file):
-            table = pq.ParquetFile(io.BytesIO(content)).read(columns=columns, use_threads=False)  # of a small file
+            opened = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)  # which needs a thread, and memory for it
+            table = opened.read(columns=columns, use_threads=False)
             return table.replace_schema_metadata(None), cast("PartNote", json.loads((table.schema.metadata or {})[NOTE]))
 
     def note(self, file: Place) -> PartNote:
@@ -92,7 +94,7 @@ class Parts:
 
         try:
             yield
-        except (pa.ArrowException, OSError, ValueError, KeyError) as damage:
+        except (pa.ArrowNotImplementedError, OSError, ValueError, KeyError) as damage:  # lack of memory is no damage
             words = (str(damage).splitlines() or [type(damage).__name__])[0]
             raise DamagedFile(file, f"is damaged and cannot be read ({words})", self._remedy) from damage
 
@@ -146,6 +148,11 @@ def list_parts(folder: Place) -> list[tuple[str, Place]]:
 def is_compacted(file: Place) -> bool:
     """Whether a part holds keys that no other compacted part has."""
     return file.name.startswith(f"{COMPACTED}-")
+
+
+def count_keys(rows: pa.Table) -> int:
+    """Pairs of query and permutation."""
+    return int(rows.select(KEY_COLUMNS).group_by(KEY_COLUMNS).aggregate([]).num_rows)
 
 
 def _digest(content: bytes) -> str:
@@ -267,6 +274,7 @@ class Ledger:
                 queries, rows = [], 0
         if queries:
             yield self._gather(queries, wanted, is_of)
+        self._table.cache_clear()
 
     def _gather(self, queries: Iterable[str], wanted: Wanted, is_of: IsOf) -> pa.Table:
         """The rows of some queries. Where another process has merged a part with others meanwhile, they are looked for again."""

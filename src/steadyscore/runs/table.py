@@ -203,22 +203,22 @@ def table_mistakes(table: pa.Table) -> list[str]:
     keys = ["query_id", "permutation", "candidate_id"]
     if holes := [name for name in needed if table.column(name).null_count]:
         return [f"column {name} has empty cells" for name in holes]
-    found = []
+    mistakes = []
     ids = pc.run_end_encode(table.column("query_id").combine_chunks()).values
     if len(ids) != len(ids.unique()):
-        found.append(f"the rows of {len(ids) - len(ids.unique())} queries stand in more than one place")
+        mistakes.append(f"the rows of {len(ids) - len(ids.unique())} queries stand in more than one place")
     rows = table.group_by(keys).aggregate([]).num_rows
     if rows != table.num_rows:
-        found.append(f"{table.num_rows - rows} rows are there more than once")
+        mistakes.append(f"{table.num_rows - rows} rows are there more than once")
     counts = table.group_by("query_id").aggregate(
         [("permutation", "count_distinct"), ("candidate_id", "count_distinct"), ([], "count_all")]
     )
     full = pc.multiply(counts["permutation_count_distinct"], counts["candidate_id_count_distinct"])
     if ragged := counts.filter(pc.not_equal(full, counts["count_all"]))["query_id"].to_pylist():
-        found.append(f"{len(ragged)} queries lack candidates under some permutations: {', '.join(sorted(ragged)[:5])}")
+        mistakes.append(f"{len(ragged)} queries lack candidates under some permutations: {', '.join(sorted(ragged)[:5])}")
     if infinite := table.num_rows - (pc.sum(pc.is_finite(table.column("score"))).as_py() or 0):
-        found.append(f"{infinite} scores are not finite")
-    return found
+        mistakes.append(f"{infinite} scores are not finite")
+    return mistakes
 
 
 def from_table(table: pa.Table, ideals: dict[str, Array] | None = None) -> Iterator[Scored]:
