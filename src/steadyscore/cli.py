@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments, unknown = top.parse_known_args(argv)
         if unknown:
             arguments.parser.refuse_unknown(unknown)
-        # What was typed, for the run record: the resolved values stand beside it.
+        # What was typed, for the run record: it has the resolved values too.
         arguments.command = ["steadyscore", *map(redact, argv)]
         arguments.quiet = getattr(arguments, "json", False) and has_bar()  # --json leaves out bars; lines are written
         with results_only(), nullcontext() if verb in SERVERS else stop_on_signals():

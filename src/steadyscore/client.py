@@ -209,7 +209,7 @@ class _Answer(NamedTuple):
 
 
 class _AnyStatus(urllib.request.HTTPErrorProcessor):
-    """Hands every answer over as it came: nothing is followed to another address."""
+    """Gives every answer as the server sent it: no redirect is followed."""
 
     def http_response(self, request: urllib.request.Request, response: Any) -> Any:
         return response

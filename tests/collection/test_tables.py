@@ -109,7 +109,7 @@ def test_a_name_in_the_folder_is_a_file_and_not_a_collection_that_nobody_knows(t
     with pytest.raises(InputError, match=r"^other\.csv: no such file"):
         open_collection("other.csv")
     (tmp_path / "mine.xlsx").write_bytes(b"PK")
-    with pytest.raises(InputError, match=r"^mine\.xlsx is no table that can be read\. Give one that ends in \.csv"):
+    with pytest.raises(InputError, match=r"^mine\.xlsx is not a table that can be read\. Give one that ends in \.csv"):
         open_collection("mine.xlsx")
 
 

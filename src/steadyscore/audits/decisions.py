@@ -209,7 +209,7 @@ def open_decision_model(address: str, options: EngineOptions | None = None) -> D
 
 
 def plan_case(case: Case, permutations: int, seed: int) -> list[tuple[str, Presentation]]:
-    """What is asked about a state at once. The repeats stand beside the one they repeat, so that they share its batch."""
+    """What is asked about a state at once. Repeats follow the presentation that they repeat, so that they share its batch."""
     first = [(AS_GIVEN, NO_CHANGE), *[("same_batch", NO_CHANGE)] * REPEATS]
     return first + [(channel, p) for channel in CHANNELS for p in presentations(case, channel, permutations, seed)]
 

@@ -1,7 +1,7 @@
 """`recommend`: which way of serving reaches a target, and at what price: from measured runs, not from advice (§D.4, §D.6).
 
 A pilot's stored scores hold every budget K of batched self-consistency up to half of its permutations. Other runs, with
-another model, adapter or mitigation, stand beside it with what they measured. Price is windows per query.
+another model, adapter or mitigation, are listed too, with what they measured. Price is windows per query.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def read_table(path: Path) -> Table:
         rows = list(enumerate(_arrow_rows(path), 1)) if path.is_dir() else _csv_rows(path, SEPARATORS[kind])
         return Table(rows, f"{path}: row ", f"{path}: ")
     if not kind:
-        raise InputError(f"{path} is no table that can be read. Give one that ends in {', '.join(TABLES)}, or .gz after it.")
+        raise InputError(f"{path} is not a table that can be read. Give one that ends in {', '.join(TABLES)}, or .gz after it.")
     start, records = numbered_records(path)
     rows = list(records)
     if kind == ".json" and rows and _is_one_object(path, rows[0][1]):

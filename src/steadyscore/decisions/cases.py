@@ -35,7 +35,7 @@ class Case:
     gold: tuple[int | None, ...] = ()
     """Per question the right outcome; None where it is not known."""
     cutoffs: tuple[float, ...] = ()
-    """Per question where its decision turns: a probability of yes, an expected level; a choice has none, and NaN stands there."""
+    """Per question where its decision turns: a probability of yes, an expected level; NaN for a choice, which has none."""
     fixed: frozenset[str] = frozenset()
     """Questions whose options or levels keep their order."""
 

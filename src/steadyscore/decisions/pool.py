@@ -32,7 +32,7 @@ def value_behind(content: Any, steps: Steps) -> Any:
 
 
 def with_value(content: Any, steps: Steps, value: Any) -> Any:
-    """A copy of a state in which another value stands behind these steps; nothing of the state given is changed."""
+    """A copy of a state with another value at a path; the state given is not changed."""
     if not steps:
         return value
     copy: Any = dict(content) if isinstance(content, dict) else list(content)

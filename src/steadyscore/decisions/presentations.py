@@ -18,7 +18,7 @@ from .questions import Answer, Choice, Question, Score, State
 Channel = Literal["candidates", "options", "levels", "questions"]
 CHANNELS: tuple[Channel, ...] = ("candidates", "options", "levels", "questions")
 Order = tuple[int, ...]
-"""Place -> which of the file's own stands there."""
+"""Place -> number, in the file, of what is shown there."""
 
 
 @dataclass(frozen=True, slots=True)
