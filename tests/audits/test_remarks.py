@@ -57,7 +57,7 @@ def test_the_json_of_a_comparison_has_every_sentence_that_it_prints():
     compared = steadyscore.compare(steadyscore.audit(scorers, some_instances(6), permutations=3, quiet=True))
     remarks = compared.to_json()["remarks"]
     assert remarks
-    assert str(compared).endswith("\n\n".join(remarks))
+    assert str(compared).endswith("\n".join(remarks))
 
 
 def pairs(count: int = 200, flipping: int = 95) -> list[dict]:
