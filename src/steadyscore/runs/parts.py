@@ -152,7 +152,7 @@ def is_compacted(file: Place) -> bool:
 
 def count_keys(rows: pa.Table) -> int:
     """Pairs of query and permutation."""
-    return int(rows.select(KEY_COLUMNS).group_by(KEY_COLUMNS).aggregate([]).num_rows)
+    return int(rows.select(KEY_COLUMNS).group_by(KEY_COLUMNS, use_threads=False).aggregate([]).num_rows)
 
 
 def _digest(content: bytes) -> str:
