@@ -6,8 +6,12 @@ import csv
 import json
 import shlex
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import steadyscore
 from steadyscore.errors import RunMismatch
@@ -28,56 +32,62 @@ POOL = [{"id": name, "text": text} for name, text in TEXTS.items()]
 ROWS = [{"id": "q", "query": "what\n is  it", "candidates": [*POOL, {"id": "titled", "title": TITLE, "text": "text under it"}]}]
 
 
-def candidate_rows():
+def candidate_rows(rows):
     return [
-        {"query_id": "q", "query": ROWS[0]["query"], "candidate_id": c["id"], "text": c["text"], "title": c.get("title")}
-        for c in ROWS[0]["candidates"]
+        {"query_id": row["id"], "query": row["query"], "candidate_id": c["id"], "text": c["text"], "title": c.get("title")}
+        for row in rows
+        for c in row["candidates"]
     ]
 
 
-def in_pandas():
+def in_pandas(rows):
     import pandas as pd
 
-    return pd.DataFrame(candidate_rows())
+    return pd.DataFrame(candidate_rows(rows))
 
 
-def in_polars():
+def in_polars(rows):
     import polars as pl
 
-    return pl.DataFrame(candidate_rows())
+    return pl.DataFrame(candidate_rows(rows))
 
 
-def in_arrow():
+def in_arrow(rows):
     import pyarrow as pa
 
-    return pa.Table.from_pylist(candidate_rows())
+    return pa.Table.from_pylist(candidate_rows(rows))
 
 
-SHAPES = {"rows": lambda: ROWS, "candidates": candidate_rows, "pandas": in_pandas, "polars": in_polars, "arrow": in_arrow}
+SHAPES = {"rows": list, "candidates": candidate_rows, "pandas": in_pandas, "polars": in_polars, "arrow": in_arrow}
 
 
-def in_csv(file):
+def in_csv(file, rows):
     with open(file, "w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, candidate_rows()[0])
+        writer = csv.DictWriter(stream, candidate_rows(rows)[0])
         writer.writeheader()
-        writer.writerows(candidate_rows())
+        writer.writerows(candidate_rows(rows))
 
 
-def in_parquet(file):
+def in_parquet(file, rows):
     import pyarrow.parquet as pq
 
-    pq.write_table(in_arrow(), file)
+    pq.write_table(in_arrow(rows), file)
 
 
-FILES = {"jsonl": lambda file: write_collection(file, ROWS), "csv": in_csv, "parquet": in_parquet}
+FILES = {"jsonl": write_collection, "csv": in_csv, "parquet": in_parquet}
+
+
+def shaped(shape, rows, folder):
+    """Rows as a user has them: a value in memory, or the name of a file."""
+    if shape in SHAPES:
+        return SHAPES[shape](rows)
+    FILES[shape](file := folder / f"c.{shape}", rows)
+    return str(file)
 
 
 @pytest.fixture(params=[*FILES, *SHAPES])
 def data(request, tmp_path):
-    if request.param in SHAPES:
-        return SHAPES[request.param]()
-    FILES[request.param](file := tmp_path / f"c.{request.param}")
-    return str(file)
+    return shaped(request.param, ROWS, tmp_path)
 
 
 class Predictor:
@@ -156,3 +166,21 @@ def test_a_run_of_excerpts_is_not_resumed_with_whole_texts_in_silence(tmp_path):
     with pytest.raises(RunMismatch, match=r"chars was 1200, now null \(whole texts; --chars 1200 goes on as it was\)"):
         steadyscore.audit("synthetic:none", data, permutations=2, out=tmp_path / "run")
     steadyscore.audit("synthetic:none", data, permutations=2, chars=1200, out=tmp_path / "run")
+
+
+whole_texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=60).filter(str.strip)
+
+
+@pytest.mark.parametrize("shape", [*FILES, *SHAPES])
+@settings(max_examples=25)
+@given(texts=st.lists(whole_texts, min_size=2, max_size=4, unique=True), query=whole_texts)
+def test_a_scorer_receives_what_the_user_has_whatever_it_is(shape, texts, query):
+    rows = [{"id": "q", "query": query, "candidates": [{"id": f"c{i}", "text": text} for i, text in enumerate(texts)]}]
+    asked = []
+    with TemporaryDirectory() as folder:
+        steadyscore.audit(
+            lambda query, texts: asked.append((query, sorted(texts))) or [0.5] * len(texts),
+            shaped(shape, rows, Path(folder)), permutations=2, quiet=True,
+        )  # fmt: skip
+    assert asked
+    assert all(received == (query, sorted(texts)) for received in asked)
