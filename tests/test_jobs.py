@@ -209,8 +209,8 @@ def unsteady(query, documents):
 
 def test_a_check_fails_on_the_unsteady_scorer_alone_and_says_why(command):
     write_csv("ci.csv", log_rows())
-    Path("mine.py").write_text(SCORERS)
-    scorers = " ".join(f"--scorer {name}=python:./mine.py:{name}" for name in ("steady", "unsteady"))
+    Path("ci_scorers.py").write_text(SCORERS)
+    scorers = " ".join(f"--scorer {name}=python:./ci_scorers.py:{name}" for name in ("steady", "unsteady"))
     assert command(f"audit {scorers} --data ci.csv --keep-first 2 --no-report --out runs")[0] == 0
     code, table, said = command("gate runs --min overlap=0.8 --junit gate.xml")
     assert code == 3
