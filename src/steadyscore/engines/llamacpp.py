@@ -69,7 +69,7 @@ class LlamaCppEngine(ReadingEngine):
         return str(tokenizer.decode(written, skip_special_tokens=True))
 
     def _logits(self, ids: list[int], slots: Sequence[int]) -> np.ndarray:
-        """(B, V) at the slots; tokens that stand behind the last one are not evaluated."""
+        """(B, V) at the slots; tokens after the last one are not evaluated."""
         ids = ids[: slots[-1] + 1]
         start = min(_common_length(ids, self._cached), slots[0])
         self._library.llama_memory_seq_rm(self._library.llama_get_memory(self._llama.ctx), 0, start, -1)

@@ -282,7 +282,7 @@ def slot_rows(prompt: Prompt, rows: np.ndarray) -> SlotLogits:
     return slot_log_probabilities(rows[[slot - start for slot in prompt.slots]])
 
 
-# -- vLLM: the likeliest tokens of every position, and the one that stands there
+# -- vLLM: the likeliest tokens of every position, and the one that is there
 
 
 def _ask_top_k(model: str, prompt: Prompt) -> list[Request]:

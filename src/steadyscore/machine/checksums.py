@@ -19,7 +19,7 @@ State = Literal["OK", "damaged", "not checksummed"]
 KEY = "steadyscore.sha256"
 """Name of the digest among the key-value metadata of a Parquet file."""
 BLANK = "0" * 64
-"""What stands there while the digest is computed."""
+"""Its value while the digest is computed."""
 
 _SEAL = re.compile(re.escape(KEY.encode()) + rb"\x18@(.{64})", re.DOTALL)
 """Key and value in the footer: Parquet writes a text as its length (64 is `@`) and its bytes."""

@@ -52,4 +52,4 @@ def finishing(what: str) -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
         if stops:
-            os.kill(os.getpid(), stops[0])  # as it came, now that what answers to it is back
+            os.kill(os.getpid(), stops[0])  # again, now that what answers to it is back

@@ -33,7 +33,7 @@ def validate(seed: int = 0) -> list[Row]:
 
 
 def _instability(rng: np.random.Generator) -> Iterator[tuple[str, float, float, float]]:
-    """τ-PSI at its three landmarks, and under ties that no order effect stands behind."""
+    """τ-PSI at its three landmarks, and under ties without an order effect."""
     yield "tau_psi, no order effect", 0.0, _mean_tau_psi(simulate.no_order_effect, rng), 0.0
     yield "tau_psi, ties only", 0.0, _mean_tau_psi(simulate.ties, rng), 0.0
     yield "tau_psi, pure noise", 0.5, _mean_tau_psi(simulate.noise, rng), 0.01

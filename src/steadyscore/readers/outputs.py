@@ -104,7 +104,7 @@ def _read_outputs(run: Run) -> dict[str, Outputs]:
 
 
 def readers_of(run: Run) -> list[str]:
-    """Names of the readers whose outputs stand beside a run."""
+    """Names of the readers whose outputs a run has."""
     return list(_read_outputs(run))
 
 

@@ -11,7 +11,7 @@ from ..machine.places import Place
 from . import sentences
 
 INVISIBLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters, and those that reorder what stands beside them: after U+202E in a name, 0.33 would read 33.0."""
+"""Control characters, and those that reorder their neighbours: after U+202E in a name, 0.33 would read 33.0."""
 
 
 def render(template: str, **values: Any) -> str:
